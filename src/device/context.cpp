@@ -43,7 +43,8 @@ bool has_active_port(const Context& context) {
     return false;
 }
 
-/// Returns the rank of a GID for best_gid(): the GID with the smallest rank is the best.
+/// Returns a number by which best_gid() compares GIDs. The GID with the smallest number is the
+/// best.
 int rank(const GidEntry& entry) noexcept {
     switch (entry.type) {
         case GidType::roce_v2:

@@ -11,15 +11,16 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the key by which ranked() sorts NICs. A NIC with an unknown value sorts after NICs with
-/// known values. NICs with equal keys keep their order.
+/// Returns the key by which ranked() sorts NICs. A NIC whose NUMA distance or bandwidth is unknown
+/// sorts after the NICs with a known value. NICs with equal keys keep their order.
 auto order(const RankedNic& nic) {
     return std::tuple(!nic.usable, nic.path.type,
                       nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),
                       nic.path.hops, -nic.path.bandwidth.value_or(0));
 }
 
-/// The NICs of one rank: their names, and the type of the path between these NICs and the memory.
+/// A group of NICs that are equally near to the memory and equally fast: the names of the NICs, and
+/// the type of the path between these NICs and the memory.
 struct EqualNics {
     PathType type = PathType::unknown;
     std::set<std::string> names;
@@ -27,8 +28,8 @@ struct EqualNics {
     friend bool operator==(const EqualNics&, const EqualNics&) = default;
 };
 
-/// Groups the NICs of a ranked list by rank. The index of a group in the result is the rank of its
-/// NICs.
+/// Divides a list of NICs into groups of equal RankedNic::rank: NICs that are equally near to the
+/// memory and equally fast. The result is indexed by this rank.
 std::vector<EqualNics> groups_of(const std::vector<RankedNic>& list) {
     std::vector<EqualNics> groups;
     for (const RankedNic& nic : list) {
@@ -64,9 +65,9 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // Groups contain equally near NICs. For each group i, index[i] counts the PCI functions that
-    // have the same model as the memory's device, a lower PCI address, and a group with the same
-    // NICs.
+    // Each group contains NICs that are equally near to the memory. index[i] is the number of PCI
+    // functions that have the same model as the memory's device, a lower PCI address, and a group
+    // with the NICs of groups[i].
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

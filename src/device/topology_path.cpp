@@ -17,8 +17,8 @@ std::size_t common_ancestors(const PciFunction& one, const PciFunction& other) {
     return static_cast<std::size_t>(std::distance(one.ancestors.begin(), end));
 }
 
-/// Returns the number of PCI bridges among the ancestors of @p function. The first @p first
-/// ancestors, which are nearest to the root, are not counted.
+/// Returns the number of PCI bridges in `function.ancestors`, beginning at the element with the
+/// index @p first. The elements before this index are nearer to the root and are not counted.
 unsigned bridges(const PciFunction& function, std::size_t first) {
     return static_cast<unsigned>(std::count_if(
         function.ancestors.begin() + static_cast<std::ptrdiff_t>(first), function.ancestors.end(),

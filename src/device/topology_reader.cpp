@@ -81,10 +81,10 @@ bool name_less(const std::string& one, const std::string& other) {
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Returns true if a PCIe link connects the function to its parent: the function is an endpoint or
-/// the upstream port of a switch. Below a host bridge, the bridges are a root port, an upstream
-/// port, a downstream port, and so on. Inside a switch, no link connects the upstream port and the
-/// downstream ports.
+/// Returns true if the function has a PCIe link to the bridge above it. An endpoint and the
+/// upstream port of a switch have such a link. From the host bridge down, the bridges are a root
+/// port, then the upstream port and a downstream port of each switch. A function with a link
+/// therefore has an odd number of bridges above it. No link connects the ports inside a switch.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),

@@ -83,9 +83,9 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const bool efa = device && is_efa(nic);
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
-    // This rule applies to a GPU with a chip-to-chip link to its CPU and to a NIC below the same
-    // PCIe switch. With the standard mapping, the NIC would access the GPU through the CPU, and not
-    // through the switch.
+    // `below_switch` is true if the NIC and a GPU that has a chip-to-chip link to its CPU are below
+    // the same PCIe switch. With the standard mapping, the NIC would then access the GPU through
+    // the CPU, and not through the switch.
     const bool below_switch = path && memory.c2c && !path->data_direct &&
                               (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;
@@ -107,7 +107,8 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
         }
         return choices;
     }
-    // The path dmabuf may use data direct, unless the caller lists data direct as a separate path.
+    // For device memory, data direct is also a choice of the path `dmabuf`, unless the caller
+    // listed `dmabuf_data_direct` as a separate path.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
     const bool by_path = path && knows_data_direct(nic, request.options.topology);

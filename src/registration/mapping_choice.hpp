@@ -12,15 +12,16 @@
 
 namespace rdmabuf::detail {
 
-/// The condition under which a mapping choice is tried after the previous choice of the NIC failed.
+/// The mapping choices of a NIC are tried one after the other. A MappingUse is the condition under
+/// which a choice is tried or used.
 enum class MappingUse : std::uint8_t {
-    /// The mapping choice is tried without an additional condition.
+    /// The choice has no condition.
     any,
     /// The choice is used only if the exporter returns exactly this mapping. When the PCIe mapping
     /// is requested, an exporter may return the standard mapping.
     exact,
-    /// The choice is tried only if the exporter could not export the mapping of the previous
-    /// choice.
+    /// The choice is tried only if the exporter could not export the mapping of the choice before
+    /// it.
     unexported,
 };
 
@@ -37,7 +38,7 @@ struct MappingChoice {
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
 };
 
-/// The reason why the next mapping choice of a NIC is tried.
+/// The reason why the current mapping choice of a NIC has failed.
 enum class MappingOutcome : std::uint8_t {
     /// The NIC refused the dma-buf. The registration may succeed with another mapping.
     refused,

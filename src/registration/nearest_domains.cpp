@@ -12,7 +12,8 @@
 namespace rdmabuf {
 namespace {
 
-/// A protection domain, and the position and rank of its NIC in the result of Topology::nearest().
+/// A protection domain, and the values that Topology::nearest() returns for its NIC: the position
+/// in the list, and the rank (NICs that are equally near and equally fast have the same rank).
 struct Candidate {
     const ProtectionDomain* pd = nullptr;
     std::size_t position = std::numeric_limits<std::size_t>::max();

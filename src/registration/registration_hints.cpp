@@ -36,8 +36,9 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if the text @p refusals can apply to @p error: the text begins with the name of
-/// this errno value, or with no errno name. Returns false if the text is empty.
+/// Returns true if @p refusals applies to @p error. The text @p refusals (ExporterQuirk::refuses)
+/// describes when an exporter refuses a NIC. The text applies if it begins with the name of the
+/// errno value @p error, or with no errno name. An empty text does not apply.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
