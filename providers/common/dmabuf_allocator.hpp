@@ -44,7 +44,8 @@ class DmaBufAllocator : public Allocator {
 
   private:
     const char* name_;
-    /// The table is shared with the buffers, because a buffer can outlive the allocator.
+    /// The live buffers of this exporter. Each Buffer also owns this table, because a Buffer can
+    /// outlive the allocator.
     std::shared_ptr<BufferTable> table_;
 };
 

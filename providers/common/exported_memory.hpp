@@ -30,8 +30,8 @@ struct ExportedMemory {
 /// @throws Error EIO for a negative descriptor, or with the errno of fcntl(2)
 [[nodiscard]] UniqueFd take_descriptor(int raw, const char* call);
 
-/// Checks that the dma-buf of @p exported contains @p length bytes from the offset of @p exported
-/// on. Succeeds if the size of the dma-buf is unknown.
+/// Checks that the dma-buf of @p exported contains the @p length bytes that begin at the offset
+/// `exported.offset`. Succeeds if the size of the dma-buf is unknown.
 /// @param call       function of the driver, for the error text
 /// @param described  the memory, for the error text
 /// @throws Error ERANGE if the dma-buf is too short

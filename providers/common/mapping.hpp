@@ -23,8 +23,8 @@ using UniquePages = std::unique_ptr<std::byte, Unmap>;
 /// Owns a shared, readable and writable mapping of a file.
 class Mapping {
   public:
-    /// Maps @p size bytes of @p fd, from @p offset bytes on. @throws Error with the errno of
-    /// mmap(2)
+    /// Maps @p size bytes of the file @p fd, beginning at @p offset bytes.
+    /// @throws Error with the errno of mmap(2)
     Mapping(int fd, std::size_t size, off_t offset = 0);
 
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {

@@ -73,7 +73,8 @@ class ProcessDriver {
         if (!made) {
             return made.error_info();
         }
-        // The driver is never destroyed, because buffers of static objects are freed through it.
+        // The driver is never destroyed, because a static object of the program can own a buffer.
+        // The destructor of such a buffer calls the driver at the end of the process.
         const auto* const driver = new Driver(*std::move(made));
         driver_.store(driver, std::memory_order_release);
         return driver;
@@ -121,8 +122,8 @@ class DriverBase {
     /// load the library.
     [[nodiscard]] static ProcessDriver<Driver>& of_process() {
         const DriverDescription<Functions> description = Driver::description();
-        // The ProcessDriver is never destroyed, because buffers of static objects are freed through
-        // it.
+        // The ProcessDriver is never destroyed, because a static object of the program can own a
+        // buffer. The destructor of such a buffer calls the driver at the end of the process.
         static auto* const driver = new ProcessDriver<Driver>(
             description.library_names, description.name, description.library_remedy);
         return *driver;

@@ -18,8 +18,10 @@ constexpr const char* function = "cuFlushGPUDirectRDMAWrites";
 } // namespace
 
 Flush flush_needed(const Driver& driver, Device device, int scope) {
-    // The driver uses the same numbers for orderings and for scopes. A higher number includes more
-    // devices. No flush is needed if the ordering of the device is at least the requested scope.
+    // The driver uses the same numbers for the ordering that the device guarantees and for `scope`.
+    // The ordering is `to_owner` if only the device itself receives the writes in order, and has
+    // the higher value `to_all_devices` if all devices do. No flush is needed if the ordering is at
+    // least `scope`.
     if (driver.attribute(DeviceAttribute::gpu_direct_rdma_writes_ordering, device) >= scope) {
         return Flush::unnecessary;
     }

@@ -26,8 +26,8 @@ struct Handle {
     MappingKind mapping;
 };
 
-/// Exports the pages that contain @p length bytes from @p pointer on. The context of the memory
-/// must be current.
+/// Exports the pages that contain the @p length bytes at @p pointer. The context of the memory must
+/// be current.
 /// @param pointer  the first byte
 /// @throws Error ERANGE if the range exceeds the allocation or its mappings, EFAULT if the memory
 ///         was freed, EOPNOTSUPP if the memory was not allocated for RDMA, or with the errno for

@@ -33,8 +33,9 @@ class DumbBuffer {
     /// Creates a dumb buffer.
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
-        // The kernel takes the width and the height as 32-bit numbers, so the buffer has one row
-        // per page. All drivers accept rows of one page, and all drivers support pixels of 32 bits.
+        // The buffer has one row of pixels for each page. A buffer with a single row could not be
+        // large, because the kernel takes the width as a 32-bit number. All drivers accept rows of
+        // one page, and all drivers support pixels of 32 bits.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {

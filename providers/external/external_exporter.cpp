@@ -107,7 +107,8 @@ class RangeExporter final : public ExternalExporter {
         return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
     }
 
-    /// The table is shared with added ranges, because an added range can outlive the exporter.
+    /// The memory that the program has added to this exporter. Each AddedRange also owns this
+    /// table, because an AddedRange can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

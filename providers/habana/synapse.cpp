@@ -108,8 +108,8 @@ struct Acquired {
 };
 
 Acquired& acquired() {
-    // This object is never destroyed, because buffers of static objects use it when they release
-    // the device.
+    // This object is never destroyed, because a static object of the program can own a buffer. When
+    // such a buffer is freed at the end of the process, its destructor uses this object.
     static auto* const one = new Acquired;
     return *one;
 }

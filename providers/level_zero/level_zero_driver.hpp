@@ -72,7 +72,8 @@ class Driver : public DriverBase<Driver, Functions> {
 
     /// Returns the contexts that rdmabuf has created. The first call after zeInit creates the
     /// contexts. Before zeInit, the list is empty and contains no failure. The contexts are never
-    /// destroyed, because buffers of static objects are freed through them.
+    /// destroyed, because a static object of the program can own a buffer, which is freed through
+    /// its context at the end of the process.
     [[nodiscard]] OwnContextList contexts() const;
     /// Returns rdmabuf's context for @p driver. Creates the context if it does not exist.
     /// @throws Error with the errno for the result of zeContextCreate

@@ -24,7 +24,7 @@ struct Handle {
     std::uint64_t offset;
 };
 
-/// Exports the allocation that contains @p length bytes from @p pointer on.
+/// Exports the allocation that contains the @p length bytes at @p pointer.
 /// @param pointer  the first byte
 /// @throws Error
 ///   - ERANGE: the range exceeds the allocation

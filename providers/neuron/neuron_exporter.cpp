@@ -115,7 +115,8 @@ class RuntimeExporter final : public NeuronExporter {
 
   private:
     NeuronOptions options_;
-    /// The table is shared with buffers and added ranges, because they can outlive the exporter.
+    /// The live buffers of this exporter. Each Buffer and each AddedRange also owns this table,
+    /// because a Buffer or an AddedRange can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -25,7 +25,7 @@ void Generations::leave(const Driver& driver) noexcept {
     }
     for (const auto& [base, generation] : known_) {
         // The result is ignored. The call fails if another thread is freeing the allocation. HSA
-        // then calls the callback, which finds no entry in the map.
+        // then calls the deallocation callback freed(), which finds no entry in the map.
         (void)driver.functions().deregister_deallocation_callback(pointer_to(base), &freed);
     }
     known_.clear();
@@ -49,9 +49,9 @@ bool Generations::still(const Known& known) const {
 }
 
 bool Generations::watch(const Driver& driver, std::uintptr_t base) {
-    // The lock is held while the callback is registered. If HSA calls the callback at once, the
-    // callback waits for the lock and then finds the entry. There is no deadlock, because HSA holds
-    // no lock during callbacks.
+    // The lock is held while the deallocation callback freed() is registered. If HSA calls freed()
+    // at once, freed() waits for the lock and then finds the entry. There is no deadlock, because
+    // HSA holds no lock during callbacks.
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = known_.try_emplace(base, last_ + 1);
     if (!added) {

@@ -14,10 +14,10 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// Numbers the allocations of HSA, which does not number them. An allocation gets its number
-/// (generation) when an exporter first finds it. The number becomes invalid when HSA reports that
-/// the allocation is being freed (hsa_amd_register_deallocation_callback), which is before the
-/// address can be reused. No number is used twice.
+/// Assigns a number (generation) to each allocation of HSA, because HSA does not number its
+/// allocations. An allocation gets its number when an exporter first finds the allocation. The
+/// number becomes invalid when HSA calls the deallocation callback freed(), which is before the
+/// address of the allocation can be reused. No number is used twice.
 ///
 /// The numbers belong to one initialisation of HSA in one process. They are discarded with the last
 /// Runtime of the process.
@@ -28,30 +28,31 @@ class Generations {
         std::uint64_t generation;
     };
 
-    /// Returns the Generations of this process. The object is never destroyed, because HSA may call
-    /// the callback until the process ends.
+    /// Returns the only object of this class in this process. The object is never destroyed,
+    /// because HSA may call the deallocation callback freed() until the process ends.
     [[nodiscard]] static Generations& of_process();
 
-    /// enter() adds one to the number of Runtime objects, and leave() subtracts one. When no
-    /// Runtime is left, leave() discards the numbers of all allocations.
+    /// enter() adds one to the number of Runtime objects, which keep HSA initialised, and leave()
+    /// subtracts one. When no Runtime is left, leave() discards the numbers of all allocations.
     void enter();
     void leave(const Driver& driver) noexcept;
-    /// Returns the id of the process that initialised HSA, or 0. The child of a fork(2) returns the
-    /// id of its parent.
+    /// Returns the id of the process that initialised HSA, or 0 if HSA is not initialised. A child
+    /// process after fork(2) returns the id of its parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
-    /// Returns the only allocation with a number that can contain @p address: the allocation with
-    /// the highest base that is not above the address.
+    /// Returns the only numbered allocation that can contain @p address: the allocation with the
+    /// highest start address that is not above @p address. Returns std::nullopt if no allocation
+    /// begins at or below @p address.
     [[nodiscard]] std::optional<Known> nearest(std::uintptr_t address) const;
-    /// True if the allocation at the base of @p known still has the number of @p known. True means
-    /// that the allocation was not freed after it got this number.
+    /// Returns true if the allocation at `known.base` still has the number `known.generation`. In
+    /// this case, the allocation was not freed after it got this number.
     [[nodiscard]] bool still(const Known& known) const;
-    /// Gives a number to the allocation at @p base, and registers a callback that HSA calls when
-    /// the allocation is freed.
+    /// Assigns a number to the allocation at @p base, and registers freed() as the callback that
+    /// HSA calls when the allocation is freed.
     /// @return false if HSA does not accept the callback, for example for memory that is not from a
     ///         pool
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);
-    /// Discards the number of an allocation that was freed.
+    /// Discards the number of @p known, an allocation that was freed.
     void forget(const Known& known);
 
   private:

@@ -110,7 +110,8 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
         }
         if (known && known->base > pointer->base) {
             // The query found another allocation that contains the base address of `known`. The
-            // allocation `known` was therefore freed, even if its callback has not run yet.
+            // allocation `known` was therefore freed, even if HSA has not called its deallocation
+            // callback yet.
             generations.forget(*known);
         }
         if (!generations.watch(driver, pointer->base)) {

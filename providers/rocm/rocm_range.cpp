@@ -23,8 +23,8 @@ namespace {
 constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
 
 void close_dmabuf(const Driver& driver, int fd) noexcept {
-    // The descriptor is closed through HSA. In a child process after fork(2), or if HSA was shut
-    // down, close(2) is called instead.
+    // The descriptor is closed through HSA. close(2) is called instead in two cases: in a child
+    // process of the process that initialised HSA, and after HSA was shut down.
     if (!Runtime::is_parents()) {
         const Status closed = driver.functions().close_dmabuf(fd);
         if (closed != not_initialized) {

@@ -17,8 +17,8 @@ inline constexpr const char* name_of_exporter = "rocm";
 /// @throws Error EOPNOTSUPP if HSA cannot export the memory; the error text names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// Exports @p length bytes from @p pointer on. The ExportedRange closes its descriptor through HSA,
-/// and keeps HSA initialised while the descriptor is open.
+/// Exports the @p length bytes that begin at the address of @p pointer. The ExportedRange closes
+/// its descriptor through HSA, and keeps HSA initialised while the descriptor is open.
 /// @throws Error ERANGE if the range exceeds the allocation, or with the errno for the driver's
 ///         status
 [[nodiscard]] ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime,

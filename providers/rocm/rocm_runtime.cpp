@@ -16,8 +16,8 @@
 namespace rdmabuf::detail::rocm {
 namespace {
 
-/// Callback for functions of HSA that iterate over handles.
-/// @param all  a std::vector<Handle>, to which the handle is appended
+/// HSA calls this function for each handle of a list, for example for each agent.
+/// @param all  a std::vector<Handle>, to which this function appends the handle
 template <class Handle>
 Status collect(Handle handle, void* all) noexcept {
     try {
@@ -55,8 +55,8 @@ Runtime::Runtime(const Driver& driver) : driver_(&driver) {
 }
 
 Runtime::~Runtime() {
-    // The destructor does nothing in a child process after fork(2): hsa_shut_down would wait
-    // forever for threads that exist only in the parent.
+    // is_parents() returns true in a child process after fork(2). In the child, hsa_shut_down would
+    // wait forever for threads that exist only in the parent.
     if (is_parents()) {
         return;
     }

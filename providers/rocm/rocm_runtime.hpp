@@ -19,8 +19,8 @@ class Runtime {
     /// Initialises HSA, or adds a reference if HSA is initialised. @return an error if HSA cannot
     /// be initialised
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
-    /// True if this process is the child of a process that had initialised HSA when it forked. HSA
-    /// cannot be used in such a child.
+    /// Returns true if this process was created with fork(2) by the process that initialised HSA.
+    /// HSA cannot be used in such a child process.
     [[nodiscard]] static bool is_parents() noexcept;
 
     ~Runtime();

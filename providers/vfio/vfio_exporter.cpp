@@ -28,8 +28,8 @@ constexpr const char* add_call = "add";
 constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
 constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
 
-/// Holds the objects that must exist while an added range exists, or while a range that is exported
-/// from it exists.
+/// Holds the objects that must exist while an AddedRange exists, or while a range that was exported
+/// from this AddedRange exists.
 struct Kept {
     std::shared_ptr<const UniqueFd> device;
     std::optional<detail::ReservedAddresses> addresses;
@@ -207,7 +207,8 @@ class BarExporter final : public VfioExporter {
     std::shared_ptr<const UniqueFd> device_;
     int device_error_;
     std::string pci_address_;
-    /// The table is shared with added ranges, because an added range can outlive the exporter.
+    /// The memory that the program has added to this exporter. Each AddedRange also owns this
+    /// table, because an AddedRange can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
