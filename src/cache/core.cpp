@@ -76,8 +76,8 @@ bool CacheCore::hold() noexcept {
 
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // A thread that returns a lease (the use count of an entry) may still read the entry in a
-        // read-side section. This call waits until such sections have ended.
+        // A thread that returns a lease (a use count of an entry) may still read the entry in a
+        // read-side section. wait() returns when all these sections have ended.
         read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }
@@ -385,8 +385,8 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
         if (length > options_.max_bytes) {
             return false;
         }
-        // This loop removes all entries from the index that must be evicted to make room for @p
-        // length bytes. settle_all() then waits only once for the threads that read the entries.
+        // This loop removes from the index all entries that must be evicted to make room for @p
+        // length bytes. settle_all() then waits only once for the threads that read these entries.
         Retired taken_out;
         std::size_t entries = statistics_.entries;
         std::uint64_t bytes = statistics_.bytes;
@@ -414,8 +414,8 @@ CacheEntry* CacheCore::next_victim() noexcept {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
             const CacheEntry& entry = *candidate.entry;
-            // If an entry was not used after look_for_victims() listed it, it is still the least
-            // recently used entry.
+            // An entry that was not used after look_for_victims() listed the entry is still the
+            // least recently used entry.
             if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.entry;
             }
@@ -434,7 +434,7 @@ void CacheCore::look_for_victims() noexcept {
         }
     });
     // The list of entries to evict gets one sixteenth of the idle entries, but at least 64 entries.
-    // With this size, searches are rare and sorting the list is fast.
+    // With this size, the list is rarely refilled, and sorting the list is fast.
     const auto earlier = [](const Candidate& a, const Candidate& b) { return a.used < b.used; };
     const std::size_t part =
         std::min(victims_.size(), std::max<std::size_t>(64, victims_.size() / 16));

@@ -39,17 +39,17 @@ struct CacheRange {
     return {.begin = entry.address, .end = entry.end};
 }
 
-/// Returns true if an entry that was registered with @p access can serve a caller that needs the
-/// flags @p wanted. The entry must have all wanted permissions, and its other flags must be equal
-/// to those in @p wanted.
+/// Returns true if an entry that was registered with @p access can be used by a caller that needs
+/// the flags @p wanted. The entry must have all wanted permissions, and its other flags must be
+/// equal to those in @p wanted.
 [[nodiscard]] inline bool serves(Access access, Access wanted) noexcept {
     constexpr Access permissions = full_access | Access::memory_window_bind;
     return access == wanted ||
            (has(access, wanted) && (access & ~permissions) == (wanted & ~permissions));
 }
 
-/// Returns true if @p entry is valid, covers @p range, and can serve the flags @p wanted. The
-/// caller must be in a read-side section or hold the lock of the cache.
+/// Returns true if @p entry is valid, covers @p range, and can be used with the flags @p wanted.
+/// The caller must be in a read-side section or hold the lock of the cache.
 [[nodiscard, gnu::always_inline]] inline bool serves(const CacheEntry& entry,
                                                      const CacheRange& range,
                                                      Access wanted) noexcept {
@@ -66,8 +66,8 @@ struct AccessClass {
     std::atomic<AccessClass*> next{nullptr};
 };
 
-/// The state that a RegistrationCache shares with its leases. The state is destroyed when the cache
-/// and all its leases have been destroyed.
+/// The state that a RegistrationCache shares with its leases (use counts of entries). The state is
+/// destroyed when the cache and all its leases have been destroyed.
 class CacheCore {
   public:
     CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
@@ -128,8 +128,8 @@ class CacheCore {
     };
     /// The exporter of the memory in a range, and the allocation that contains the range.
     struct Owner {
-        /// True if the whole range is in one allocation, or if no exporter finds any part of the
-        /// range.
+        /// True if the whole range is in one allocation. Also true if no exporter finds any part of
+        /// the range.
         bool one = false;
         /// The exporter of the allocation; nullptr if no exporter finds the range.
         const Exporter* exporter = nullptr;
@@ -153,16 +153,16 @@ class CacheCore {
     /// Does the same as find(), but does not count a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// Returns the hit counter of a thread slot, which belongs to one thread. The threads without a
-    /// slot of their own share one counter.
+    /// Returns the hit counter of a thread slot, which is the counter of one thread. The threads
+    /// without a slot of their own share one counter.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Finishes the return of a lease on an entry that needs further work: the entry was removed
-    /// from the index, or is deregistered when its last lease is returned. The caller must be in a
-    /// read-side section, which this function ends.
+    /// Finishes the return of a lease on an entry that was removed from the index, or that is
+    /// deregistered when its last lease is returned. The caller must be in a read-side section.
+    /// This function ends the section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
@@ -197,8 +197,8 @@ class CacheCore {
     /// Removes an entry from the index, so that readers no longer find the entry. The caller must
     /// call wait() and settle() afterwards.
     void take_out(CacheEntry& entry) noexcept;
-    /// Waits until no thread can still read the entries that were removed from the index. Then
-    /// frees the objects in the retire list, such as replaced leaves of the index.
+    /// Waits until no thread can read the entries that were removed from the index. Then frees the
+    /// objects in the retire list (objects that were replaced, such as leaves of the index).
     void wait() noexcept;
     /// Adds @p entry to @p retired if no lease on the entry is left. The entry must already be
     /// removed from the index.
@@ -212,7 +212,7 @@ class CacheCore {
     void destroy(Retired& retired) noexcept;
     void give_back_locked(CacheEntry& entry) noexcept;
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
-    /// cache. Also releases the reference to this CacheCore that the caller took with hold().
+    /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
     [[nodiscard]] bool evict_idle() noexcept;
     [[nodiscard]] bool hold() noexcept;

@@ -7,9 +7,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Each block of cache entries has an array with the lease counts of its entries. This is the size
-/// of the array in bytes: 16 MiB of address space. The kernel allocates only the pages for thread
-/// slots in use.
+/// The size in bytes of the array with the lease counts of one block of cache entries: 16 MiB of
+/// address space. The kernel allocates only the pages for thread slots in use.
 constexpr std::size_t counts_size =
     Platform::thread_slots * Platform::stride * sizeof(CacheEntry::Count);
 

@@ -28,14 +28,14 @@ struct EntryDetails {
     AccessClass* access_class = nullptr;
     std::vector<CacheKeys> several = {};
     std::optional<Registration> registration = std::nullopt;
-    /// The exporter that returns the current generation of the memory. A hit with
-    /// CachePolicy::checked compares `generation` with this value. Null if the memory has no
-    /// generation to compare. The resolver of the cache owns the exporter.
+    /// The exporter that returns the current generation (allocation number) of the memory. A hit
+    /// with CachePolicy::checked compares `generation` with the current generation. Null if the
+    /// memory has no generation to compare. The resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// True if an exporter finds the memory, but the cache has no generation to compare. Either the
-    /// exporter reports no generations (numbers that identify allocations), or the memory belongs
-    /// to more than one allocation.
+    /// True if an exporter finds the memory, but the cache has no generation (allocation number) to
+    /// compare. Either the exporter reports no generations, or the memory belongs to more than one
+    /// allocation.
     bool mixed = false;
     /// True if the entry is deregistered when its last lease is returned.
     bool watched = false;
@@ -43,16 +43,16 @@ struct EntryDetails {
     CacheEntry* next = nullptr;
 };
 
-/// A cache entry: one cache line with the members that hits read. A thread that returns a lease may
-/// still read a destroyed entry. The memory of the entry is therefore reused only for other
-/// entries, and is freed with the CacheCore.
+/// The members of a cache entry that hits read, in one cache line. A thread that returns a lease
+/// may still read an entry that was destroyed. The memory of an entry is therefore reused only for
+/// other entries, and is freed with the CacheCore.
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
     /// The number of entries in one block of memory.
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
-    /// The size of these entries in bytes, and the alignment of the block. The lease counts follow
-    /// the entries in the block, so that the address of a count is computed from the address of its
-    /// entry.
+    /// The size in bytes of the entries in one block, and the alignment of the block. The lease
+    /// counts follow the entries in the block, so that the address of a count is computed from the
+    /// address of its entry.
     static constexpr std::size_t block_size = block_entries * 64;
 
     explicit CacheEntry(EntryDetails* r) noexcept : details(r) {}
@@ -92,7 +92,7 @@ class EntryPool {
     void put(CacheEntry& entry) noexcept;
 
     [[nodiscard]] std::size_t size() const noexcept { return details_.size(); }
-    /// Calls @p visit once for each entry, used or unused.
+    /// Calls @p visit once for each entry, whether the entry is in use or not.
     template <class Visit>
     void for_each(Visit visit) const {
         for (std::size_t i = 0; i < size(); ++i) {
@@ -101,7 +101,7 @@ class EntryPool {
     }
 
   private:
-    /// If a cache has more entries than this number, its first block uses huge pages.
+    /// The first block uses huge pages if the cache has more entries than this number.
     static constexpr std::size_t few = 1024;
 
     [[nodiscard]] CacheEntry& at(std::size_t i) const noexcept {

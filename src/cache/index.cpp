@@ -165,8 +165,8 @@ void RangeIndex::compact(std::size_t i) noexcept {
         }
         replace(i, std::move(left), nullptr);
     } catch (const std::bad_alloc&) {
-        // If there is no memory for a copy, the leaf keeps its removed entries. A search in this
-        // leaf then takes longer, but its result is correct.
+        // If there is no memory for a copy of the leaf (an array of entries), the leaf keeps its
+        // removed entries. A search in this leaf then takes longer, but its result is correct.
     }
 }
 

@@ -12,8 +12,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The maximum number of objects in the retire list, which readers may still read. At this length,
-/// the writer waits for the readers and frees the objects.
+/// The retire list contains replaced objects that readers may still read. When the list has this
+/// number of objects, the writer waits for the readers and then frees the objects.
 constexpr std::size_t retire_list_capacity = 64;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
@@ -35,8 +35,8 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
 
 } // namespace
 
-/// The destructor deregisters the entries in `retired`. It must run after the lock of the cache was
-/// released.
+/// The destructor deregisters the entries in `retired`. The destructor must run after the lock of
+/// the cache was released.
 class CacheCore::Cleanup {
   public:
     explicit Cleanup(CacheCore& core) noexcept : core_(core) {}
@@ -87,8 +87,8 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
         const Lock lock(mutex_);
         ++statistics_.misses;
     }
-    // try_acquire() sets the owner of the range if it needs the owner, that is the exporter and the
-    // allocation.
+    // The exporter and the allocation of the range. try_acquire() sets this variable only if this
+    // information is needed.
     std::optional<Owner> owner;
     for (;;) {
         if (CacheEntry* const entry = try_acquire(range, access | added_, owner);
@@ -98,7 +98,7 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
     }
 }
 
-/// Tries once to find or to register the range.
+/// Tries once to find an entry for the range or to register the range.
 /// @return nullptr if the caller must try again, for example because the cache has changed
 CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
                                    std::optional<Owner>& owner) {

@@ -5,8 +5,8 @@
 
 namespace rdmabuf::detail {
 
-/// Maps anonymous pages that are filled with zeros. The kernel allocates each page when it is first
-/// written.
+/// Owns a mapping of anonymous pages that are filled with zeros. The kernel allocates each page
+/// when the page is first written.
 class Pages {
   public:
     /// The size of a huge page in bytes. Mappings of at least this size are aligned to this size.

@@ -20,7 +20,7 @@ long membarrier(int command) noexcept {
 std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
 /// Owns the slot of a thread (its own set of lease counts), and frees the slot when the thread
-/// ends. The lease counts keep their values, because the cache uses only the sums over all slots.
+/// ends. The lease counts are not reset, because the cache uses only the sums over all slots.
 class Claim {
   public:
     Claim() = default;
@@ -37,11 +37,11 @@ class Claim {
     }
 
     /// Assigns a free slot to this thread.
-    /// @return false if the thread has no slot
+    /// @return false if no slot is free, or if the thread has already freed its slot because it is
+    ///         ending
     bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
         if (over_) {
-            return false; // A destructor of a thread-local object uses a cache after the slot was
-                          // freed.
+            return false; // The thread is ending: its slot was freed.
         }
         for (std::size_t i = 0; i < Platform::thread_slots; i += Platform::thread_slot_step) {
             if (i != Platform::shared_thread_slot &&
@@ -80,8 +80,8 @@ void Platform::prepare() noexcept {
 }
 
 void Platform::barrier() noexcept {
-    // If membarrier(2) fails, this process can be a child of fork(2), which must register for
-    // membarrier(2) again.
+    // If membarrier(2) fails, this process may be a child process after fork(2). Such a process
+    // must register for membarrier(2) again.
     if (barrier_is_enough() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {

@@ -21,8 +21,8 @@ struct Platform {
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
-    /// The number of lease counts of one thread slot in a block of entries. The counts of different
-    /// slots are in different pages.
+    /// The number of lease counts that one thread slot has in a block of cache entries. The counts
+    /// of different slots are in different pages.
     static constexpr std::size_t counts_per_thread_slot = 32768;
     static constexpr std::size_t stride = counts_per_thread_slot / thread_slot_step;
 
@@ -75,11 +75,11 @@ struct FastPlatform : Platform {
     [[nodiscard]] static constexpr bool barrier_is_enough() noexcept { return true; }
 };
 
-/// The read-side sections of all caches of the process. A thread is in at most one section at a
-/// time.
+/// The read-side critical sections of all caches of the process. A thread is in at most one section
+/// at a time.
 [[gnu::visibility("hidden")]] extern ReadSideSections<Platform> read_side_sections;
 
-/// Enters a read-side section for the lifetime of the object.
+/// Enters a read-side section in the constructor and leaves the section in the destructor.
 /// @tparam P  FastPlatform if the slot was returned by fast_thread_slot(); otherwise Platform
 template <class P = Platform>
 class ReadSideSection {

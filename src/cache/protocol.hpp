@@ -61,7 +61,7 @@ class ReadSideSections {
     alignas(64) std::array<typename P::template Atomic<bool>, P::thread_slots> words_;
 };
 
-/// The state of one entry and the number of its leases. After settle() has returned true, the
+/// The state of one cache entry and the number of its leases. After settle() has returned true, the
 /// object can be used for another entry.
 ///
 /// Each thread slot has a word for the entry, which counts the leases taken minus the leases
@@ -84,8 +84,8 @@ class LeaseState {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Returns a lease: decrements the lease count of this thread slot. The caller must be in a
-    /// read-side section.
+    /// Returns a lease (a use count of the entry): decrements the lease count of this thread slot.
+    /// The caller must be in a read-side section.
     /// @return true if the caller must call settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {

@@ -8,7 +8,7 @@
 namespace rdmabuf::detail {
 
 /// A list of objects that were replaced, but that readers may still read. The objects are freed
-/// after ReadSideSections::wait(), when no reader can read them any more.
+/// after ReadSideSections::wait(), when no reader can read the objects any more.
 class RetireList {
   public:
     class Node {
