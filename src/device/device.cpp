@@ -13,8 +13,8 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the hint for a device that was not found. The hint lists the devices on this machine. If
-/// there are no devices, it lists the possible causes.
+/// Returns the error hint for a device that was not found: a list of the devices on this machine,
+/// or the possible causes if there are no devices.
 std::string devices_there_are(const std::vector<Device>& devices, const std::string& wanted) {
     if (devices.empty()) {
         return wanted +

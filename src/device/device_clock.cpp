@@ -77,8 +77,8 @@ std::chrono::nanoseconds DeviceClock::between(std::uint64_t from, std::uint64_t 
     const std::uint64_t forward = (to - from) & mask_;
     const bool is_later = forward <= mask_ / 2;
     const std::uint64_t ticks = is_later ? forward : (from - to) & mask_;
-    // The whole milliseconds and the remaining ticks are converted separately, so that no product
-    // overflows.
+    // The whole milliseconds and the remaining ticks are converted separately, so that no
+    // multiplication overflows.
     const auto ns = static_cast<std::chrono::nanoseconds::rep>(
         ticks / frequency_khz_ * ns_per_ms + ticks % frequency_khz_ * ns_per_ms / frequency_khz_);
     return std::chrono::nanoseconds(is_later ? ns : -ns);

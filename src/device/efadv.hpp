@@ -64,9 +64,10 @@ using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, 
 
 using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
-/// Looks up the function with the name @p name in the program and the libraries with which it is
-/// linked. If they do not define the function, looks it up in libefa, provided that libibverbs has
-/// loaded libefa. The result is not stored, because libibverbs may load libefa later.
+/// Looks up the function with the name @p name in the program and the libraries with which the
+/// program is linked. If these do not define the function, looks up the function in libefa,
+/// provided that libibverbs has loaded libefa. The result is not stored, because libibverbs may
+/// load libefa later.
 /// @return null if the function is not found
 template <class Function>
 [[nodiscard]] Function find(const char* name) noexcept {

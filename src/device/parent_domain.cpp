@@ -19,7 +19,7 @@ namespace {
 constexpr const char* alloc_td = "ibv_alloc_td";
 constexpr const char* alloc_parent_domain = "ibv_alloc_parent_domain";
 
-/// Returns the hint for a failed allocation of @p objects.
+/// Returns the error hint (cause and remedy) for a failed allocation of @p objects.
 /// @param objects  the kind of verbs object, for example "thread domains"
 std::string explain(const Context& context, const char* objects, int error) {
     return error == EOPNOTSUPP ? "the provider of " + context.device_name() + " has no " + objects

@@ -23,8 +23,8 @@ std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t min
     return value;
 }
 
-/// Removes @p separator from the beginning of @p text. Returns false if @p text does not begin with
-/// @p separator.
+/// Removes @p separator from the beginning of @p text and returns true. Returns false if @p text
+/// does not begin with @p separator.
 bool take(std::string_view& text, char separator) {
     if (!text.starts_with(separator)) {
         return false;

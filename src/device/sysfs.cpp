@@ -21,8 +21,8 @@ std::optional<std::string> read_line(const std::string& path) {
     if (!file) {
         return std::nullopt;
     }
-    // A sysfs attribute can be as long as one page, but the attributes that this library reads have
-    // short lines.
+    // The attributes that this library reads have short lines, although a sysfs attribute can be as
+    // long as one page.
     std::array<char, 1024> text{};
     const ssize_t length = ::read(file.get(), text.data(), text.size());
     if (length < 0) {

@@ -10,7 +10,7 @@ namespace rdmabuf {
 namespace {
 
 /// Returns the number of leading components that the sysfs paths of two functions have in common.
-/// Components are compared as a whole: "pci0000:00" does not match "pci0000:001".
+/// Each component is compared as a whole: "pci0000:00" does not match "pci0000:001".
 std::size_t common_ancestors(const PciFunction& one, const PciFunction& other) {
     const auto [end, ignored] = std::mismatch(one.ancestors.begin(), one.ancestors.end(),
                                               other.ancestors.begin(), other.ancestors.end());
@@ -89,8 +89,9 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
         // In sysfs, a PCIe switch has one upstream port and several downstream ports, and each port
-        // is a bridge. The common ancestor is the upstream port. If one side has more than one
-        // bridge below this port, the path goes through a second switch.
+        // is a bridge. The common ancestor `nearest` is the upstream port. If there is more than
+        // one bridge between this port and the memory, or between this port and the NIC, the path
+        // goes through a second switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,
                 .bandwidth = slowest_link(nic, common)};

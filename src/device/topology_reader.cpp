@@ -15,13 +15,13 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns the path "directory/name".
+/// Returns @p directory and @p name joined by a slash.
 std::string entry(std::string directory, std::string_view name) {
     directory.append("/").append(name);
     return directory;
 }
 
-/// Parses a number. Returns std::nullopt if the whole @p text is not one number.
+/// Parses @p text as a number. Returns std::nullopt if @p text contains any other characters.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;
@@ -216,7 +216,7 @@ void TopologyReader::read_identity(PciFunction& function, const std::string& dir
 
 void TopologyReader::read_numa_nodes() {
     const std::string directory = sys_ + "/devices/system/node";
-    // If this directory is missing, the kernel has no support for NUMA.
+    // If the directory of the NUMA nodes is missing, the kernel has no support for NUMA.
     const auto names = sysfs::entries(directory);
     for (const std::string& name : names.value_or(std::vector<std::string>())) {
         const auto id =
@@ -284,7 +284,7 @@ void TopologyReader::read_pci_function_of(Nic& nic, const std::string& directory
 }
 
 void TopologyReader::read_ports(Nic& nic, const std::string& directory) {
-    // If the device has no ports, this directory is missing.
+    // If the device has no ports, the directory "ports" is missing.
     const auto ports = sysfs::entries(directory + "/ports");
     for (const std::string& port : ports.value_or(std::vector<std::string>())) {
         const std::string path = entry(directory + "/ports", port);

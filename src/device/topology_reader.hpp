@@ -37,7 +37,7 @@ class TopologyReader {
     [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));
 
     std::string sys_;
-    /// The path of /sys/devices without symbolic links; empty if it does not exist.
+    /// The path of /sys/devices without symbolic links; empty if /sys/devices does not exist.
     std::string devices_;
     Topology topology_;
 };

@@ -41,8 +41,8 @@ void look_up(Function*& function, void* where, const char* name) {
 
 VerbsExtensions find_extensions() {
     VerbsExtensions found;
-    // dlsym(3) looks up the functions without a symbol version, so that it also finds a function
-    // that the program defines. Each function has had only one version so far.
+    // dlsym(3) looks up the functions without a symbol version, so that dlsym(3) also finds a
+    // function that the program defines. Each function has had only one version so far.
     look_up(found.reg_mr_ex, RTLD_DEFAULT, "ibv_reg_mr_ex");
     look_up(found.alloc_dmah, RTLD_DEFAULT, "ibv_alloc_dmah");
     look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
@@ -59,9 +59,9 @@ void* find_provider_function(const char* library, const char* name) noexcept {
     if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
         return function;
     }
-    // libibverbs loads provider libraries with RTLD_LOCAL, so dlsym(RTLD_DEFAULT) does not find
-    // their functions. With RTLD_NOLOAD, dlopen(3) returns the library only if it is already
-    // loaded. The library is never closed, because its function is called later.
+    // libibverbs loads provider libraries with RTLD_LOCAL, so dlsym(RTLD_DEFAULT) does not find the
+    // functions of these libraries. With RTLD_NOLOAD, dlopen(3) returns the library only if it is
+    // already loaded. The library is never closed, because its function is called later.
     void* const provider = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     return provider != nullptr ? ::dlsym(provider, name) : nullptr;
 }

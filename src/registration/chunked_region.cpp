@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* function = "ChunkedRegion";
 
-/// The device with the smallest maximum region size, and this size in bytes.
+/// The device that has the smallest maximum region size, and this size in bytes.
 struct SmallestLimit {
     std::string device;
     std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
@@ -91,7 +91,7 @@ auto with_memory(const Make& make) {
 constexpr std::size_t mlx5_umr_pages = 65536;
 /// The vendor_id of mlx5 devices. mlx4 devices have the same vendor_id, but import no dma-bufs.
 constexpr std::uint32_t mellanox = 0x02c9;
-/// The minimum chunk size to try, in bytes. If the registration of such small chunks fails, the
+/// The minimum chunk size to try, in bytes. If the registration of a chunk of this size fails, the
 /// chunk size is probably not the cause.
 constexpr std::size_t least_chunk = std::size_t{64} << 20U;
 
@@ -170,7 +170,7 @@ ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
         } catch (const Error& error) {
             refusal = error;
         }
-        // A chunk is never longer than the range rounded to whole pages at both ends.
+        // A chunk is never longer than the range rounded to whole pages at its start and its end.
         const std::size_t longest = std::min(chunk_size, (length / page + 2) * page);
         chunk_size = options.chunk_size == 0 ? smaller_chunk(pds, trail, longest) : 0;
         if (chunk_size == 0) {

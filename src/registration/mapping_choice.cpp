@@ -24,7 +24,8 @@ constexpr const char* for_switch = "the NIC and the memory are below the same PC
 constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
 /// Returns true if the NIC is an EFA device: its node type is unspecified, its vendor is Amazon,
-/// and its device ID is between 0xefa0 and 0xefaf. Only NICs of this node type are queried.
+/// and its device ID is between 0xefa0 and 0xefaf. The vendor and the device ID are queried only if
+/// the node type is unspecified.
 bool is_efa(const Context& nic) {
     if (nic.native()->device->node_type != IBV_NODE_UNSPECIFIED) {
         return false;

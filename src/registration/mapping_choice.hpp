@@ -25,14 +25,14 @@ enum class MappingUse : std::uint8_t {
     unexported,
 };
 
-/// A path and a mapping with which a NIC can register a dma-buf.
+/// A registration path and a mapping with which a NIC can register a dma-buf.
 struct MappingChoice {
     /// The registration path, either `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
-    /// The reason for this mapping, which is recorded in the Attempt. A string literal; empty for
-    /// the standard mapping.
+    /// The reason for this mapping, which the Attempt reports. A string literal; empty for the
+    /// standard mapping.
     const char* reason = "";
 
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;

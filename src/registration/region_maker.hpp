@@ -48,8 +48,8 @@ class RangePieces {
 };
 
 /// Registers pieces of one range on one protection domain by one registration path. Any thread may
-/// use this object, because it calls no exporter and no driver of the memory. The object does not
-/// own its pointers.
+/// use this object, because it calls no exporter and no driver of the memory. The objects to which
+/// the pointers refer must outlive this object.
 struct RegionMaker {
     const ProtectionDomain* pd = nullptr;
     RegistrationPath path{};
@@ -73,8 +73,9 @@ struct RegionMaker {
                                          std::uint64_t piece_iova) const;
     /// Registers memory with ibv_reg_mr_ex and `dma_handle`.
     /// @param attributes  the members that identify the memory; this function sets the other
-    /// members
-    /// @param explain     returns the hint for an errno value of ibv_reg_mr_ex
+    ///                    members
+    /// @param explain     returns the error hint (cause and remedy) for an errno value of
+    ///                    ibv_reg_mr_ex
     template <class Explain>
     [[nodiscard]] AnyRegion make_with_handle(MrInitAttr attributes, std::uint64_t piece_iova,
                                              std::size_t length, Explain explain) const;

@@ -54,9 +54,9 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
-    // Host memory is not verified, because it stays pinned until it is deregistered. If the
-    // exporter no longer finds the host memory, the memory can still exist: the program may have
-    // unregistered it from the driver of the GPU.
+    // Host memory is not verified, because host memory stays pinned until it is deregistered. If
+    // the exporter no longer finds the host memory, the memory can still exist: the program may
+    // have unregistered the memory from the driver of the GPU.
     if (state() != RegistrationState::registered || !set_->allocation ||
         path() == RegistrationPath::host) {
         return state();

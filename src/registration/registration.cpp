@@ -109,9 +109,9 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
                             .function = function});
         detail::check_request(requests.back());
     }
-    // Shorter ranges are registered first. On EFA, the time to register device memory grows with
-    // the number of bytes that are already registered, and does not depend on the length of the
-    // range.
+    // Shorter ranges are registered first, because this order is the fastest on EFA. On EFA, the
+    // time to register device memory grows with the number of bytes that are already registered,
+    // and does not depend on the length of the range.
     std::vector<std::size_t> order(ranges.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ranges[i].length; });

@@ -54,8 +54,8 @@ bool is_about(std::string_view refusals, int error) {
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
     std::vector<std::string> found;
     std::error_code nothing;
-    // The older interface for peer memory has one directory for each kernel module that uses the
-    // interface.
+    // The older interface for peer memory has a directory in sysfs for each kernel module that uses
+    // the interface.
     for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
          !nothing && each != end; each.increment(nothing)) {
         found.push_back(each->path().filename().string());

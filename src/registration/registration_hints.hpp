@@ -24,17 +24,17 @@ namespace rdmabuf::detail {
 /// @param clients  the result of peer_memory_clients()
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
 
-/// Returns true if @p error means that a NIC or an exporter refused a dma-buf. Another mapping of
-/// the same memory may then work.
+/// Returns true if @p error means that a NIC or an exporter refused a dma-buf. In this case,
+/// another mapping of the same memory may work.
 [[nodiscard]] bool refuses_mapping(int error) noexcept;
 
-/// Adds the known requirements of the NIC driver and of the exporter to @p attempt, if one of the
-/// two refused the dma-buf.
+/// Adds the known requirements of the NIC driver and of the exporter to @p attempt, if the NIC or
+/// the exporter refused the dma-buf.
 /// @param driver  the result of sysfs::driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
 
-/// Queries the maximum region size of the device. If @p length, in bytes, is larger than this size,
-/// adds this reason to @p attempt.
+/// Queries the maximum region size of the device. If @p length (in bytes) exceeds this size, adds
+/// this cause to @p attempt.
 void explain_length(const Context& context, std::size_t length, Attempt& attempt);
 
 } // namespace rdmabuf::detail

@@ -34,7 +34,7 @@ void register_piece(RegistrationJob& job, std::size_t piece) {
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
-    /// The index of the next job in `jobs`. The member `piece` is the index of the next piece of
+    /// The index in `jobs` of the next job. The member `piece` is the index of the next piece of
     /// this job.
     std::size_t job = 0;
     std::size_t piece = 0;
@@ -42,14 +42,15 @@ struct Lane {
     unsigned active = 0;
 };
 
-/// One piece of a job, to be registered by one thread.
+/// One piece (part of a range) of a job, to be registered by one thread.
 struct Task {
     Lane* lane = nullptr;
     RegistrationJob* job = nullptr;
     std::size_t piece = 0;
 };
 
-/// Assigns the pieces of all jobs to threads; each piece is one memory registration. Thread safe.
+/// Assigns the pieces (parts of ranges) of all jobs to threads; each piece is one memory
+/// registration. Thread safe.
 class Scheduler {
   public:
     explicit Scheduler(std::span<RegistrationJob* const> jobs) : jobs_(jobs) {
@@ -94,8 +95,9 @@ class Scheduler {
     /// Returns the next task of this thread. If no work is left, the returned task has no job.
     /// @param done  the previous task of this thread
     [[nodiscard]] Task next(const Task& done) noexcept;
-    /// Returns true if @p job need not be continued: the job has failed, or an earlier job of the
-    /// same range has failed so that the registration path is given up.
+    /// Returns true if @p job need not be continued, because the job has failed, or because an
+    /// earlier job of the same range has failed so that the registration path cannot work for the
+    /// range.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
     /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
@@ -156,8 +158,8 @@ Task Scheduler::next(const Task& done) noexcept {
     if (exception_ != nullptr) {
         return {};
     }
-    // The loop selects the NIC with the fewest threads. Each NIC gets one thread before any NIC
-    // gets two.
+    // The loop selects the NIC on which the fewest threads register. Each NIC gets one thread
+    // before any NIC gets two threads.
     Lane* best = nullptr;
     for (Lane& lane : lanes_) {
         if ((best == nullptr || lane.active < best->active) && has_piece(lane)) {
@@ -172,7 +174,7 @@ Task Scheduler::next(const Task& done) noexcept {
 }
 
 /// Blocks all signals in this thread while the object exists. New threads inherit the signal mask,
-/// so they do not run signal handlers of the program.
+/// so the new threads do not run signal handlers of the program.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
@@ -199,7 +201,7 @@ class Workers {
                 threads_.emplace_back([&scheduler] { scheduler.work(); });
             }
         } catch (const std::system_error&) {
-            // If no further thread can be created, the existing threads do the work.
+            // If no further thread can be created, the existing threads register all pieces.
         }
     }
     ~Workers() {
@@ -217,8 +219,8 @@ class Workers {
 } // namespace
 
 void RegistrationJob::fail(std::size_t piece, Error&& reason) noexcept {
-    // If several pieces fail, the error of the first of them is kept. Pieces are started in order,
-    // so all pieces before a failed piece have been started.
+    // If several pieces fail, the error of the failed piece with the lowest index is kept. Pieces
+    // are started in order, so all pieces before a failed piece have been started.
     if (!error || piece < failed_piece) {
         error.emplace(std::move(reason));
         failed_piece = piece;

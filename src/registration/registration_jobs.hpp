@@ -21,9 +21,9 @@ struct RegistrationJob {
     /// True if the NIC has no further mapping of the dma-buf to try.
     bool last_mapping = false;
 
-    // The following members are the results.
+    // The members below are the results of the job.
 
-    /// The region of each piece. Some elements are empty if `error` is set.
+    /// The region of each piece (part of the range). Some elements are empty if `error` is set.
     std::vector<std::optional<AnyRegion>> regions = {};
     /// The error of the first failed piece in the order of the pieces. `failed_piece` is the index
     /// of this piece.
@@ -32,8 +32,8 @@ struct RegistrationJob {
 
     /// Records the error of a failed piece. Does nothing if an earlier piece has failed.
     void fail(std::size_t piece, Error&& reason) noexcept;
-    /// Returns true if `error` ends the current path for the whole range, so that the later jobs of
-    /// the range are not run. `error` must be set.
+    /// Returns true if `error` means that the current registration path cannot work for the whole
+    /// range, so that the later jobs of the range are not run. `error` must be set.
     [[nodiscard]] bool ends_path() const noexcept;
 };
 

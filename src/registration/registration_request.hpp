@@ -10,7 +10,8 @@
 
 namespace rdmabuf::detail {
 
-/// A request to register one range. Holds references to the arguments of the caller.
+/// A request to register one range. Refers to the arguments of the caller, which must outlive this
+/// object.
 struct RegistrationRequest {
     std::span<const ProtectionDomain> pds;
     const Resolver& resolver;

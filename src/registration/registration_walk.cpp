@@ -18,9 +18,10 @@ namespace {
 using enum RegistrationPath;
 
 constexpr std::array default_paths{dmabuf, host};
-/// The default paths if the caller sets RegistrationOptions::device_memory.
+/// The default registration paths if the caller sets RegistrationOptions::device_memory.
 constexpr std::array default_device_paths{dmabuf};
-/// The default paths for managed memory, which migrates and therefore cannot be pinned.
+/// The default registration paths for managed memory, which migrates and therefore cannot be
+/// pinned.
 constexpr std::array default_managed_paths{dmabuf, on_demand};
 
 bool can_import(const Context& context) {
@@ -125,8 +126,8 @@ void RegistrationWalk::find_exporter() {
             }
         } catch (const Error& error) {
             // The search continues, because another exporter may find the memory. If no exporter
-            // finds it, the memory is not registered as host memory, because it may belong to the
-            // exporter that failed.
+            // finds the memory, the memory is not registered as host memory, because the memory may
+            // belong to the exporter that failed.
             unanswered_ = exporter->name();
             Attempt& attempt = begin(paths().front(), error.function());
             fail_attempt(attempt, error);
@@ -291,7 +292,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // If an earlier request for the other mapping returned this mapping, its dma-buf is used.
+    // An exporter can return this mapping although the other mapping was requested. In this case,
+    // the existing dma-buf is used.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;

@@ -62,8 +62,8 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // The next two functions return false if a registration path cannot be tried. They add the
-    // reason to the trail (the list of attempts).
+    // may_be_host() and has_on_demand_paging() return false if a registration path cannot be tried.
+    // They add the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
     /// Finds the exporter of the range.
@@ -109,8 +109,8 @@ class RegistrationWalk {
     [[noreturn]] void fail() const;
 
     RegistrationRequest request_;
-    /// The exporter of the memory; null if no exporter finds the memory. `set_` has the name of the
-    /// exporter and its description of the allocation.
+    /// The exporter of the memory; null if no exporter finds the memory. The name of the exporter
+    /// and its description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
     /// True after the first call of find_exporter().
     bool asked_ = false;
@@ -125,7 +125,7 @@ class RegistrationWalk {
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
     /// The NICs on which the current step registers the memory. On a dma-buf path, all these NICs
-    /// use the mapping `choice_`.
+    /// use the mapping in `choice_`.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
