@@ -33,7 +33,7 @@ ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> ke
     if (keep == nullptr) {
         return {std::move(name), std::move(fd), offset, length, address};
     }
-    // Closes the descriptor first, and then releases `keep`, which owns the memory.
+    // This function closes the descriptor first, and then releases `keep`, which owns the memory.
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
     return {std::move(name), fd.release(), std::move(release), offset, length, address};
 }
@@ -47,8 +47,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
     const std::uint64_t generation = allocation.generation;
     const std::uintptr_t base = allocation.base;
     const std::unique_lock lock(mutex_);
-    // Entries do not overlap each other. Of the entries that begin before `base`, only the last
-    // entry can therefore overlap the new allocation.
+    // The allocations in the table do not overlap. Only the last allocation that begins before
+    // `base` can therefore contain `base`.
     const auto after = entries_.lower_bound(base);
     const bool next_begins_inside =
         after != entries_.end() && after->first - base < allocation.length;
@@ -65,7 +65,7 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
-    // `gone` is declared before the lock, so that the entry is destroyed after the lock is
+    // `gone` is declared before the lock, so that the removed entry is destroyed after the lock is
     // released. The destruction may free the memory.
     decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);

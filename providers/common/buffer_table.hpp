@@ -19,9 +19,9 @@ namespace rdmabuf::detail {
 /// Holds the live buffers of one exporter, sorted by address. Thread safe.
 class BufferTable {
   public:
-    /// Describes the dma-buf of a buffer, and where the buffer begins in the dma-buf.
+    /// Describes the dma-buf of a buffer, and the position of the buffer in the dma-buf.
     struct Place {
-        /// Descriptor of the dma-buf. The pointer must stay valid until remove().
+        /// The descriptor of the dma-buf. The pointer must stay valid until remove() is called.
         const UniqueFd* dmabuf = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
@@ -49,7 +49,7 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// Does the same as the overload above, for memory that supports only MappingKind::standard.
+    /// This overload is for memory that supports only MappingKind::standard.
     /// @throws Error ENOTSUP if @p mapping is another kind
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
@@ -61,14 +61,16 @@ class BufferTable {
         Allocation allocation;
         Place place;
     };
-    /// Returns the entry that contains @p address, or null. The caller must hold mutex_.
+    /// Returns the entry of the buffer that contains @p address, or null if no buffer contains @p
+    /// address. The caller must hold mutex_.
     [[nodiscard]] const Entry* holder(std::uintptr_t address) const;
 
     mutable std::shared_mutex mutex_;
     std::map<std::uintptr_t, Entry> entries_;
 };
 
-/// Owns a dma-buf, and keeps an allocation in a BufferTable while this object exists.
+/// Owns a dma-buf. The constructor adds the allocation in the dma-buf to a BufferTable, and the
+/// destructor removes the allocation.
 class TableRange {
   public:
     /// Adds the allocation to the table.
@@ -93,7 +95,8 @@ class TableRange {
     Allocation allocation_;
 };
 
-/// Creates a TableRange and returns it as an AddedRange, which the program owns.
+/// Creates a TableRange and returns it as an AddedRange: the memory stays in the table until the
+/// program destroys the AddedRange.
 [[nodiscard]] inline AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
                                           UniqueFd dmabuf, std::uint64_t offset,
                                           std::shared_ptr<const void> keep = nullptr) {

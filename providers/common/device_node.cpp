@@ -84,8 +84,8 @@ std::string link_name(const std::string& path) {
         return {};
     }
     const std::string text(target.data(), static_cast<std::size_t>(length));
-    // If the text has no slash, rfind() returns npos. Because npos + 1 is 0, substr() then returns
-    // the whole text.
+    // If the text has no slash, rfind() returns npos. Because npos + 1 is 0, substr() returns the
+    // whole text.
     return text.substr(text.rfind('/') + 1);
 }
 

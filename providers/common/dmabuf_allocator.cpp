@@ -29,8 +29,8 @@ class DmaBufMemory final : public Buffer::Memory {
     }
     DmaBufMemory(const DmaBufMemory&) = delete;
     DmaBufMemory& operator=(const DmaBufMemory&) = delete;
-    /// Removes the buffer from the table before its address is unmapped, because another thread may
-    /// get the same address afterwards.
+    /// The buffer is removed from the table before its address is unmapped, because another thread
+    /// may get the same address afterwards.
     ~DmaBufMemory() override { table_->remove(address()); }
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return start(mapping_); }

@@ -14,8 +14,8 @@ namespace rdmabuf::detail {
 
 class BufferTable;
 
-/// Base class of exporters whose buffers are whole dma-bufs that the CPU can access. find() takes
-/// an address of the buffer's CPU mapping. A provider implements make() and availability().
+/// Base class of exporters whose buffers are whole dma-bufs that the CPU can access. The address of
+/// a buffer is the address of its CPU mapping. A provider implements make() and availability().
 class DmaBufAllocator : public Allocator {
   public:
     [[nodiscard]] std::string_view name() const noexcept final { return name_; }

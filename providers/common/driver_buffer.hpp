@@ -13,14 +13,14 @@
 namespace rdmabuf::detail {
 
 /// Implements a buffer that the CPU cannot map: the driver copies data to and from the buffer. The
-/// buffer is in the exporter's table while this object exists. Exported ranges keep the memory of
-/// the buffer alive.
+/// buffer is in the BufferTable of its exporter while this object exists. Exported ranges keep the
+/// memory of the buffer alive.
 /// @tparam DriverMemory  a class with the functions address(), size(), copy_in() and copy_out() of
 ///                       Buffer::Memory
 template <class DriverMemory>
 class DriverBuffer final : public Buffer::Memory {
   public:
-    /// Adds the buffer to the table.
+    /// Adds the buffer to the BufferTable.
     /// @param dmabuf  dma-buf that contains the memory
     /// @param offset  offset of the memory in the dma-buf, in bytes
     DriverBuffer(std::shared_ptr<BufferTable> table, std::shared_ptr<DriverMemory> memory,

@@ -17,9 +17,9 @@ Result<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
                                           std::string_view vendor, std::string_view remedy) {
     std::string tried;
     for (const char* const name : names) {
-        // With RTLD_NOW, dlopen(3) fails here if a symbol that the driver needs is missing, and
-        // dlerror(3) names the symbol. Without this flag, the process would end at a later call of
-        // the driver.
+        // With RTLD_NOW, dlopen(3) fails if a symbol that the driver needs is missing, and
+        // dlerror(3) names the symbol. Without RTLD_NOW, a later call of the driver would end the
+        // process.
         if (void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
             return DriverLibrary(name, handle);
         }

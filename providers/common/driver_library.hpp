@@ -12,10 +12,10 @@
 
 namespace rdmabuf::detail {
 
-/// Refers to a vendor's user-space driver library, which was loaded at run time. The library is
-/// never unloaded, not even when this object is destroyed: drivers start threads and register
-/// functions to run at exit, and the process would crash if their code were unloaded. If the
-/// process has already loaded the library, this object refers to that copy.
+/// Refers to a vendor's user-space driver library, which was loaded at run time. If the process had
+/// already loaded the library, this object refers to the same copy. The library is never unloaded,
+/// not even when this object is destroyed: drivers start threads and register functions to run at
+/// exit, and the process would crash if the code of the library were unloaded.
 class DriverLibrary {
   public:
     /// Loads the first library of @p names that exists, for example "libcuda.so.1".
@@ -33,7 +33,7 @@ class DriverLibrary {
 
     /// Returns the file name of the library.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
-    /// Returns the address of a symbol, or null if the library does not define it.
+    /// Returns the address of a symbol, or null if the library does not define the symbol.
     [[nodiscard]] void* symbol(const char* name) const noexcept;
 
   private:
@@ -43,7 +43,7 @@ class DriverLibrary {
     void* handle_;
 };
 
-/// Searches for a library that the process may load later. Thread safe.
+/// Searches for a library that another part of the program may load at any time. Thread safe.
 class LoadedLibrarySearch {
   public:
     /// Returns the result of DriverLibrary::find_loaded(). After an unsuccessful search, later
@@ -51,7 +51,7 @@ class LoadedLibrarySearch {
     [[nodiscard]] std::optional<DriverLibrary> find(std::span<const char* const> names);
 
   private:
-    /// Value of loaded_objects() (a count of loaded libraries) at the last unsuccessful search.
+    /// The value of loaded_objects() (a count of loaded libraries) at the last unsuccessful search.
     std::atomic<unsigned long long> searched_{0};
 };
 
@@ -60,7 +60,7 @@ class SymbolLookup {
   public:
     explicit SymbolLookup(const DriverLibrary& library) noexcept : library_(&library) {}
 
-    /// Looks up an optional function. @p function is null if the library does not define the
+    /// Looks up an optional function. Sets @p function to null if the library does not define the
     /// function.
     template <class Function>
     void optional(const char* name, Function*& function) noexcept {
@@ -84,10 +84,10 @@ class SymbolLookup {
         usable_ = usable_ && function != nullptr;
     }
 
-    /// True if the driver has all functions that were looked up with required().
+    /// Returns true if the driver has all functions that were looked up with required().
     [[nodiscard]] bool usable() const noexcept { return usable_; }
     /// Returns the error ENOSYS with the names of all functions that needed() and required() did
-    /// not find, or std::nullopt if they found all functions.
+    /// not find. Returns std::nullopt if no function is missing.
     [[nodiscard]] std::optional<ErrorInfo> error(std::string_view remedy) const;
 
   private:

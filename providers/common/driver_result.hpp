@@ -14,11 +14,11 @@ namespace rdmabuf::detail {
 
 /// Describes a failed driver call. raise() throws the Error for this failure.
 struct DriverFailure {
-    /// Name and value of the driver's result: "CUDA_ERROR_NOT_SUPPORTED (801)".
+    /// The name and the value of the driver's result, for example "CUDA_ERROR_NOT_SUPPORTED (801)".
     std::string name;
     /// The errno value of the Error.
     int error;
-    /// Remedy in the error text. Null if the remedy depends on the function that was called.
+    /// The remedy in the error text. Null if the remedy depends on the function that was called.
     const char* remedy;
 
     /// Throws the Error.
@@ -34,8 +34,8 @@ struct DriverFailure {
 };
 
 /// Reports @p result to the teardown failure handler, unless @p fine contains @p result. @p fine
-/// lists the results that are no failure: success, and the result of a driver that has shut down at
-/// the end of the process.
+/// lists the results that are not failures: success, and the result of a driver that has shut down
+/// at the end of the process.
 template <class Result>
 void report_teardown_unless(std::initializer_list<Result> fine, Result result, int error,
                             const char* function) noexcept {
@@ -44,13 +44,13 @@ void report_teardown_unless(std::initializer_list<Result> fine, Result result, i
     }
 }
 
-/// Maps a result value to its name, for a driver that has no function which returns the name.
+/// A result value and its name, for a driver that has no function which returns the name.
 struct StatusName {
     int status;
     const char* name;
 };
 
-/// Returns the name and the value of a result: "NRT_INVALID (2)".
+/// Returns the name and the value of a result, for example "NRT_INVALID (2)".
 [[nodiscard]] inline std::string status_name(int status, std::span<const StatusName> names) {
     const char* name = "unknown result";
     for (const StatusName& known : names) {

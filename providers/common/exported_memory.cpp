@@ -15,7 +15,7 @@
 namespace rdmabuf::detail {
 
 std::optional<std::uint64_t> dmabuf_size(int fd) noexcept {
-    // For a regular file, fstat(2) is used, because lseek(2) would move the file position that
+    // For a regular file, fstat(2) is used, because lseek(2) would move the file position, which
     // other descriptors may share. A dma-buf has no file position: lseek(2) only returns its size
     // (dma_buf_llseek in drivers/dma-buf/dma-buf.c).
     struct ::stat status {};

@@ -43,22 +43,24 @@ struct Extent {
     std::uintptr_t base = 0;
     std::size_t length = 0;
 
-    /// True if the range contains the @p bytes bytes at @p address. False if their end overflows.
+    /// Returns true if this range contains @p bytes bytes at @p address. Returns false if the end
+    /// of these bytes exceeds the address space.
     [[nodiscard]] bool holds(std::uintptr_t address, std::size_t bytes) const noexcept {
         const std::uintptr_t offset = address - base;
         return offset <= length && bytes <= length - offset;
     }
 };
 
-/// Returns the error ERANGE of export_range() for a range that exceeds its allocation: "2 bytes at
-/// offset 4095 leave the buffer of 4096 bytes at 0x7f..".
-/// @param why  appended to the text
+/// Returns the error ERANGE of export_range() for a range that exceeds its allocation, for example
+/// "2 bytes at offset 4095 leave the buffer of 4096 bytes at 0x7f..".
+/// @param why  a text that is appended to the error text
 [[nodiscard]] Error leaves(const Extent& extent, std::uintptr_t address, std::size_t length,
                            std::string_view why = {});
 
 /// Checks the address and the length of memory that a program adds to an exporter.
 /// @param described  the memory, for the error text
-/// @throws Error EINVAL if the length or the address is 0, or the end of the memory overflows
+/// @throws Error EINVAL if the length or the address is 0, or if the end of the memory exceeds the
+///         address space
 void check_added(std::uintptr_t address, std::size_t length, const std::string& described);
 
 /// Checks the size in bytes of a buffer to allocate. @throws Error EINVAL if the size is 0

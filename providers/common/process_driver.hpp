@@ -18,7 +18,7 @@ namespace rdmabuf::detail {
 template <class Driver>
 class ProcessDriver {
   public:
-    /// The arguments are not copied and must outlive this object.
+    /// The constructor does not copy its arguments, which must outlive this object.
     /// @param names   file names of the library, tried in this order
     /// @param vendor  name of the driver in error texts
     /// @param remedy  remedy in error texts
@@ -26,8 +26,8 @@ class ProcessDriver {
                   std::string_view remedy) noexcept
         : names_(names), vendor_(vendor), remedy_(remedy) {}
 
-    /// Returns the driver, or null if the process has not loaded the library of the driver. Without
-    /// the library, the process has no memory of this driver. This function does not load the
+    /// Returns the driver, or null if the process has not loaded the library of the driver. A
+    /// process without the library has no memory of this driver. This function does not load the
     /// library.
     /// @throws Error ENOSYS if the library lacks functions that report which memory contains an
     ///         address
@@ -103,11 +103,11 @@ struct DriverDescription {
     Functions (*look_up)(SymbolLookup&) = nullptr;
 };
 
-/// Base of the class of a vendor's driver. Loads the library and looks up its functions, but does
-/// not initialise the driver.
-/// @tparam Driver     the derived class. It inherits the constructor, or has one with the same
-///                 arguments, and has a static function `description()` that returns a
-///                 DriverDescription<Functions>
+/// Base class for the class of a vendor's driver. Loads the library and looks up its functions, but
+/// does not initialise the driver.
+/// @tparam Driver     the derived class. It inherits the constructor, or has a constructor with the
+///                    same arguments, and has a static function `description()` that returns a
+///                    DriverDescription<Functions>
 /// @tparam Functions  a struct of pointers to functions of the driver
 template <class Driver, class Functions>
 class DriverBase {

@@ -54,7 +54,8 @@ class Driver : public DriverBase<Driver, Functions> {
     /// Returns the name and the value of a result: "CUDA_ERROR_NOT_SUPPORTED (801)".
     [[nodiscard]] std::string name_of(Result result) const;
     /// Throws an Error for a failed call.
-    /// @param hint  text that names the failed operation. For some results, a remedy is appended
+    /// @param hint  text that names the failed operation. For some results, this function appends a
+    ///              remedy
     [[noreturn]] void raise(Result result, const char* function, std::string_view hint) const;
     void check(Result result, const char* function, std::string_view hint) const {
         if (result != success) {

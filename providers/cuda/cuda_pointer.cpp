@@ -81,7 +81,7 @@ std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address)
     const auto found = query(driver, address);
     if (const auto* const refused = std::get_if<Result>(&found)) {
         if (*refused == not_initialized) {
-            return std::nullopt; // A process that has not initialised CUDA has no memory of it.
+            return std::nullopt; // A process that has not initialised CUDA has no memory of CUDA.
         }
         driver.raise(*refused, "cuPointerGetAttributes",
                      "the owner of the memory at " + hexadecimal(address) + " cannot be queried");

@@ -21,8 +21,8 @@ using detail::ExportedMemory;
 
 constexpr const char* name_of_exporter = "habana";
 
-/// Returns the reason why libSynapse.so, and therefore allocate(), cannot be used. Returns an empty
-/// string if allocate() can be used. add() works without libSynapse.so.
+/// Returns an empty string if allocate() can be used. Otherwise returns a text with the reason, for
+/// example that libSynapse.so is missing. add() works without libSynapse.so.
 std::string allocating() {
     const auto loaded = Synapse::of_process().load();
     return loaded ? "" : "; allocate() cannot be used: " + loaded.reason();

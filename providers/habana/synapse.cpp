@@ -100,7 +100,7 @@ void report(Status status, const char* function) noexcept {
 }
 
 /// Holds the device that this process has acquired, and the number of SharedDevice objects that use
-/// it.
+/// the device.
 struct Acquired {
     std::mutex mutex;
     std::unique_ptr<SynapseDevice> device;

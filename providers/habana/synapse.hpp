@@ -31,14 +31,15 @@ struct SynapseFunctions {
     MemCopyAsync* mem_copy_async = nullptr;
 };
 
-/// Calls libSynapse.so, which allocates device memory and copies it.
+/// Calls libSynapse.so, which allocates memory of a device and copies data to and from this memory.
 class Synapse : public DriverBase<Synapse, SynapseFunctions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<SynapseFunctions> description();
 
     /// Throws an Error if @p status is not success.
-    /// @param hint  text that names the operation. For some statuses, a remedy is appended
+    /// @param hint  text that names the failed operation. For some statuses, this function appends
+    ///              a remedy
     void check(Status status, const char* function, std::string_view hint) const;
 };
 
@@ -55,8 +56,9 @@ class SynapseDevice {
     /// Returns the start address of the mapping that contains all memory of the device.
     [[nodiscard]] std::uint64_t mapping() const noexcept { return info_.global_hbm_base_address; }
     /// Returns the minimum size in bytes of the next export, which begins at the start of the
-    /// mapping. The export must contain @p end bytes, and must not be smaller than any earlier
-    /// export: kernels before 6.7 give all exports of a mapping the size of the last export.
+    /// mapping. The export must contain all addresses of the mapping below @p end. The export must
+    /// also not be smaller than any earlier export, because kernels before 6.7 give all exports of
+    /// a mapping the size of the last export.
     [[nodiscard]] std::size_t reach(std::uint64_t end);
 
     [[nodiscard]] std::uint64_t allocate(std::size_t size);

@@ -26,12 +26,12 @@ constexpr const char* version_remedy = "update habanalabs-thunk";
 
 constexpr const char* dram_call = "hlthunk_device_memory_export_dmabuf_fd";
 constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf_fd";
-/// Some versions of libhl-thunk.so ignore these flags, so take_descriptor() also sets
+/// Some versions of libhl-thunk.so ignore the flags of an export, so take_descriptor() also sets
 /// close-on-exec.
 constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 
-/// Control devices with the numbers 0 to 63 are tried. Some of these numbers do not exist, because
-/// devices of other drivers share the numbering.
+/// The number of control devices to try, beginning with device 0. Some of these devices do not
+/// exist, because devices of other drivers share the numbering.
 constexpr int most_devices = 64;
 
 ThunkFunctions look_up(SymbolLookup& lookup) {
@@ -46,7 +46,8 @@ ThunkFunctions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Describes the whole pages that contain the memory: their start and their size in bytes.
+/// Describes the whole pages that contain the memory: the start address of the pages, and their
+/// size in bytes.
 struct Pages {
     std::uint64_t start;
     std::size_t size;

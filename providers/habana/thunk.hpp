@@ -22,7 +22,7 @@ struct ThunkFunctions {
     OpenControl* open_control = nullptr;
     Close* close = nullptr;
     ExportMemory* export_memory = nullptr;
-    /// Null if the library does not support Gaudi 2.
+    /// The function that exports memory of Gaudi 2; null if the library does not support Gaudi 2.
     ExportMappedMemory* export_mapped_memory = nullptr;
 };
 
@@ -36,8 +36,8 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
     /// @return EBADF if the descriptor is not open, ENODEV if the device is not a Gaudi, ENOSYS if
     ///         the library cannot export memory of this model
     [[nodiscard]] Result<DeviceName> device(int fd) const;
-    /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
-    /// not report the address.
+    /// Returns the PCI address of a device, for example "0000:3b:00.0", or an empty string if the
+    /// driver does not report the address.
     [[nodiscard]] std::string pci_address(int fd) const;
     /// Returns the PCI addresses of all devices. Opens only the control nodes of the devices, so
     /// that no device is acquired.
@@ -46,7 +46,8 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
     /// Exports memory of a device as a dma-buf.
     /// @param fd        descriptor of the device
     /// @param device    model of the device
-    /// @param at_least  minimum size in bytes of the export from the start of the mapping
+    /// @param at_least  minimum size of the export in bytes, counted from the start of the mapping;
+    ///                  ignored on Gaudi 1
     /// @throws Error with the errors of HabanaExporter::add()
     [[nodiscard]] ExportedMemory export_memory(int fd, DeviceName device,
                                                const HabanaMemory& memory,
@@ -58,7 +59,8 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
                                                 std::size_t at_least) const;
 };
 
-/// True for Gaudi 1, which has no virtual memory and therefore a separate function for exports.
+/// Returns true for Gaudi 1, which has no virtual memory and therefore a separate function for
+/// exports.
 [[nodiscard]] constexpr bool is_gaudi1(DeviceName name) noexcept {
     return name == DeviceName::gaudi || name == DeviceName::gaudi_hl2000m;
 }

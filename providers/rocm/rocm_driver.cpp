@@ -45,7 +45,7 @@ Functions look_up(SymbolLookup& lookup) {
 }
 
 /// Returns the remedy for @p status if the status has the same meaning for all functions of the
-/// driver, otherwise null.
+/// driver. Otherwise returns null.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case not_initialized:

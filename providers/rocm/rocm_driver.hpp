@@ -31,22 +31,24 @@ struct Functions {
     RegisterDeallocationCallback* register_deallocation_callback = nullptr;
     DeregisterDeallocationCallback* deregister_deallocation_callback = nullptr;
     ExportDmaBuf* export_dmabuf = nullptr;
-    /// Null if the runtime is older than HSA AMD extension 1.9.
+    /// The function of HSA AMD extension 1.9; null if the runtime is older.
     ExportDmaBufV2* export_dmabuf_v2 = nullptr;
     CloseDmaBuf* close_dmabuf = nullptr;
 };
 
-/// Holds the functions of the loaded HSA runtime. Loading does not initialise HSA, because the
+/// Holds the functions of the loaded HSA runtime. This class does not initialise HSA, because the
 /// initialisation has side effects in the process, such as new threads.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Returns the name and the value of a status: "HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)".
+    /// Returns the name and the value of a status, for example "HSA_STATUS_ERROR_OUT_OF_RESOURCES
+    /// (0x1008)".
     [[nodiscard]] std::string name_of(Status status) const;
     /// Throws an Error for a failed call.
-    /// @param hint  text that names the failed operation. For some statuses, a remedy is appended
+    /// @param hint  text that names the failed operation. For some statuses, this function appends
+    ///              a remedy
     [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;
     void check(Status status, const char* function, std::string_view hint) const {
         if (status != success) {
@@ -58,8 +60,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. Ignores the result of a runtime that
-/// has shut down at the end of the process: all objects of HSA are then freed.
+/// Reports a failed teardown to the teardown failure handler. If HSA has shut down at the end of
+/// the process, the failure is ignored, because all objects of HSA are then freed.
 void report_teardown(Status status, const char* function) noexcept;
 
 /// Converts an address to the pointer that HSA functions take.

@@ -63,7 +63,7 @@ class RocmExporter final : public Allocator {
             (!holds() && !find_pointer(*driver, address))) {
             return std::nullopt;
         }
-        // HSA is already initialised, because HSA has reported attributes of an address. The call
+        // HSA is already initialised, because HSA has reported attributes of an address. hold()
         // only adds a reference, which the exporter keeps.
         (void)hold(*driver).value();
         const auto met = meet(*driver, address);
@@ -107,8 +107,8 @@ class RocmExporter final : public Allocator {
         const std::lock_guard lock(mutex_);
         return runtime_ != nullptr;
     }
-    /// Initialises HSA, and keeps it initialised while this exporter exists. The generations of
-    /// allocations are valid only during one initialisation.
+    /// Initialises HSA, and keeps HSA initialised while this exporter exists. The generations
+    /// (numbers of allocations) are valid only during one initialisation.
     Result<SharedRuntime> hold(const Driver& driver) const {
         const std::lock_guard lock(mutex_);
         if (runtime_ == nullptr || Runtime::is_parents()) {
@@ -142,8 +142,8 @@ class RocmExporter final : public Allocator {
         return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
     }
 
-    /// Throws EFAULT if another thread freed the memory during the failed export. The driver's
-    /// error does not name this cause.
+    /// Throws an Error with EFAULT if another thread freed the memory during the failed export. The
+    /// driver's status does not report this cause.
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);
         if (met.generation != 0 && now.generation != met.generation) {

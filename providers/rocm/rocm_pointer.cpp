@@ -17,8 +17,9 @@ namespace {
 
 constexpr const char* info_call = "hsa_amd_pointer_info";
 
-/// Queries an address. @return a pointer of PointerType::unknown for memory that is not HSA's, or
-/// the status if the query failed
+/// Queries the attributes of an address.
+/// @return a pointer of PointerType::unknown for memory that does not belong to HSA, or the status
+///         if the query failed
 std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address) {
     PointerInfo info;
     const Status asked =
@@ -32,14 +33,14 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .length = info.length,
                     .owner = info.owner};
     if (info.type == PointerType::mapped) {
-        // HSA does not report where the mapping begins. Only the page that contains the address is
+        // HSA does not report the start of the mapping. Only the page that contains the address is
         // certain to belong to the mapping.
         pointer.base = address - address % page_size();
         pointer.length = page_size();
         return pointer;
     }
     // Pinned host memory can have two addresses: one for the device and one for the program. This
-    // code tests whether @p address is the address for the program.
+    // condition is true if @p address is the address for the program.
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
@@ -59,12 +60,12 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
 
 std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address) {
     if (address == 0) {
-        return std::nullopt; // The driver refuses it as an argument.
+        return std::nullopt; // The driver refuses the address 0.
     }
     const auto found = query(driver, address);
     if (const auto* const refused = std::get_if<Status>(&found)) {
         if (*refused == not_initialized) {
-            return std::nullopt; // A process that has not initialised HSA has no memory of it.
+            return std::nullopt; // A process that has not initialised HSA has no memory of HSA.
         }
         raise_unanswered(driver, *refused, address);
     }
@@ -92,7 +93,7 @@ Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
     Generations& generations = Generations::of_process();
     // The loop needs one iteration if the allocation already has a generation (a number), and two
-    // iterations for a new allocation. More iterations are needed only if other threads free and
+    // iterations for a new allocation. Further iterations are needed only if other threads free and
     // allocate memory at this address.
     for (;;) {
         const auto known = generations.nearest(address);
@@ -101,8 +102,9 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             return std::nullopt;
         }
         if (known && known->base == pointer->base) {
-            // The allocation had the same generation before and after the query. The allocation was
-            // therefore not freed meanwhile, and the queried attributes belong to this generation.
+            // The allocation had the same generation (number) before and after the query. The
+            // allocation was therefore not freed during the query, and the attributes belong to
+            // this allocation.
             if (generations.still(*known)) {
                 return Met{.pointer = *pointer, .generation = known->generation};
             }

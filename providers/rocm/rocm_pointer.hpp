@@ -15,36 +15,41 @@ namespace rdmabuf::detail::rocm {
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
-    /// Start address of the allocation. For PointerType::mapped: start of the page that holds the
-    /// address. A dma-buf can begin before this address, because several small allocations can
-    /// share one dma-buf.
+    /// The start address of the allocation; for PointerType::mapped, the start of the page that
+    /// contains `address`. A dma-buf can begin before this address, because several small
+    /// allocations can share one dma-buf.
     std::uintptr_t base = 0;
     std::size_t length = 0;
-    /// The device that holds the memory. Its handle is 0 if this process does not see the device.
+    /// The device that holds the memory. The handle of `owner` is 0 if the device is not visible to
+    /// this process.
     Agent owner;
 };
 
-/// Returns the attributes of @p address, or std::nullopt if the memory is not HSA's. Does not
-/// initialise HSA. @throws Error if the query failed
+/// Returns the attributes of @p address, or std::nullopt if the memory does not belong to HSA. Does
+/// not initialise HSA.
+/// @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address);
-/// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
-/// HSA's.
-/// @throws Error EFAULT if the memory is not HSA's, ENODEV if HSA is not initialised in this
-///         process
+/// Returns the attributes of @p address, as find_pointer() does, but throws if the memory does not
+/// belong to HSA.
+/// @throws Error EFAULT if the memory does not belong to HSA, ENODEV if HSA is not initialised in
+///         this process
 [[nodiscard]] Pointer require_pointer(const Driver& driver, std::uintptr_t address);
 
-/// Holds the attributes of an address, and the generation (number) of its allocation.
+/// Holds the attributes of an address, and the generation (a number that identifies the allocation)
+/// of its memory.
 struct Met {
     Pointer pointer;
-    /// 0 for memory whose deallocation HSA does not report.
+    /// The number of the allocation; 0 if HSA does not report when the memory is freed.
     std::uint64_t generation = 0;
 };
 
-/// Returns the attributes of @p address with the matching generation, even if other threads free
-/// and allocate memory during the call. Returns std::nullopt if the memory is not HSA's. The caller
-/// must hold a Runtime, which keeps HSA initialised.
+/// Returns the attributes of @p address and the generation (number) of the allocation. Both
+/// describe the same allocation, even if other threads free and allocate memory during the call.
+/// Returns std::nullopt if the memory does not belong to HSA. The caller must hold a Runtime, which
+/// keeps HSA initialised.
 [[nodiscard]] std::optional<Met> meet(const Driver& driver, std::uintptr_t address);
-/// Returns the result of meet(). @throws Error EFAULT if the memory is not HSA's
+/// Returns the result of meet(), or throws if meet() returns std::nullopt.
+/// @throws Error EFAULT if the memory does not belong to HSA
 [[nodiscard]] Met require_met(const Driver& driver, std::uintptr_t address);
 
 [[nodiscard]] MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept;

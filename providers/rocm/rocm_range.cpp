@@ -57,7 +57,7 @@ class DriversFd {
     int fd_;
 };
 
-/// Describes the range of memory that the driver is requested to export.
+/// Describes the range of memory that the driver must export.
 struct Pages {
     std::uintptr_t begin;
     std::size_t length;
@@ -93,8 +93,9 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
                                          mapping_type_pcie);
     }
     if (got == not_supported) {
-        // Runtimes before HSA AMD extension 1.9 do not have the flag for MappingKind::pcie. Devices
-        // with a small BAR refuse the flag.
+        // The standard mapping is exported instead of MappingKind::pcie. Runtimes before HSA AMD
+        // extension 1.9 do not have the flag for MappingKind::pcie, and devices with a small BAR
+        // refuse the flag.
         answer.mapping = MappingKind::standard;
         got = functions.export_dmabuf(begin, pages.length, &answer.fd, &answer.offset);
     }
@@ -177,12 +178,12 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     if (fd.get() < 0) {
         throw Error(EIO, export_call, "the driver reported success, but returned no descriptor");
     }
-    // The kernel sets close-on-exec on the descriptor. The flag is set again, because the driver's
-    // interface does not guarantee it.
+    // The kernel already sets close-on-exec on the descriptor. fcntl(2) sets the flag again,
+    // because the driver's interface does not guarantee the flag.
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
     }
-    // One dma-buf can hold several small allocations. answer.offset is the offset of the exported
+    // One dma-buf can hold several small allocations. `answer.offset` is the offset of the exported
     // pages in the dma-buf.
     const std::uint64_t offset = answer.offset + (pointer.address - pages.begin);
     check_dmabuf(fd.get(), offset, pointer, length);

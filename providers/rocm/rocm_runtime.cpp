@@ -28,14 +28,14 @@ Status collect(Handle handle, void* all) noexcept {
     }
 }
 
-/// Returns a numeric attribute of an agent, or 0 if the driver does not report it.
+/// Returns a numeric attribute of an agent, or 0 if the driver does not report the attribute.
 std::uint32_t number(const Driver& driver, Agent agent, AgentInfo attribute) noexcept {
     std::uint32_t value = 0;
     return driver.functions().agent_get_info(agent, attribute, &value) == success ? value : 0;
 }
 
-/// True if the pool is coarse-grained memory of the device in the global segment, and programs may
-/// allocate from it.
+/// Returns true if the pool is coarse-grained memory of the device in the global segment, and
+/// programs may allocate from the pool.
 bool is_device_pool(const Driver& driver, MemoryPool pool) noexcept {
     const auto tells = [&](PoolInfo attribute, auto& value) {
         return driver.functions().memory_pool_get_info(pool, attribute, &value) == success;

@@ -16,8 +16,8 @@ namespace rdmabuf::detail::rocm {
 /// calls hsa_shut_down.
 class Runtime {
   public:
-    /// Initialises HSA, or adds a reference if HSA is initialised. @return an error if HSA cannot
-    /// be initialised
+    /// Initialises HSA, or adds a reference if HSA is already initialised.
+    /// @return an error if HSA cannot be initialised
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
     /// Returns true if this process was created with fork(2) by the process that initialised HSA.
     /// HSA cannot be used in such a child process.
@@ -37,8 +37,8 @@ class Runtime {
 
 /// Returns the type of an agent, or std::nullopt if the driver does not report the type.
 [[nodiscard]] std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept;
-/// Returns the PCI address of a GPU, "0000:3b:00.0". The result is empty if the agent is not a GPU,
-/// or if the driver does not report the address.
+/// Returns the PCI address of a GPU, for example "0000:3b:00.0". The result is empty if the agent
+/// is not a GPU, or if the driver does not report the address.
 [[nodiscard]] std::string pci_address(const Driver& driver, Agent agent);
 
 /// Returns the GPUs, in the driver's order. HSA must be initialised.

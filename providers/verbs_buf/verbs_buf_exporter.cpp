@@ -127,7 +127,8 @@ class VerbsBufMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override {
         return buffer_->bytes();
     }
-    /// ibv_alloc_buf() returns memory that the CPU accesses without DMA_BUF_IOCTL_SYNC.
+    /// There is no descriptor for DMA_BUF_IOCTL_SYNC, because the CPU can access memory of
+    /// ibv_alloc_buf() without this ioctl.
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
   private:
