@@ -235,8 +235,8 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
     std::vector<GidEntry> table;
     for (const ibv_gid_entry& entry : entries) {
         const Gid gid = Gid::from_native(entry.gid);
-        // The GID index in an address vector has 8 bits. Table entries with a larger index cannot
-        // be used.
+        // The GID index in an address vector has 8 bits. Entries of the GID table with a larger
+        // index cannot be used.
         if (entry.port_num == port && !gid.is_zero() && entry.gid_index <= UINT8_MAX) {
             table.push_back({.gid = gid,
                              .index = static_cast<std::uint8_t>(entry.gid_index),

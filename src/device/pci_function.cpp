@@ -10,7 +10,7 @@ namespace rdmabuf {
 namespace {
 
 /// Removes a hexadecimal number of @p min to @p max digits from the beginning of @p text, and
-/// returns the number. Returns std::nullopt if @p text does not begin with such a number.
+/// returns the number. Returns std::nullopt if @p text does not begin with a number of this length.
 std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t min, std::size_t max) {
     std::uint32_t value = 0;
     const char* const begin = text.data();

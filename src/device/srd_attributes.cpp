@@ -72,7 +72,7 @@ std::string summary(const SrdAttributes& attributes) {
            std::to_string(attributes.max_rdma_size) + " bytes";
 }
 
-/// Returns the reason why efadv_query_device(3) failed with @p error.
+/// Returns Availability::no() with the reason why efadv_query_device(3) failed with @p error.
 Availability explain(const std::string& device, int error) {
     if (detail::efadv::find<detail::efadv::QueryDevice>(function) == nullptr) {
         return Availability::no(

@@ -68,12 +68,12 @@ struct VerbsExtensions {
     }
 };
 /// Returns pointers to the functions of newer versions of rdma-core. If a function is missing,
-/// later calls look it up again after the process has loaded another shared object: libibverbs
-/// loads libmlx5 with the first mlx5 device.
+/// later calls look up the function again after the process has loaded another shared object:
+/// libibverbs loads libmlx5 with the first mlx5 device.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
 /// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"
-/// that libibverbs has loaded. Returns null if there is no such function.
+/// that libibverbs has loaded. Returns null if the function is not found.
 [[nodiscard]] void* find_provider_function(const char* library, const char* name) noexcept;
 [[nodiscard]] inline void* find_mlx5_function(const char* name) noexcept {
     return find_provider_function("libmlx5.so.1", name);

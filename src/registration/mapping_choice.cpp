@@ -38,8 +38,8 @@ bool is_efa(const Context& nic) {
     }
 }
 
-/// Returns the path between a NIC and device memory; std::nullopt if @p topology does not contain
-/// both, or if the path is unknown.
+/// Returns the path between a NIC and device memory. Returns std::nullopt if @p topology lacks the
+/// NIC or the memory, or if the path is unknown.
 std::optional<Path> path_of(const Allocation& memory, const Context& nic,
                             const Topology* topology) {
     if (topology == nullptr) {

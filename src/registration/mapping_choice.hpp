@@ -59,7 +59,7 @@ class MappingChoices {
     [[nodiscard]] bool has_next(MappingOutcome outcome) const noexcept {
         return next(outcome) < choices_.size();
     }
-    /// Selects the next mapping choice that is tried after @p outcome.
+    /// Selects the next mapping choice after the current choice has ended with @p outcome.
     /// @return false if no choice is left
     [[nodiscard]] bool advance(MappingOutcome outcome) noexcept {
         current_ = next(outcome);
@@ -78,7 +78,7 @@ struct MappingRequest {
     const RegistrationOptions& options;
     /// The current dma-buf path, either `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path;
-    /// True if the caller also listed the other dma-buf path. That path is then tried separately.
+    /// True if the caller also listed the other dma-buf path, which is then tried separately.
     bool other_is_listed;
 };
 

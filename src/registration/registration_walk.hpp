@@ -31,11 +31,13 @@ class RegistrationWalk {
 
     /// Returns true if the range is registered on all protection domains.
     [[nodiscard]] bool done() const noexcept { return done_; }
-    /// Adds the registrations of the next step to @p jobs. Calls exporters.
+    /// Adds the registrations of the next step (a round of registrations on one or more NICs) to @p
+    /// jobs. Calls exporters.
     /// @param range  the index of this range, which is stored in the jobs
     /// @throws Error if no path is left; the error text lists all attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
-    /// Evaluates the results of the current step. Must be called after run_jobs() has run the jobs.
+    /// Evaluates the results of the current step (a round of registrations). Must be called after
+    /// run_jobs() has run the jobs.
     void complete();
     /// Returns all regions: first all regions on the first protection domain in the order of their
     /// addresses, then all regions on the second protection domain, and so on. Must be called once,
@@ -49,8 +51,8 @@ class RegistrationWalk {
 
         const ProtectionDomain* pd;
         NicPath path{};
-        /// The registrations of the current step. The job contains the regions if `registered` is
-        /// true.
+        /// The registrations of the current step (a round of registrations). The job contains the
+        /// regions if `registered` is true.
         RegistrationJob job = {};
         bool registered = false;
         /// The mappings to try on this NIC for the current dma-buf path.
@@ -75,14 +77,15 @@ class RegistrationWalk {
     /// @return false if the path cannot be tried; the reason is then in the trail (the list of
     /// attempts)
     [[nodiscard]] bool open_path(RegistrationPath path);
-    /// Deregisters all regions of the current path and closes its dma-bufs.
+    /// Deregisters all regions of the current path and closes the dma-bufs of this path.
     void close_path() noexcept;
-    // The functions choose_*() select the NICs of the next step and set their jobs. They return
-    // false if the current path cannot work on one of these NICs.
+    // The functions choose_*() select the NICs of the next step (a round of registrations) and set
+    // the jobs of these NICs. The functions return false if the current path cannot work on one of
+    // these NICs.
     [[nodiscard]] bool choose_dmabuf_group();
     [[nodiscard]] bool choose_all();
-    // The functions complete_*() evaluate the results of a step. They return false if the current
-    // path cannot work on one of the NICs.
+    // The functions complete_*() evaluate the results of a step (a round of registrations). The
+    // functions return false if the current path cannot work on one of the NICs.
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
     [[nodiscard]] bool complete_address();
 
@@ -124,8 +127,8 @@ class RegistrationWalk {
     /// next path to try.
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
-    /// The NICs on which the current step registers the memory. On a dma-buf path, all these NICs
-    /// use the mapping in `choice_`.
+    /// The NICs on which the current step (a round of registrations) registers the memory. On a
+    /// dma-buf path, all these NICs use the mapping in `choice_`.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
