@@ -25,8 +25,8 @@ class BufferTable {
         const UniqueFd* dmabuf = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
-        /// Owner of the memory. Each exported range keeps the owner alive. Null if the descriptor
-        /// alone keeps the memory alive.
+        /// The owner of the memory. Each exported range keeps the owner alive. Null if the
+        /// descriptor alone keeps the memory alive.
         std::shared_ptr<const void> keep = nullptr;
     };
 

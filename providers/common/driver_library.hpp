@@ -68,7 +68,7 @@ class SymbolLookup {
     }
     /// Looks up a function that is needed only for exports and allocations. Without this function,
     /// the provider can still find the allocation at an address.
-    /// @param since  first version of the driver that has the function: "CUDA 11.7"
+    /// @param since  first version of the driver that has the function, for example "CUDA 11.7"
     template <class Function>
     void needed(const char* name, Function*& function, std::string_view since) {
         optional(name, function);

@@ -21,7 +21,7 @@ struct DriverFailure {
     /// The remedy in the error text. Null if the remedy depends on the function that was called.
     const char* remedy;
 
-    /// Throws the Error.
+    /// Throws an Error for this failure.
     /// @param function  name of the driver's function; a string literal
     /// @param hint      text that names the failed operation and its remedy
     [[noreturn]] void raise(const char* function, std::string_view hint) const {

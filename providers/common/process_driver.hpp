@@ -103,8 +103,8 @@ struct DriverDescription {
     Functions (*look_up)(SymbolLookup&) = nullptr;
 };
 
-/// Base class for the class of a vendor's driver. Loads the library and looks up its functions, but
-/// does not initialise the driver.
+/// Base class of a class that represents a vendor's driver. Loads the library and looks up its
+/// functions, but does not initialise the driver.
 /// @tparam Driver     the derived class. It inherits the constructor, or has a constructor with the
 ///                    same arguments, and has a static function `description()` that returns a
 ///                    DriverDescription<Functions>
@@ -112,6 +112,7 @@ struct DriverDescription {
 template <class Driver, class Functions>
 class DriverBase {
   public:
+    /// Takes the functions that make() has looked up.
     /// @param library  file name of the library
     /// @param lacking  error ENOSYS if functions for export and allocation are missing, otherwise
     ///                 std::nullopt
