@@ -118,7 +118,7 @@ class CacheCore {
         CacheRange range = {};
         Access access{};
         /// True if the entry stays in the cache after its last lease was returned. False if the
-        /// limits of the cache do not allow this.
+        /// limits of the cache do not allow this entry to stay.
         bool kept = false;
         bool published = false;
         /// True if a part of the range was invalidated after the registration began.

@@ -14,9 +14,10 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// The entries of one AccessClass (a set of access flags), sorted by address and stored in arrays,
-/// which are called leaves. No entry contains another entry, so that the ends of the entries are
-/// sorted too. Only the last entry that does not begin after a range can contain this range.
+/// The entries of one AccessClass (a set of access flags), sorted by address. The entries are
+/// stored in several arrays, called leaves. No entry contains another entry, so that the ends of
+/// the entries are sorted too. Only the last entry that does not begin after a range can contain
+/// this range.
 ///
 /// Readers must be in a read-side section; writers must hold the lock of the cache. Adding an entry
 /// copies one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.

@@ -20,7 +20,7 @@ class Pages {
 
     [[nodiscard]] void* get() const noexcept { return pages_; }
     /// Requests huge pages for the first @p size bytes. If huge pages are available, Linux 6.1 and
-    /// newer allocate them at once.
+    /// newer allocate the huge pages at once.
     void make_huge(std::size_t size) noexcept;
 
   private:

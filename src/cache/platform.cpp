@@ -37,8 +37,7 @@ class Claim {
     }
 
     /// Assigns a free slot to this thread.
-    /// @return false if no slot is free, or if the thread has already freed its slot because it is
-    ///         ending
+    /// @return false if no slot is free, or if this thread is ending and has already freed its slot
     bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
         if (over_) {
             return false; // The thread is ending: its slot was freed.

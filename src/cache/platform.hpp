@@ -8,8 +8,8 @@
 
 namespace rdmabuf::detail {
 
-/// Provides atomics, memory barriers and thread slots to the templates in cache/protocol.hpp, whose
-/// template parameter P is this class. Only tests of these templates use another class.
+/// Provides atomics, memory barriers and thread slots to the templates in cache/protocol.hpp: this
+/// class is their template argument for P. Only tests use another class.
 struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
@@ -56,8 +56,8 @@ struct Platform {
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
 
     // These attributes save instructions in a shared library. With hidden visibility, the code need
-    // not read addresses from the global offset table. With the initial-exec model, it need not
-    // call a function to get the address of a thread-local member.
+    // not read addresses from the global offset table. With the initial-exec model, the code need
+    // not call a function to get the address of a thread-local member.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
