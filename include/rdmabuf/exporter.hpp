@@ -52,9 +52,9 @@ struct Allocation {
     bool c2c = false;
 };
 
-/// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for it.
-/// Each exporter handles the memory of one driver. Exporters are thread-safe. A program can derive
-/// its own exporter: docs/exporters.md has a complete example.
+/// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for this
+/// allocation. Each exporter handles the memory of one driver. Exporters are thread-safe. A program
+/// can derive its own exporter: docs/exporters.md has a complete example.
 ///
 /// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
 /// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with

@@ -61,7 +61,7 @@ class CqEvents {
         ~Turn();
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
-        /// True if this thread may sleep on the channel.
+        /// Returns true if this thread may sleep on the channel.
         explicit operator bool() const noexcept { return owned_; }
 
       private:

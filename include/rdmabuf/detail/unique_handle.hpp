@@ -22,7 +22,8 @@ namespace rdmabuf::detail {
 /// objects of the parent process. See docs/fork.md.
 class CreatorProcess {
   public:
-    /// Returns true in the process that created the object, and false in a child of fork(2).
+    /// Returns true in the process that created the object, and false in a child process after
+    /// fork(2).
     [[nodiscard]] bool is_current() const noexcept { return generation_ == fork_generation(); }
 
   private:
@@ -75,7 +76,7 @@ class HandleDeleter {
     }
 
     /// Destroys @p handle or ends its import, depending on the ownership. Does nothing in a child
-    /// of fork(2), because the object belongs to the parent process.
+    /// process after fork(2), because the object belongs to the parent process.
     /// @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {
