@@ -13,7 +13,8 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Holds pointers to the functions of the driver. A function that the library lacks is null.
+/// Holds pointers to the functions of the driver. A pointer is null if the library lacks the
+/// function.
 struct Functions {
     GetErrorName* get_error_name = nullptr;
     Init* init = nullptr;

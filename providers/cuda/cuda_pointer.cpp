@@ -49,8 +49,8 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
                : success;
 }
 
-/// True if @p address is not memory of CUDA. The driver reports a memory type for all memory of
-/// CUDA, and refuses this query for other memory.
+/// Returns true if @p address is not memory of CUDA. The driver reports a memory type for all
+/// memory of CUDA, and refuses this query for other memory.
 bool is_foreign(const Driver& driver, DevicePointer address) {
     MemoryType type = MemoryType::none;
     const Result queried =

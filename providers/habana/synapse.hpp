@@ -79,7 +79,8 @@ class SynapseDevice {
 };
 
 /// Shares ownership of the device that this process has acquired. A process can acquire only one
-/// device. The first SharedDevice acquires the device, and the last SharedDevice releases it.
+/// device. The first SharedDevice acquires the device, and the last SharedDevice releases the
+/// device.
 class SharedDevice {
   public:
     explicit SharedDevice(const Synapse& synapse);

@@ -83,7 +83,8 @@ class Driver : public DriverBase<Driver, Functions> {
     /// (0x78000003)".
     [[nodiscard]] static std::string name_of(Result result);
     /// Throws an Error for a failed call.
-    /// @param hint  text that names the failed operation. For some results, a remedy is appended
+    /// @param hint  text that names the failed operation. For some results, this function appends a
+    ///              remedy
     [[noreturn]] static void raise(Result result, const char* function, std::string_view hint);
     static void check(Result result, const char* function, std::string_view hint) {
         if (result != success) {
@@ -91,7 +92,7 @@ class Driver : public DriverBase<Driver, Functions> {
         }
     }
 
-    /// True if memory of @p device can be exported as a dma-buf.
+    /// Returns true if memory of @p device can be exported as a dma-buf.
     [[nodiscard]] bool exports_dmabufs(Device device) const;
     /// Returns the PCI address of a device, "0000:3a:00.0", or an empty string if the driver does
     /// not report the address.

@@ -96,8 +96,8 @@ class IpcExport {
     IpcHandle handle_;
 };
 
-/// True if the driver may have refused the export because the memory was allocated without a
-/// ze_external_memory_export_desc_t. False for other failures.
+/// Returns true if the driver may have refused the export because the memory was allocated without
+/// a ze_external_memory_export_desc_t. Returns false for other failures.
 bool may_lack_descriptor(Result result) noexcept {
     return result == unsupported_feature || result == unsupported_enumeration ||
            result == invalid_enumeration || result == invalid_argument;

@@ -12,8 +12,8 @@ namespace rdmabuf::detail::level_zero {
 
 namespace {
 
-/// True if the result means that the memory does not belong to the driver. The driver of an NPU
-/// returns not_available. For address 0, drivers return invalid_null_pointer.
+/// Returns true if the result means that the memory does not belong to the driver. The driver of an
+/// NPU returns not_available. For address 0, drivers return invalid_null_pointer.
 bool is_foreign(Result result) noexcept {
     return result == not_available || result == invalid_argument || result == address_not_found ||
            result == invalid_null_pointer || result == uninitialized;

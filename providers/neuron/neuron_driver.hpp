@@ -48,7 +48,8 @@ class Driver : public DriverBase<Driver, Functions> {
     [[nodiscard]] ExportedMemory export_memory(std::uint64_t address, std::size_t length) const;
 
     /// Throws an Error for a failed call.
-    /// @param hint  text that names the failed operation. For some statuses, a remedy is appended
+    /// @param hint  text that names the failed operation. For some statuses, this function appends
+    ///              a remedy
     [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;
     void check(Status status, const char* function, std::string_view hint) const {
         if (status != success) {

@@ -14,7 +14,8 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// Holds pointers to the functions of the driver. A function that the library lacks is null.
+/// Holds pointers to the functions of the driver. A pointer is null if the library lacks the
+/// function.
 struct Functions {
     Init* init = nullptr;
     ShutDown* shut_down = nullptr;

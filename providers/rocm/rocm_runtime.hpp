@@ -20,7 +20,7 @@ class Runtime {
     /// @return an error if HSA cannot be initialised
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
     /// Returns true if this process was created with fork(2) by the process that initialised HSA.
-    /// HSA cannot be used in such a child process.
+    /// HSA cannot be used in this process.
     [[nodiscard]] static bool is_parents() noexcept;
 
     ~Runtime();

@@ -23,8 +23,8 @@ constexpr const char* name_of_exporter = "verbs_buf";
 constexpr const char* alloc_call = "ibv_alloc_buf";
 constexpr const char* export_call = "ibv_export_buf_dmabuf_fd";
 
-/// Holds pointers to the functions of libibverbs that this exporter calls. A function is null if
-/// libibverbs does not have it.
+/// Holds pointers to the functions of libibverbs that this exporter calls. A pointer is null if
+/// libibverbs does not have the function.
 struct Functions {
     void* (*alloc_buf)(ibv_pd* pd, std::size_t size, ibv_buf** buffer) = nullptr;
     void (*free_buf)(ibv_buf* buffer) = nullptr;

@@ -29,7 +29,7 @@ constexpr const char* name_of_exporter = "verbs_dm";
 constexpr const char* export_call = "ibv_dm_export_dmabuf_fd";
 
 /// Type of ibv_dm_export_dmabuf_fd, which older rdma-core headers do not declare. find_export()
-/// returns the function, or null if libibverbs does not have it.
+/// returns the function, or null if libibverbs does not have the function.
 using ExportDm = int (*)(ibv_dm*);
 ExportDm find_export() noexcept {
     return reinterpret_cast<ExportDm>(::dlvsym(RTLD_DEFAULT, export_call, "IBVERBS_1.16"));
