@@ -21,9 +21,10 @@
 namespace rdmabuf::detail {
 
 /// Registers one memory range. Tries one registration path after the other, until one path works on
-/// all protection domains. Each step has three parts: prepare() selects the registrations and calls
-/// the exporter, run_jobs() executes the registrations on several threads, and complete() evaluates
-/// the results. The object must not move between prepare() and complete().
+/// all protection domains. Each step (a round of registrations) has three parts: prepare() selects
+/// the registrations and calls the exporter, run_jobs() executes the registrations on several
+/// threads, and complete() evaluates the results. The object must not move between prepare() and
+/// complete().
 class RegistrationWalk {
   public:
     /// @throws Error EINVAL if check_request() rejects the request
@@ -137,8 +138,8 @@ class RegistrationWalk {
     std::unique_ptr<RegisteredSet> set_;
 };
 
-/// Registers the ranges of all @p walks, one range for each walk. In each step, the registrations
-/// of all walks run together on several threads.
+/// Registers the ranges of all @p walks, one range for each walk. In each step (a round of
+/// registrations), the registrations of all walks run together on several threads.
 /// @param threads  see RegistrationOptions::threads
 /// @throws Error if no path works for one of the ranges
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads);
