@@ -2,6 +2,7 @@
 // Support for tests of the profile efa.
 #pragma once
 
+#include <endian.h>
 #include <infiniband/efadv.h>
 
 #include <algorithm>
@@ -129,6 +130,24 @@ struct SrdEnd {
                  std::uint32_t data) const {
         return post(id, ah, peer, entry,
                     [data](ibv_qp_ex* batch) { ibv_wr_send_imm(batch, data); });
+    }
+    /// Posts @p count messages in one batch. Message i consists of the @p length bytes at offset
+    /// i * @p length, and has the wr_id i and the immediate data i. softverbs also sends delayed
+    /// requests after 50 µs. This cannot happen between two requests of a batch, so the order in
+    /// which the requests of a batch are sent depends only on the seed.
+    int send_batch(std::uint32_t count, std::uint32_t length, ibv_ah* ah,
+                   const SrdPeer& peer) const {
+        ibv_qp_ex* const batch = extended();
+        ibv_wr_start(batch);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            batch->wr_id = i;
+            batch->wr_flags = IBV_SEND_SIGNALED;
+            ibv_wr_send_imm(batch, htobe32(i));
+            const ibv_sge entry = sge(std::size_t{i} * length, length);
+            ibv_wr_set_sge(batch, entry.lkey, entry.addr, entry.length);
+            ibv_wr_set_ud_addr(batch, ah, peer.qp_number, srd_qkey);
+        }
+        return ibv_wr_complete(batch);
     }
     int read(std::uint64_t id, ibv_ah* ah, const SrdPeer& peer, ibv_sge entry,
              std::uint64_t there = 0) const {
