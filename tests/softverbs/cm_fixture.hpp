@@ -82,9 +82,11 @@ class Channel {
     [[nodiscard]] UniqueId route(std::uint16_t port, rdma_port_space space = RDMA_PS_TCP) const {
         UniqueId id = make_id(space);
         sockaddr_in to = ipv4("127.0.0.1", port);
-        EXPECT_EQ(rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+        EXPECT_EQ(
+            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), long_enough_ms),
+            0);
         EXPECT_EQ(next().type, RDMA_CM_EVENT_ADDR_RESOLVED);
-        EXPECT_EQ(rdma_resolve_route(id.get(), 2000), 0) << std::strerror(errno);
+        EXPECT_EQ(rdma_resolve_route(id.get(), long_enough_ms), 0) << std::strerror(errno);
         EXPECT_EQ(next().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return id;
     }

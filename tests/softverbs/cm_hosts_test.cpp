@@ -90,9 +90,11 @@ class CmHosts : public testing::Test {
     [[nodiscard]] static UniqueId route(const Channel& channel, std::uint16_t port) {
         UniqueId id = channel.make_id();
         sockaddr_in to = ipv4(server_address, port);
-        EXPECT_EQ(rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), 2000), 0);
+        EXPECT_EQ(
+            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), long_enough_ms),
+            0);
         EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ADDR_RESOLVED);
-        EXPECT_EQ(rdma_resolve_route(id.get(), 2000), 0) << std::strerror(errno);
+        EXPECT_EQ(rdma_resolve_route(id.get(), long_enough_ms), 0) << std::strerror(errno);
         EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return id;
     }
@@ -127,7 +129,7 @@ class CmHosts : public testing::Test {
         ::setenv("SOFTVERBS_NETWORK", "tcp", 1);
         ::setenv("SOFTVERBS_SECRET_FILE", secret().c_str(), 1);
         ::setenv("SOFTVERBS_ADDRESS", address, 1);
-        ::setenv("SOFTVERBS_CM_TIMEOUT", "13", 1); // half a second in all
+        ::setenv("SOFTVERBS_CM_TIMEOUT", cm_timeout_, 1);
     }
 
     static bool join_cable(const char* address) {
@@ -184,6 +186,11 @@ class CmHosts : public testing::Test {
     }
 
     TemporaryDirectory directory_;
+
+  protected:
+    /// The value of SOFTVERBS_CM_TIMEOUT on both hosts; empty: the default, 69 seconds. A shorter
+    /// timeout can end before the other host answers, if the machine is busy.
+    const char* cm_timeout_ = "";
 };
 
 TEST_F(CmHosts, ConnectAndDisconnect) {
@@ -275,6 +282,7 @@ TEST_F(CmHosts, RejectWhenTheProcessThatHasTheRequestIsKilled) {
 }
 
 TEST_F(CmHosts, AreUnreachableWithoutTheCable) {
+    cm_timeout_ = "16"; // 4 seconds
     connect([](const Channel&, const UniqueId&,
                const Wire& wire) { EXPECT_TRUE(wire.receive<bool>()); },
             [](const Channel& channel, std::uint16_t port, const ServerHost& host) {

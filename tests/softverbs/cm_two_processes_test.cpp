@@ -73,9 +73,9 @@ class Server {
 
 class CmTwoProcesses : public testing::Test {
   protected:
-    // The timeout is 16 * 4.096 µs * 2^12, a quarter of a second. It must be set before the manager
-    // is created, which reads it once.
-    void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_CM_TIMEOUT", "12", 1), 0); }
+    // The timeout is 16 * 4.096 µs * 2^16, about 4 seconds: enough for the answer of a peer on a
+    // busy machine. It must be set before the manager is created, which reads it once.
+    void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_CM_TIMEOUT", "16", 1), 0); }
 
     /// Returns an id that has sent a connection request.
     [[nodiscard]] static UniqueId request(const Channel& channel, const Server& server) {

@@ -106,16 +106,16 @@ TEST_F(ControlTest, FaultsOfAListChangePortsAndDevices) {
 TEST_F(ControlTest, FaultsOfAListOccurAfterTheirDelay) {
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(softverbs_set_faults("port:0/1=down@100ms"), 0);
-    EXPECT_FALSE(is_readable(context->async_fd, 50));
     EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_PORT_ERR});
     EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
 }
 
 TEST_F(ControlTest, ANewListCancelsTheFaultsOfTheOldOne) {
-    ASSERT_EQ(softverbs_set_faults("port=down@60ms,device=reset@60ms"), 0);
-    ASSERT_EQ(softverbs_set_faults("port=down@120ms"), 0);
+    // The delay leaves time for the calls that cancel the faults on a busy machine.
+    ASSERT_EQ(softverbs_set_faults("port=down@1000ms,device=reset@1000ms"), 0);
+    ASSERT_EQ(softverbs_set_faults("port=down@1000ms"), 0);
     softverbs_clear_faults();
-    EXPECT_FALSE(is_readable(context->async_fd, 200));
+    EXPECT_FALSE(is_readable(context->async_fd, 1100));
 }
 
 TEST_F(ControlTest, AFlapOfTheCommandPortContinuesWhenTheListIsReplaced) {
@@ -125,8 +125,8 @@ TEST_F(ControlTest, AFlapOfTheCommandPortContinuesWhenTheListIsReplaced) {
 }
 
 TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
-    // With a timeout of 1 second, nothing is retransmitted.
-    restart([](ibv_qp_attr& attr) { attr.timeout = 18; });
+    // With a timeout of 17 seconds, nothing is retransmitted.
+    restart([](ibv_qp_attr& attr) { attr.timeout = 22; });
     ASSERT_EQ(softverbs("fault", "slow:40ms").exit_status, 0);
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 8}), 0);

@@ -99,6 +99,7 @@ TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
     const auto one = milliseconds(4);
     for (const std::uint32_t nobody : {b.qp->qp_num + 100, b.qp->qp_num ^ (555U << 14U)}) {
         const auto begin = steady_clock::now();
+        const std::uint64_t before = counters().retried;
         ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
         ibv_qp_attr attr = quick_attributes(nobody);
         attr.retry_cnt = 2;
@@ -109,9 +110,8 @@ TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
         ASSERT_EQ(post(a, requests), 0);
         expect(a, 1, IBV_WC_RETRY_EXC_ERR);
         expect(a, 2, IBV_WC_WR_FLUSH_ERR);
-        const auto took = steady_clock::now() - begin;
-        EXPECT_GE(took, 3 * one);
-        EXPECT_LT(took, 12 * one + milliseconds(500)) << "on a machine that is busy";
+        EXPECT_GE(steady_clock::now() - begin, 3 * one);
+        EXPECT_EQ(counters().retried - before, 2U);
     }
 }
 
@@ -313,7 +313,7 @@ TEST_F(Retry, DelayedBulkOfMemoryThatIsGoneIsNotTouched) {
     constexpr std::uint32_t length = 1U << 20U;
     auto memory = std::make_unique<std::vector<std::byte>>(length, std::byte{0xcc});
     UniqueMr mr = make_mr(memory->data(), length);
-    ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 60), 0);
+    ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1000), 0);
     Request late = request(IBV_WR_RDMA_WRITE, 1, length);
     late.sge = {reinterpret_cast<std::uint64_t>(memory->data()), length, mr->lkey};
     ASSERT_EQ(post(a, late), 0);

@@ -6,11 +6,6 @@
 namespace softverbs_test {
 namespace {
 
-/// Stops @p process, and waits a moment until it has stopped.
-void stop(pid_t process) {
-    ::kill(process, SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-}
 /// Continues @p process, and waits until it has processed the packets that have arrived.
 void go_on(pid_t process) {
     ::kill(process, SIGCONT);
@@ -26,7 +21,7 @@ TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
                 const auto target = end.hear<pid_t>();
                 for (std::uint64_t id = 0; id < 60; ++id) {
                     if (id % 20 == 10) {
-                        ::kill(target, SIGSTOP);
+                        stop(target);
                     }
                     end.post(id % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, id, 0, one_mib, 0);
                     if (id % 20 == 10) {
@@ -123,16 +118,18 @@ TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
         [](End& end) {
             const auto target = end.hear<pid_t>();
             stop(target);
-            const auto begin = std::chrono::steady_clock::now();
             for (std::uint64_t id = 0; id < 1000; ++id) {
                 end.post(IBV_WR_SEND, id, 0, 2048);
                 end.expect(id);
             }
-            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
             go_on(target);
-            // The process consumes packets again, and receives the message.
-            end.post(IBV_WR_SEND, 2000, 4096, 1024);
-            end.expect(2000);
+            // The process consumes packets again, and receives the message. The message is sent
+            // several times, because it gets lost as long as the lane is full.
+            for (std::uint64_t id = 2000; id < 2050; ++id) {
+                end.post(IBV_WR_SEND, id, 4096, 1024);
+                end.expect(id);
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            }
             end.meet();
         },
         [](End& end) {

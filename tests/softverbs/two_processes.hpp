@@ -14,6 +14,8 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -47,6 +49,30 @@ inline ibv_context* open_first_device() {
 }
 
 enum class Memory { host, memfd, device };
+
+/// Stops @p process, and waits until all its threads are stopped.
+inline void stop(pid_t process) {
+    ASSERT_EQ(::kill(process, SIGSTOP), 0);
+    const auto is_stopped = [](const std::filesystem::path& task) {
+        std::ifstream file(task / "stat");
+        std::string text;
+        std::getline(file, text);
+        // The state follows the name of the program, which is in parentheses.
+        const std::size_t name_end = text.rfind(") ");
+        return name_end == std::string::npos || text.at(name_end + 2) == 'T';
+    };
+    const auto end = std::chrono::steady_clock::now() + patience;
+    bool stopped = false;
+    while (!stopped && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        stopped = true;
+        const std::filesystem::path tasks = "/proc/" + std::to_string(process) + "/task";
+        for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+            stopped = stopped && is_stopped(task.path());
+        }
+    }
+    EXPECT_TRUE(stopped);
+}
 
 /// One end of the connection. It exists in a child process.
 class End {

@@ -183,10 +183,16 @@ TEST_F(Xrc, noEventIsQueuedForATargetWhileItsDestructionWaitsForAnAcknowledgemen
     established.event_type = IBV_EVENT_COMM_EST;
     established.element.qp = target.get();
     ASSERT_EQ(softverbs_raise_event(context.get(), &established), 0);
+    ASSERT_EQ(softverbs_raise_event(context.get(), &established), 0);
     ASSERT_EQ(ibv_get_async_event(context.get(), &established), 0);
     std::thread destroyer([this] { EXPECT_EQ(ibv_destroy_qp(target.release()), 0); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    // The target has been taken out of service, so this request gets no response and no event.
+    // The destruction removes the second event when it has taken the target out of service.
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (is_readable(context->async_fd) && std::chrono::steady_clock::now() < limit) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_FALSE(is_readable(context->async_fd));
+    // This request gets no response and no event.
     Request request(a, b, IBV_WR_RDMA_WRITE, 2, 64);
     request.wr.wr.rdma.rkey ^= 0x100;
     ASSERT_EQ(post_to(number(srq.get()), request), 0);

@@ -332,7 +332,7 @@ TEST_F(Bootstrap, waiting_for_a_peer_that_does_not_come_ends_in_time) {
                            "within 150 ms"));
     const auto elapsed = std::chrono::steady_clock::now() - start;
     EXPECT_GE(elapsed, 150ms);
-    EXPECT_LT(elapsed, 2s);
+    EXPECT_LT(elapsed, 10s);
 }
 
 TEST_F(Bootstrap, a_negative_timeout_waits) {

@@ -64,8 +64,8 @@ TEST_F(CompletionEvents, CarryThePointerOfTheProgram) {
     ASSERT_TRUE(second.request_notification());
     complete(second);
     complete(first);
-    EXPECT_EQ(channel_.wait(1s)->cq_context, &two);
-    EXPECT_EQ(channel_.wait(1s)->cq_context, &one);
+    EXPECT_EQ(channel_.wait(20s)->cq_context, &two);
+    EXPECT_EQ(channel_.wait(20s)->cq_context, &one);
 }
 
 TEST_F(CompletionEvents, AreReportedByEpoll) {
@@ -199,12 +199,20 @@ class ChangedCompletionQueue : public CompletionEvents {
 
 TEST_F(ChangedCompletionQueue, RaisesAnEventForSeveralCompletions) {
     cq_.moderate(3, 4ms);
+    const auto start = std::chrono::steady_clock::now();
     ASSERT_TRUE(cq_.request_notification());
     complete(cq_);
     complete(cq_);
-    EXPECT_EQ(channel_.wait(0ms), nullptr);
-    complete(cq_);
-    EXPECT_EQ(channel_.wait(0ms), cq_.native());
+    const ibv_cq* const early = channel_.wait(0ms);
+    // On a busy machine, the period can end before the third completion. Then this part says
+    // nothing.
+    if (std::chrono::steady_clock::now() - start < 4ms) {
+        EXPECT_EQ(early, nullptr);
+    }
+    if (early == nullptr) {
+        complete(cq_);
+        EXPECT_EQ(channel_.wait(0ms), cq_.native());
+    }
 }
 
 TEST_F(ChangedCompletionQueue, RaisesAnEventAfterTheModerationPeriod) {

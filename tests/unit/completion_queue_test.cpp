@@ -98,7 +98,7 @@ TEST_F(CompletionQueueTest, HandsFailedCompletionsOutAsTheyAre) {
     ibv_wc failed = completion(7, IBV_WC_REM_ACCESS_ERR);
     failed.vendor_err = 0x88;
     complete(cq, failed);
-    EXPECT_EQ(cq.wait(found_, 1s), 1U);
+    EXPECT_EQ(cq.wait(found_, 20s), 1U);
     EXPECT_EQ(found_[0].status, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(found_[0].vendor_err, 0x88U);
 }
@@ -196,7 +196,7 @@ TEST_F(CompletionQueueTest, AsksAgainAfterAnEventWithNothingToPoll) {
     const CompletionQueue cq(context_, {.channel = &channel});
     std::thread device([&] {
         const auto wait_until_armed = [&] {
-            for (int i = 0; i < 1000 && softverbs_cq_armed(cq.native()) == 0; ++i) {
+            for (int i = 0; i < 10'000 && softverbs_cq_armed(cq.native()) == 0; ++i) {
                 std::this_thread::sleep_for(1ms);
             }
         };
@@ -273,12 +273,12 @@ TEST_F(CompletionQueueTest, StopsWaitingInEveryThreadWhenTheTimeIsOver) {
     const auto start = std::chrono::steady_clock::now();
     std::thread longer([copy = cq] {
         WorkCompletion one{};
-        EXPECT_EQ(copy.wait({&one, 1}, 200ms), 0U);
+        EXPECT_EQ(copy.wait({&one, 1}, 2s), 0U);
     });
     EXPECT_EQ(cq.wait(found_, 30ms), 0U);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, 190ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 1900ms);
     longer.join();
-    EXPECT_GE(std::chrono::steady_clock::now() - start, 199ms);
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 1999ms);
 }
 
 /// The processor time of this thread.
@@ -358,8 +358,8 @@ TEST_F(CompletionChannelTest, TellsWhichQueueHasCompletions) {
     ASSERT_TRUE(two.request_notification());
     complete(two, completion(2));
     complete(one, completion(1));
-    EXPECT_EQ(channel_.wait(1s), two.native());
-    EXPECT_EQ(channel_.wait(1s), one.native());
+    EXPECT_EQ(channel_.wait(20s), two.native());
+    EXPECT_EQ(channel_.wait(20s), one.native());
     EXPECT_EQ(channel_.wait(0ms), nullptr);
 }
 

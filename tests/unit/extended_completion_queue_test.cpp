@@ -215,7 +215,7 @@ TEST_F(ExtendedQueue, IsAlsoPolledAndWaitedForAsAnOrdinaryOne) {
     WorkCompletion completion{};
     EXPECT_EQ(cq.poll(completion), 1);
     EXPECT_EQ(completion.wr_id, 1U);
-    EXPECT_EQ(cq.wait({&completion, 1}, 1s), 1U);
+    EXPECT_EQ(cq.wait({&completion, 1}, 20s), 1U);
     EXPECT_EQ(completion.wr_id, 2U);
     EXPECT_EQ(cq.native()->cqe, 4);
     EXPECT_EQ(cq.native()->channel, channel.native());

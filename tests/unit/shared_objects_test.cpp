@@ -263,8 +263,9 @@ TEST_F(SharedObjectsTest, InvalidMessagesLeaveNoDescriptorOpen) {
         const std::vector<int> descriptors(static_cast<std::size_t>(each.descriptors),
                                            basics_.context.native()->cmd_fd);
         send_raw(sockets.here.get(), each.bytes, descriptors);
-        EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 1s)); }),
-                    fails_with(each.function, each.error, ""));
+        EXPECT_THAT(
+            error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), long_enough)); }),
+            fails_with(each.function, each.error, ""));
         EXPECT_EQ(testing::open_descriptors(), before);
     }
 }
@@ -277,12 +278,13 @@ TEST_F(SharedObjectsTest, MessageThatDoesNotComeOrIsCutShortIsAnError) {
     cut[12] = std::byte{1}; // one region, which does not follow
     const auto before = testing::open_descriptors();
     send_raw(sockets.here.get(), cut, {basics_.context.native()->cmd_fd});
-    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 20ms)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 500ms)); }),
                 fails_with("recv", ETIMEDOUT, "shared objects"));
     EXPECT_EQ(testing::open_descriptors(), before);
     sockets.here.reset();
-    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 20ms)); }),
-                fails_with("recvmsg", ECONNRESET, "closed the connection"));
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), long_enough)); }),
+        fails_with("recvmsg", ECONNRESET, "closed the connection"));
     EXPECT_THAT(error_of([&] { send_objects(-1, basics_.context, {}, 20ms); }),
                 fails_with("getsockopt", EBADF, ""));
 }

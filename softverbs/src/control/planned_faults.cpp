@@ -49,17 +49,21 @@ void PlannedFaults::remove_list() {
 }
 
 std::vector<PlannedFault> PlannedFaults::take_due() {
+    // If the thread that calls this function was delayed, several changes are due. They are
+    // returned in the order of their times.
     std::vector<PlannedFault> due;
     const auto now = Clock::now();
-    for (PlannedFault& planned : planned_) {
-        if (planned.due <= now && planned.changes_left != 0) {
-            due.push_back(planned);
-            --planned.changes_left;
-            planned.due += std::chrono::milliseconds(planned.fault.period_ms);
+    while (true) {
+        const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due);
+        if (next == planned_.end() || next->due > now) {
+            return due;
+        }
+        due.push_back(*next);
+        next->due += std::chrono::milliseconds(next->fault.period_ms);
+        if (--next->changes_left == 0) {
+            planned_.erase(next);
         }
     }
-    std::erase_if(planned_, [](const PlannedFault& planned) { return planned.changes_left == 0; });
-    return due;
 }
 
 int PlannedFaults::time_to_next_change() const {
