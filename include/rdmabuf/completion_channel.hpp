@@ -57,11 +57,20 @@ class RDMABUF_EXPORT CompletionChannel {
     /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
 
-    /// Reads the next event without waiting and does not acknowledge the event. The program must
-    /// call CompletionQueue::acknowledge_event() of the returned queue. Destroying a queue blocks
-    /// until all events of the queue are acknowledged (ibv_destroy_cq(3)), so the returned queue
-    /// exists until the program acknowledges the event.
-    /// @return the queue that has completions; nullptr if there is no event
+    /// Reads the next event and does not acknowledge the event. The program must call
+    /// CompletionQueue::acknowledge_event() of the returned queue. Destroying a queue blocks until
+    /// all events of the queue are acknowledged (ibv_destroy_cq(3)), so the returned queue exists
+    /// until the program acknowledges the event.
+    ///
+    /// The function calls ibv_get_cq_event(3) once. It does not wait while fd() is non-blocking,
+    /// which the constructor sets. If the program clears O_NONBLOCK of fd() or of a duplicate of
+    /// fd(), the function waits for the next event without a time limit: a loop
+    /// `while (channel.get_event())` then blocks in its last call. Call wait() to wait with a
+    /// timeout. Also with a non-blocking descriptor, a loop that arms the queues ends only when no
+    /// event is pending. While completions arrive continuously, it does not end, so a thread that
+    /// has other work must limit the number of iterations.
+    /// @return the queue that has completions; nullptr if no event is pending, or if a signal
+    ///         handler interrupted the call
     /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* get_event() const;
 
