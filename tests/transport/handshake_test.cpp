@@ -51,7 +51,7 @@ class Handshakes : public TransportTest {
     }
     /// What comes of a listener, other than to ask again.
     [[nodiscard]] std::error_code accept(Listener& listener) {
-        const auto result = listener.accept(1000ms);
+        const auto result = listener.accept(20'000ms);
         return result.code();
     }
 };
@@ -182,7 +182,7 @@ TEST_F(Handshakes, a_connector_tells_nothing_to_a_process_that_did_not_make_the_
                     .secret = handle.connector_secret(),
                     .eager_slots = 64,
                     .max_message_size = 1U << 30U});
-    EXPECT_EQ(connector->wait(2000ms).code(), code(EPROTO));
+    EXPECT_EQ(connector->wait(20'000ms).code(), code(EPROTO));
     EXPECT_THAT(connector->error_info().message(),
                 ::testing::HasSubstr("did not make this handle"));
     EXPECT_EQ(live_objects(), before);
@@ -238,7 +238,7 @@ TEST_F(Handshakes, nobody_listening_is_a_refusal) {
     std::optional<Listener> listener = listen();
     const Handle handle = listener->handle();
     listener.reset();
-    const auto channel = left_end().connect(handle, 2000ms);
+    const auto channel = left_end().connect(handle, 20'000ms);
     EXPECT_EQ(channel.code(), code(ECONNREFUSED));
 }
 

@@ -34,9 +34,7 @@ class Offers : public TransportTest, public ::testing::WithParamInterface<std::s
         return request;
     }
     /// Goes on at the sender's end only: long enough when it need not be told where to write.
-    [[nodiscard]] Outcome finish_alone(const Request& request) {
-        return left().wait(request, 5000ms);
-    }
+    [[nodiscard]] Outcome finish_alone(const Request& request) { return left().wait(request, 20s); }
     [[nodiscard]] bool waits_for_the_receiver(const Request& request) {
         return !left().wait(request, 50ms).done;
     }

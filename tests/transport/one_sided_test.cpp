@@ -83,7 +83,7 @@ TEST_P(OneSided, is_done_when_all_of_it_is_there) {
             ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
             Request request;
             ASSERT_EQ(left().iput(mine.memory(), mine.data(), size, *offered, 0, request), code(0));
-            EXPECT_EQ(left().wait(request, 5000ms).error, code(0));
+            EXPECT_EQ(left().wait(request, 20s).error, code(0));
             // This read makes the data visible to the CPU of the target.
             ASSERT_EQ(left().iget(mine.memory(), mine.data(), size, *offered, 0, request), code(0));
             EXPECT_EQ(finish(left(), request).error, code(0));
@@ -95,7 +95,7 @@ TEST_P(OneSided, is_done_when_all_of_it_is_there) {
             ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
             ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(), size, *offered, 0, 1, request),
                       code(0));
-            const auto end = std::chrono::steady_clock::now() + 5s;
+            const auto end = std::chrono::steady_clock::now() + 20s;
             std::optional<std::uint64_t> told;
             while (!told && std::chrono::steady_clock::now() < end) {
                 left().progress();

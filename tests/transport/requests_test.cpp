@@ -159,7 +159,7 @@ TEST_F(Requests, can_be_awaited_together) {
          {.channel = &right(), .request = receives[1]},
          {.channel = &right(), .request = receives[2]}}};
     Outcome outcome;
-    EXPECT_EQ(transport::wait_any(pending, outcome, 5s), 1);
+    EXPECT_EQ(transport::wait_any(pending, outcome, 20s), 1);
     EXPECT_EQ(outcome.bytes, 10);
     EXPECT_EQ(transport::wait_any(std::span(pending).first(1), outcome, 1ms), 1);
     EXPECT_FALSE(outcome.done);

@@ -114,7 +114,7 @@ TestMemory TransportTest::right_memory(std::size_t size, Kind kind, Access acces
 }
 
 Outcome TransportTest::finish(Channel& channel, const Request& request) {
-    const auto end = std::chrono::steady_clock::now() + 10s;
+    const auto end = std::chrono::steady_clock::now() + 20s;
     while (std::chrono::steady_clock::now() < end) {
         const Outcome outcome = channel.test(request);
         if (outcome.done) {
@@ -127,7 +127,7 @@ Outcome TransportTest::finish(Channel& channel, const Request& request) {
 }
 
 std::optional<std::uint64_t> TransportTest::next_notification(Channel& channel) {
-    const auto end = std::chrono::steady_clock::now() + 10s;
+    const auto end = std::chrono::steady_clock::now() + 20s;
     std::optional<std::uint64_t> value;
     while (!value && std::chrono::steady_clock::now() < end) {
         left_->progress();

@@ -69,7 +69,7 @@ class TestMemory {
 class TransportTest : public SoftverbsTest {
   protected:
     /// Of both ends; for tests to change before connect().
-    EndpointOptions options_ = {.handshake = 2000ms, .linger = 100ms};
+    EndpointOptions options_ = {.handshake = 20'000ms, .linger = 100ms};
     std::size_t devices_ = 1;
 
     TransportTest();
