@@ -10,6 +10,8 @@
 // memfd needs softverbs: begin both commands with
 //
 //   LD_PRELOAD=build/release/softverbs/libsoftverbs.so build/release/examples/ping_pong
+//
+// The queue pairs are RC queue pairs, or SRD queue pairs on an EFA device, which has no RC.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,7 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint16_t tcp_port = 18521;
-constexpr std::size_t message_size = 65536;
+constexpr std::size_t message_size = 8192; // SRD: at most the MTU of the port, 8928 on EFA
 constexpr int rounds = 1000;
 
 // Registered memory for two messages: the outgoing message at offset 0, and the incoming message
@@ -73,6 +75,29 @@ class Memory {
     std::optional<rdmabuf::Registration> region_; // deregistered before the memory is freed
 };
 
+// The queue pair of this process, and the other process.
+struct Connection {
+    rdmabuf::QueuePair qp;
+    rdmabuf::QueuePairAddress peer;
+    // An SRD queue pair is not connected: each request has a destination.
+    std::optional<rdmabuf::AddressHandle> ah;
+
+    void receive(const ibv_sge& sge) const { qp.post_recv(sge).throw_if_failed("ibv_post_recv"); }
+    void send(const ibv_sge& sge) const {
+        const rdmabuf::Status posted =
+            ah ? qp.post_send_to(sge, ah->destination(peer)) : qp.post_send(sge);
+        posted.throw_if_failed(ah ? "ibv_wr_complete" : "ibv_post_send");
+    }
+};
+
+Connection connect(rdmabuf::PreparedQueuePair prepared, const rdmabuf::QueuePairAddress& peer) {
+    if (peer.type != rdmabuf::QueuePairType::scalable_reliable_datagram) {
+        return {std::move(prepared).connect(peer), peer, std::nullopt};
+    }
+    rdmabuf::AddressHandle ah(prepared.protection_domain(), peer, {});
+    return {std::move(prepared).activate(), peer, std::move(ah)};
+}
+
 // Waits for @p count completions. @throws std::runtime_error after 30 s or if a request failed
 void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
     rdmabuf::WorkCompletion completion{};
@@ -88,7 +113,7 @@ void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
 
 // Sends each message after the answer to the previous one, and prints the mean time of half a round
 // trip.
-void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memory& memory) {
+void ping(const Connection& connection, const rdmabuf::CompletionQueue& cq, Memory& memory) {
     std::vector<std::byte> message(message_size);
     for (std::size_t i = 0; i < message.size(); ++i) {
         message[i] = static_cast<std::byte>(i % 251);
@@ -96,10 +121,10 @@ void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memo
     memory.write_outgoing(message);
     const auto begin = std::chrono::steady_clock::now();
     for (int round = 0; round < rounds; ++round) {
-        qp.post_send(memory.outgoing()).throw_if_failed("ibv_post_send");
+        connection.send(memory.outgoing());
         wait_for(cq, 2); // the send and the receive of the answer
         // This receive is for the answer to the next message. The last receive stays unused.
-        qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
+        connection.receive(memory.incoming());
     }
     const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
     if (memory.read_incoming() != message) {
@@ -110,13 +135,13 @@ void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memo
 }
 
 // Sends each message back from the memory in which it was received.
-void pong(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, const Memory& memory) {
+void pong(const Connection& connection, const rdmabuf::CompletionQueue& cq, const Memory& memory) {
     for (int round = 0; round < rounds; ++round) {
         wait_for(cq, round == 0 ? 1 : 2); // a receive, and the send of the previous answer
         // The peer sends the next message only after it has received this answer, so the next
         // receive can use the same memory.
-        qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
-        qp.post_send(memory.incoming()).throw_if_failed("ibv_post_send");
+        connection.receive(memory.incoming());
+        connection.send(memory.incoming());
     }
 }
 
@@ -135,19 +160,22 @@ int main(int argc, char** argv) try {
 
     // The first receive is posted before the queue pair is connected, so the peer cannot send too
     // early.
-    auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
+    const auto type = context.srd() ? rdmabuf::QueuePairType::scalable_reliable_datagram
+                                    : rdmabuf::QueuePairType::reliable_connected;
+    auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq, .type = type});
     prepared.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
 
     // The processes exchange the addresses of their queue pairs over TCP.
     rdmabuf::bootstrap::Channel channel =
         connects ? rdmabuf::bootstrap::Channel::connect(argv[2], tcp_port, 30s)
                  : rdmabuf::bootstrap::Listener(tcp_port).accept(rdmabuf::wait_forever);
-    const rdmabuf::QueuePair qp = std::move(prepared).connect(channel.exchange(prepared.address()));
+    const auto peer = channel.exchange(prepared.address());
+    const Connection connection = connect(std::move(prepared), peer);
     channel.barrier();
 
     std::printf("%s, registered as %s on %s\n", argv[1], memory.path(),
                 context.device_name().c_str());
-    connects ? ping(qp, cq, memory) : pong(qp, cq, memory);
+    connects ? ping(connection, cq, memory) : pong(connection, cq, memory);
     // Without this barrier, a process could exit while the other process still waits for an
     // acknowledgement.
     channel.barrier();
