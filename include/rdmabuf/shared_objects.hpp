@@ -33,8 +33,9 @@
 /// context, because both processes have the same device file open. Process A must trust process B:
 /// a process with the descriptor can use and destroy all objects of the device file.
 ///
-/// Only libmlx5 can import objects of another process. softverbs can import objects within one
-/// process.
+/// Only libmlx5 and softverbs can import objects of another process. With softverbs, the memory of
+/// a shared region must be device memory or a memfd; a region of other memory fails with
+/// EOPNOTSUPP.
 namespace rdmabuf {
 
 /// The data that another process needs to import device memory.

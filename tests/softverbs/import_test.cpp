@@ -2,19 +2,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
-#include <limits.h>
 #include <softverbs/softverbs.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
-#include <string>
 
 #include <gtest/gtest.h>
 
-#include "command.hpp"
 #include "pair_test.hpp"
 
 namespace {
@@ -173,37 +169,6 @@ TEST_F(ImportTest, ADescriptorOfSomethingElseIsRefusedAndStaysOpen) {
     EXPECT_GE(::fcntl(fd, F_GETFD), 0);
     ::close(fd);
     EXPECT_EQ(ibv_import_device(-1), nullptr);
-}
-
-TEST_F(ImportTest, AnotherProcessOpensTheDeviceOfADescriptorAndHasNoneOfItsObjects) {
-    const int fd = ::dup(context->cmd_fd); // without FD_CLOEXEC
-    char self[PATH_MAX] = "";
-    ASSERT_GT(::readlink("/proc/self/exe", self, sizeof self - 1), 0);
-    const CommandResult result = run_command(
-        "env IMPORT_FD=" + std::to_string(fd) + " IMPORT_PD=" + std::to_string(pd->handle) + " " +
-        self + " --gtest_also_run_disabled_tests --gtest_filter=InAnotherProcess.*");
-    EXPECT_EQ(result.exit_status, 0) << result.output;
-    ::close(fd);
-}
-
-TEST(InAnotherProcess, DISABLED_ImportsADescriptor) {
-    const char* const fd = ::getenv("IMPORT_FD");
-    const char* const handle = ::getenv("IMPORT_PD");
-    ASSERT_TRUE(fd != nullptr && handle != nullptr);
-    const UniqueContext imported(ibv_import_device(std::stoi(fd)));
-    ASSERT_NE(imported, nullptr);
-    EXPECT_STREQ(ibv_get_device_name(imported->device), "soft0");
-    ibv_device_attr attributes{};
-    EXPECT_EQ(ibv_query_device(imported.get(), &attributes), 0);
-    errno = 0;
-    EXPECT_EQ(ibv_import_pd(imported.get(), static_cast<std::uint32_t>(std::stoul(handle))),
-              nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
-    errno = 0;
-    EXPECT_EQ(ibv_import_dm(imported.get(), 1), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
-    const UniquePd own(ibv_alloc_pd(imported.get()));
-    EXPECT_NE(own, nullptr);
 }
 
 TEST(VendorId, IsSetInEveryProfile) {

@@ -40,13 +40,14 @@ void free_orphaned_contexts() {
 Context* open_device(Device& device) {
     auto file = std::make_shared<DeviceFile>();
     file->device = &device;
-    const int cmd_fd = make_device_descriptor(device);
+    const int cmd_fd = ObjectTable::create(device.index);
     if (cmd_fd < 0) {
         return nullptr;
     }
     Context* made = nullptr;
     try {
         file->identity = identity_of(cmd_fd).value_or(FileIdentity{});
+        file->table = ObjectTable(cmd_fd);
         made = open_device(std::move(file), cmd_fd);
     } catch (const std::bad_alloc&) {
         errno = ENOMEM;
@@ -119,6 +120,7 @@ Pd* alloc_pd(Context& context) {
     made->context = &context.context;
     made->handle = ++handles;
     context.file->pds.push_back(made.get());
+    made->shared = context.file->table.add(SharedObject::Kind::pd, made->handle);
     ++context.users;
     ++process().live[SOFTVERBS_PD];
     return made.release();
@@ -127,6 +129,9 @@ Pd* alloc_pd(Context& context) {
 int dealloc_pd(Pd& pd) {
     if (ParentDomain* const parent = ParentDomain::of(&pd); parent != nullptr) {
         return dealloc_parent_domain(*parent);
+    }
+    if (pd.imported && context_of(pd).file->of_other_process) {
+        return EOPNOTSUPP; // only the other process can deallocate its protection domain
     }
     if (pd.imported) {
         // As in the kernel, deallocating an imported protection domain also deallocates the
@@ -142,9 +147,11 @@ int dealloc_pd(Pd& pd) {
     const auto uses_it = [&pd](const auto& imported) {
         return imported->protection == &pd && imported->users != 0;
     };
-    if (pd.users != 0 || std::ranges::any_of(file.imported_pds, uses_it)) {
+    if (pd.users != 0 || std::ranges::any_of(file.imported_pds, uses_it) ||
+        (pd.shared != nullptr && is_used_by_others(*pd.shared))) {
         return busy();
     }
+    file.table.remove(pd.shared);
     for (const auto& imported : file.imported_pds) {
         if (imported->protection == &pd) {
             imported->protection = imported.get(); // a domain without any memory

@@ -2,8 +2,8 @@
 
 // ibv_import_device() and the verbs that import protection domains, memory regions and device
 // memory. Two contexts share these objects if they have the same open device file (cmd_fd). The
-// kernel finds a shared object by its handle in that file; softverbs searches the objects of this
-// process.
+// kernel finds a shared object by its handle in that file. softverbs searches the objects of this
+// process; if another process has opened the file, it searches the table in the file.
 #include <errno.h>
 #include <unistd.h>
 
@@ -14,8 +14,11 @@
 
 #include "abi/entry.hpp"
 #include "abi/open_device.hpp"
+#include "fabric/unique_fd.hpp"
 #include "objects/device_file.hpp"
-#include "objects/memory.hpp"
+#include "objects/mapping.hpp"
+#include "objects/memory_region.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs {
 
@@ -44,16 +47,19 @@ std::optional<Context*> import_device(int cmd_fd) {
     }
     std::shared_ptr<DeviceFile> file = find_open_file(*identity);
     if (file == nullptr) {
-        const std::optional<unsigned> index = device_of_descriptor(cmd_fd);
+        const std::optional<unsigned> index = ObjectTable::device_of(cmd_fd);
         if (!index || *index >= process().devices.size()) {
             return std::nullopt;
         }
-        // Another process has opened the device file. This process has the same device, but cannot
-        // import the objects of the other process.
+        // Another process has opened the device file. This process has the same device.
         file = std::make_shared<DeviceFile>();
         file->device = process().devices[*index].get();
         file->identity = *identity;
         file->of_other_process = true;
+        file->table = ObjectTable(cmd_fd);
+        if (!file->table) {
+            return fail(errno);
+        }
     }
     return open_device(std::move(file), cmd_fd);
 }
@@ -67,11 +73,31 @@ Pd* find_pd(const Context& context, std::uint32_t handle) {
     return found != all.end() ? *found : nullptr;
 }
 
-Pd* import_pd(Context& context, std::uint32_t handle) {
-    if (context.file->of_other_process) {
-        return fail(EOPNOTSUPP);
+/// Returns the object that represents a protection domain of another process in this process; null
+/// if the protection domain does not exist.
+Pd* find_foreign_pd(Context& context, std::uint32_t handle) {
+    DeviceFile& file = *context.file;
+    SharedObject* const shared = file.table.find(SharedObject::Kind::pd, handle);
+    if (shared == nullptr) {
+        return nullptr;
     }
-    Pd* const original = find_pd(context, handle);
+    const auto found = std::ranges::find_if(file.foreign_pds,
+                                            [=](const auto& pd) { return pd->handle == handle; });
+    if (found != file.foreign_pds.end()) {
+        return found->get();
+    }
+    auto made = std::make_unique<Pd>();
+    made->context = &context.context;
+    made->handle = handle;
+    made->users.share(shared->users);
+    shared->importer = ::getpid();
+    file.foreign_pds.push_back(std::move(made));
+    return file.foreign_pds.back().get();
+}
+
+Pd* import_pd(Context& context, std::uint32_t handle) {
+    const bool foreign = context.file->of_other_process;
+    Pd* const original = foreign ? find_foreign_pd(context, handle) : find_pd(context, handle);
     if (original == nullptr) {
         return fail(ENOENT);
     }
@@ -80,6 +106,9 @@ Pd* import_pd(Context& context, std::uint32_t handle) {
     made->handle = handle;
     made->protection = original->protection;
     made->imported = true;
+    if (foreign) {
+        made->users.share(context.file->table.find(SharedObject::Kind::pd, handle)->users);
+    }
     context.file->imported_pds.push_back(std::move(made));
     ++context.users;
     ++process().live[SOFTVERBS_PD];
@@ -99,23 +128,106 @@ Mr* find_mr(const Context& context, std::uint32_t handle) {
     return found;
 }
 
-Mr* import_mr(Pd& pd, std::uint32_t handle) {
-    const Context& context = context_of(pd);
-    if (context.file->of_other_process) {
-        return fail(EOPNOTSUPP);
-    }
-    const Mr* const original = find_mr(context, handle);
-    if (original == nullptr) {
+ForeignRegion* find_foreign_region(const DeviceFile& file, std::uint32_t handle) {
+    const auto found = std::ranges::find_if(
+        file.foreign_regions, [=](const auto& each) { return each->region.handle == handle; });
+    return found != file.foreign_regions.end() ? found->get() : nullptr;
+}
+
+/// Maps the memory of a region of another process, and adds the key of the region to the keys of
+/// this process. On failure, returns null and sets errno.
+ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
+    DeviceFile& file = *context.file;
+    SharedObject* const shared = file.table.find(SharedObject::Kind::mr, handle);
+    const SharedMemory memory = shared != nullptr ? shared->memory : SharedMemory{};
+    Pd* const pd = shared != nullptr ? find_foreign_pd(context, memory.pd) : nullptr;
+    if (pd == nullptr || !is_current(*shared, handle)) {
         return fail(ENOENT);
     }
+    file.foreign_regions.reserve(file.foreign_regions.size() + 1);
+    auto made = std::make_unique<ForeignRegion>();
+    const fabric::UniqueFd fd(open_memory(file.table.owner(), memory));
+    if (!fd) {
+        return nullptr;
+    }
+    Mapping* const mapping =
+        map_descriptor(fd.get(), (memory.access & IBV_ACCESS_LOCAL_WRITE) != 0);
+    if (mapping == nullptr) {
+        return nullptr;
+    }
+    Mr& region = made->region;
+    region.kind = Mr::Kind::dmabuf;
+    region.context = &context.context;
+    region.handle = handle;
+    region.length = memory.length;
+    region.mapping = mapping;
+    region.mapping_offset = memory.offset;
+    region.shared = shared;
+    region.is_foreign = true;
+    region.grant.pd = pd;
+    region.grant.mr = &region;
+    region.grant.key = memory.key;
+    region.grant.access = memory.access;
+    region.grant.iova = memory.iova;
+    region.grant.length = memory.length;
+    region.grant.base = mapping->data + memory.offset;
+    if (!lies_within(memory.offset, memory.length, mapping->length) ||
+        !process().keys.insert_foreign(region.grant)) {
+        release(mapping);
+        return fail(ENOMEM);
+    }
+    file.foreign_regions.push_back(std::move(made));
+    return file.foreign_regions.back().get();
+}
+
+/// Removes one import of a region of another process. Frees the region after the last import.
+void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
+    const auto found = std::ranges::find_if(
+        file.foreign_regions, [=](const auto& each) { return each->region.handle == handle; });
+    if (found == file.foreign_regions.end() || --(*found)->imports != 0) {
+        return;
+    }
+    const std::unique_ptr<ForeignRegion> last = std::move(*found);
+    file.foreign_regions.erase(found);
+    process().keys.erase(last->region.grant.key);
+    process().engine.withdraw_responses();
+    process().engine.wait_for_writes();
+    release(last->region.mapping);
+}
+
+/// Returns the region with this handle that a process has registered. On failure, returns null and
+/// sets errno.
+const Mr* find_original(Context& context, std::uint32_t handle) {
+    if (!context.file->of_other_process) {
+        const Mr* const original = find_mr(context, handle);
+        return original != nullptr ? original : fail(ENOENT);
+    }
+    ForeignRegion* foreign = find_foreign_region(*context.file, handle);
+    if (foreign == nullptr) {
+        foreign = add_foreign_region(context, handle);
+    } else if (!is_current(*foreign->region.shared, handle)) {
+        return fail(ENOENT);
+    }
+    if (foreign == nullptr) {
+        return nullptr;
+    }
+    ++foreign->imports;
+    return &foreign->region;
+}
+
+Mr* import_mr(Pd& pd, std::uint32_t handle) {
     auto made = std::make_unique<Mr>();
+    const Mr* const original = find_original(context_of(pd), handle);
+    if (original == nullptr) {
+        return nullptr;
+    }
     made->kind = Mr::Kind::imported;
     made->context = pd.context;
     made->pd = &pd;
     made->handle = handle;
     made->length = original->length;
-    made->lkey = original->lkey;
-    made->rkey = original->rkey;
+    made->lkey = original->is_foreign ? original->grant.key : original->lkey;
+    made->rkey = original->is_foreign ? original->grant.key : original->rkey;
     ++pd.users;
     ++process().live[SOFTVERBS_MR];
     return made.release();
@@ -137,10 +249,16 @@ void unimport_pd(Pd& pd) {
 void unimport_mr(Mr& mr) {
     --static_cast<Pd*>(mr.pd)->users;
     --process().live[SOFTVERBS_MR];
+    if (DeviceFile& file = *context_of(mr).file; file.of_other_process) {
+        release_foreign_region(file, mr.handle);
+    }
     delete &mr;
 }
 
 int dereg_imported_mr(Mr& mr) {
+    if (context_of(mr).file->of_other_process) {
+        return EOPNOTSUPP; // only the other process can deregister its region
+    }
     if (Mr* const original = find_mr(context_of(mr), mr.handle); original != nullptr) {
         revoke(*original);
     }
@@ -216,9 +334,8 @@ SOFTVERBS_ENTRY ibv_dm* ibv_import_dm(ibv_context* native, std::uint32_t handle)
         return forward<ibv_import_dm>("ibv_import_dm", native, handle);
     }
     return call("ibv_import_dm", *context, [&]() -> ibv_dm* {
-        return context->device->has(SOFTVERBS_FEATURE_DM) && !context->file->of_other_process
-                   ? import_dm(*context, handle)
-                   : fail(EOPNOTSUPP);
+        return context->device->has(SOFTVERBS_FEATURE_DM) ? import_dm(*context, handle)
+                                                          : fail(EOPNOTSUPP);
     });
 }
 

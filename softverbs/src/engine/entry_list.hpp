@@ -24,8 +24,8 @@ namespace softverbs {
 
 /// Returns the address at which the CPU can access the @p length bytes that start at @p address in
 /// a memory region. Returns null if the key does not permit this access, or if the memory is not
-/// plain (see is_plain()) or not pinned. The caller then calls open_local(), which returns the
-/// error if there is one. @p length must not be 0.
+/// plain (see is_plain()), not pinned, or belongs to a region of another process. The caller then
+/// calls open_local(), which returns the error if there is one. @p length must not be 0.
 /// @param access  0 (read) or IBV_ACCESS_LOCAL_WRITE
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
@@ -38,7 +38,8 @@ namespace softverbs {
         return nullptr;
     }
     const Mr& region = *grant->mr;
-    if (region.cuda != nullptr || (region.mapping != nullptr && region.mapping->is_dmabuf)) {
+    if (region.cuda != nullptr ||
+        (region.mapping != nullptr && (region.mapping->is_dmabuf || region.is_foreign))) {
         return nullptr;
     }
     return grant->base + (address - grant->iova);

@@ -216,11 +216,12 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
     // Do not permit other processes to write directly to memory windows, which are often bound and
-    // invalidated, or to on-demand regions, whose pages are not pinned. Also do not permit direct
+    // invalidated, to on-demand regions, whose pages are not pinned, or to imported regions, which
+    // the process that has registered them can deregister. Also do not permit direct
     // writes while planned faults (injected errors) or SOFTVERBS_DISORDER (a test setting) are in
     // use, because these affect only packets.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
-        (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
+        (grant->access & IBV_ACCESS_ON_DEMAND) != 0 || grant->mr->is_foreign) {
         return;
     }
     if (std::ranges::find(granted, &to) == granted.end()) {

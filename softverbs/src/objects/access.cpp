@@ -10,6 +10,7 @@
 #include "objects/cuda_memory.hpp"
 #include "objects/mapping.hpp"
 #include "objects/memory_region.hpp"
+#include "objects/object_table.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -20,6 +21,9 @@ namespace {
                                           std::uint64_t length, unsigned access, Window& window) {
     if (grant.revoked || grant.mr->grant.revoked) {
         return Denied::revoked;
+    }
+    if (grant.mr->is_foreign && !is_current(*grant.mr->shared, grant.mr->handle)) [[unlikely]] {
+        return Denied::key; // the other process has deregistered its region
     }
     if (grant.pd != &pd) {
         return Denied::domain;

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -144,13 +145,39 @@ struct Context : verbs_context {
 /// readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
+struct SharedObject; // defined in object_table.hpp
+
+/// The number of objects that use a protection domain. For a protection domain of another process,
+/// also changes the number in shared memory.
+class PdUsers {
+  public:
+    PdUsers& operator+=(unsigned change) noexcept {
+        count_ += change;
+        if (shared_ != nullptr) {
+            shared_->fetch_add(change, std::memory_order_relaxed);
+        }
+        return *this;
+    }
+    PdUsers& operator++() noexcept { return *this += 1; }
+    PdUsers& operator--() noexcept { return *this += ~0U; }
+    operator unsigned() const noexcept { return count_; } // NOLINT(google-explicit-constructor)
+    void share(std::atomic<std::uint32_t>& users) noexcept { shared_ = &users; }
+
+  private:
+    unsigned count_ = 0;
+    std::atomic<std::uint32_t>* shared_ = nullptr;
+};
+
 /// A protection domain, or a parent domain (see parent_domain.hpp).
 struct Pd : ibv_pd {
     Pd() : ibv_pd{} {}
     Pd(const Pd&) = delete;
     Pd& operator=(const Pd&) = delete;
     ~Pd() = default;
-    unsigned users = 0;
+    PdUsers users;
+    /// The entry in DeviceFile::table; null for an imported protection domain, and for one that
+    /// other processes cannot import.
+    SharedObject* shared = nullptr;
     /// The protection domain for access checks. For a parent domain, the protection domain with
     /// which it was created. For an imported protection domain, the original protection domain.
     /// Otherwise, this object.

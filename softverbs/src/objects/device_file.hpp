@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "objects/device.hpp"
+#include "objects/memory.hpp"
+#include "objects/object_table.hpp"
 
 namespace softverbs {
 
@@ -19,25 +21,29 @@ struct FileIdentity {
     bool operator==(const FileIdentity&) const = default;
 };
 
+/// A memory region of another process. Its Mr is not visible to the program.
+struct ForeignRegion {
+    Mr region;
+    unsigned imports = 0;
+};
+
 /// The file to which ibv_context::cmd_fd refers. All contexts whose cmd_fd refers to the same file
 /// share this object, and can import each other's verbs objects.
 struct DeviceFile {
     Device* device = nullptr;
     FileIdentity identity;
-    /// Whether the file descriptor came from another process. The verbs objects of that process
-    /// cannot be imported.
+    /// Whether the file descriptor came from another process. This process then finds the objects
+    /// of that process in the table.
     bool of_other_process = false;
+    ObjectTable table;
     std::vector<Pd*> pds;
     std::vector<std::unique_ptr<Pd>> imported_pds;
+    /// The protection domains and the memory regions of another process, as this process sees them.
+    /// The objects that ibv_import_pd() and ibv_import_mr() return refer to these objects.
+    std::vector<std::unique_ptr<Pd>> foreign_pds;
+    std::vector<std::unique_ptr<ForeignRegion>> foreign_regions;
 };
 
-/// Creates a file descriptor for ibv_context::cmd_fd. If the program passes it to another process,
-/// ibv_import_device() finds the same device in that process. Returns a negative value and sets
-/// errno on failure.
-[[nodiscard]] int make_device_descriptor(const Device& device) noexcept;
-/// Returns the index (from 0) of the device for which make_device_descriptor() has created @p fd.
-/// Returns no value for other file descriptors.
-[[nodiscard]] std::optional<unsigned> device_of_descriptor(int fd) noexcept;
 /// Returns the identity of the file to which @p fd refers. Returns no value if @p fd is not an open
 /// file descriptor.
 [[nodiscard]] std::optional<FileIdentity> identity_of(int fd) noexcept;

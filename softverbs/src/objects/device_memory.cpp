@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "fabric/unique_fd.hpp"
+#include "objects/device_file.hpp"
 #include "objects/mapping.hpp"
 #include "objects/memory_region.hpp"
 #include "objects/process.hpp"
@@ -32,6 +34,9 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
 /// ibv_import_dm() then no longer finds the memory.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
+    if (memory.file != nullptr) {
+        memory.file->table.remove(memory.shared);
+    }
     memory.device->dm_used -= memory.consumed;
     std::erase(allocations(), &memory);
 }
@@ -181,6 +186,10 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
         return fail(ENOMEM);
     }
     device.dm_used += consumed;
+    memory->file = context.file;
+    memory->shared = context.file->table.add(
+        SharedObject::Kind::dm, memory->handle,
+        {.fd = memory->mapping->fd, .inode = inode_of(*memory->mapping), .length = memory->length});
     static_cast<void>(memory.release());
     return dm;
 }
@@ -201,7 +210,46 @@ int export_dm(Dm& dm) {
     return duplicate(dm.memory->mapping->fd);
 }
 
+namespace {
+
+/// Imports device memory of another process.
+Dm* import_foreign_dm(Context& context, std::uint32_t handle) {
+    const ObjectTable& table = context.file->table;
+    const SharedObject* const shared = table.find(SharedObject::Kind::dm, handle);
+    if (shared == nullptr) {
+        return fail(ENOENT);
+    }
+    const fabric::UniqueFd fd(open_memory(table.owner(), shared->memory));
+    if (!fd) {
+        return nullptr;
+    }
+    std::unique_ptr<DeviceMemory> memory(new (std::nothrow) DeviceMemory);
+    if (!memory) {
+        return fail(ENOMEM);
+    }
+    memory->device = context.device;
+    memory->handle = handle;
+    memory->length = shared->memory.length;
+    memory->mapping = map_descriptor(fd.get(), true);
+    if (memory->mapping == nullptr) {
+        return nullptr;
+    }
+    Dm* const dm = memory->length <= memory->mapping->length ? make_handle(context, *memory, true)
+                                                             : fail(ENOENT);
+    if (dm == nullptr) {
+        release(memory->mapping);
+        return nullptr;
+    }
+    static_cast<void>(memory.release());
+    return dm;
+}
+
+} // namespace
+
 Dm* import_dm(Context& context, std::uint32_t handle) {
+    if (context.file->of_other_process) {
+        return import_foreign_dm(context, handle);
+    }
     for (DeviceMemory* const memory : allocations()) {
         if (memory->handle == handle && memory->device == context.device) {
             Dm* const dm = make_handle(context, *memory, true);

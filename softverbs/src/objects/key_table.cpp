@@ -38,16 +38,37 @@ KeyTable::KeyTable() : entries_(64), mask_(entries_.size() - 1) {
     }
 }
 
-std::uint32_t KeyTable::insert(Grant& grant) noexcept {
+bool KeyTable::reserve() noexcept {
     if (used_ >= max_used) {
-        return 0;
+        return false;
     }
     if ((used_ + 1) * 2 > entries_.size()) {
         try {
             grow();
         } catch (const std::bad_alloc&) {
-            return 0;
+            return false;
         }
+    }
+    return true;
+}
+
+bool KeyTable::insert_foreign(Grant& grant) noexcept {
+    const std::uint32_t name = grant.key >> variant_bits;
+    if (name == 0 || !reserve()) {
+        return false;
+    }
+    Entry& entry = entries_[place(name)];
+    if (entry.name != 0) {
+        return false;
+    }
+    entry = {name, &grant};
+    ++used_;
+    return true;
+}
+
+std::uint32_t KeyTable::insert(Grant& grant) noexcept {
+    if (!reserve()) {
+        return 0;
     }
     for (;;) {
         const std::uint32_t key = next_key();

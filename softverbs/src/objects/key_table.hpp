@@ -21,6 +21,9 @@ class KeyTable {
     /// access rights. The caller must store the key in grant.key; before that, find() does not find
     /// the key. Returns 0 if the allocation of memory fails, or if all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
+    /// Adds the key of a memory region of another process, grant.key. Returns false if the
+    /// allocation of memory fails, or if this process uses a key with the same index.
+    [[nodiscard]] bool insert_foreign(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
     /// Returns the Grant (memory and access rights) of this lkey or rkey. Returns null if the key
     /// is unknown.
@@ -58,6 +61,9 @@ class KeyTable {
     /// inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
+    /// Makes room for another entry. Returns false if the allocation of memory fails, or if all
+    /// keys are in use.
+    [[nodiscard]] bool reserve() noexcept;
 
     /// A hash table with linear probing. Its size is a power of two, and at most half of the
     /// entries are used. A name (the upper 24 bits of a key) is random, so it is its own hash

@@ -230,6 +230,10 @@ Mapping* make_memory(const char* name, std::size_t length) {
     return enter(std::move(entry));
 }
 
+std::uint64_t inode_of(const Mapping& mapping) noexcept {
+    return static_cast<const Entry&>(mapping).identity.second;
+}
+
 void retain(Mapping& mapping) noexcept {
     ++mapping.users;
 }

@@ -34,6 +34,8 @@ struct Mapping {
 /// Returns the size in bytes of a dma-buf or memfd. On failure, returns 0 and sets errno to EBADF,
 /// EINVAL or EACCES, as map_descriptor() does.
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
+/// Returns the inode number of the memory's file.
+[[nodiscard]] std::uint64_t inode_of(const Mapping& mapping) noexcept;
 void retain(Mapping& mapping) noexcept;
 /// Removes one user of the mapping. When the last user is removed, the memory is unmapped. Does
 /// nothing if @p mapping is null.

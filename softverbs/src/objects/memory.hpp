@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "objects/device.hpp"
@@ -31,6 +32,10 @@ struct DeviceMemory {
     /// Whether ibv_free_dm() was called. The memory stays valid until the program has unimported
     /// all other ibv_dm objects for it, but it can no longer be registered or imported.
     bool freed = false;
+    /// The device file with which the memory was allocated, and the entry in its table. Null for
+    /// device memory of another process.
+    std::shared_ptr<DeviceFile> file;
+    SharedObject* shared = nullptr;
 };
 
 /// The memory and the access rights that an lkey or rkey gives. The key belongs to a memory region
@@ -72,6 +77,11 @@ struct Mr : ibv_mr {
     std::uint64_t mapping_offset = 0;
     /// The device memory, for a region of ibv_reg_dm_mr(); otherwise null.
     DeviceMemory* device_memory = nullptr;
+    /// The entry in DeviceFile::table; null if other processes cannot import the region.
+    SharedObject* shared = nullptr;
+    /// Whether this object describes a memory region of another process. The region exists as long
+    /// as the entry "shared" does.
+    bool is_foreign = false;
 };
 
 struct Mw : ibv_mw {
@@ -153,9 +163,9 @@ void invalidate_all(const Qp& qp);
 /// Returns a new file descriptor of the device memory, which can be passed to ibv_reg_dmabuf_mr().
 /// The caller owns the descriptor. On failure, returns -1 and sets errno.
 [[nodiscard]] int export_dm(Dm& dm);
-/// Creates an ibv_dm for existing device memory with this handle. Only device memory of this
-/// process can be imported. On failure, returns null and sets errno: ENOENT (there is no such
-/// device memory on the device), ENOMEM.
+/// Creates an ibv_dm for existing device memory with this handle. On failure, returns null and sets
+/// errno: ENOENT (there is no such device memory on the device), ENOMEM; for device memory of
+/// another process also the errno of open_memory().
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "objects/cuda_memory.hpp"
+#include "objects/device_file.hpp"
 #include "objects/mapping.hpp"
 #include "objects/process.hpp"
 
@@ -107,6 +108,21 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
     return mr.cuda != nullptr;
 }
 
+/// Returns what another process needs to use the region.
+SharedMemory shared_memory(const Mr& mr) noexcept {
+    SharedMemory shared{.pd = mr.grant.pd->handle,
+                        .key = mr.grant.key,
+                        .access = mr.grant.access,
+                        .iova = mr.grant.iova,
+                        .length = mr.length};
+    if (mr.mapping != nullptr) {
+        shared.fd = mr.mapping->fd;
+        shared.inode = inode_of(*mr.mapping);
+        shared.offset = mr.mapping_offset;
+    }
+    return shared;
+}
+
 } // namespace
 
 Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
@@ -135,6 +151,8 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     region.grant.mr = &region;
     ++region.grant.pd->users;
     ++process().live[SOFTVERBS_MR];
+    region.shared = context_of(pd).file->table.add(SharedObject::Kind::mr, region.handle,
+                                                   shared_memory(region));
     return mr.release();
 }
 
@@ -319,6 +337,7 @@ int dereg_mr(Mr& mr) {
         return busy();
     }
     process().keys.erase(mr.grant.key);
+    context_of(mr).file->table.remove(mr.shared);
     process().engine.withdraw_responses();
     alive().erase(&mr);
     process().engine.wait_for_writes();
@@ -377,6 +396,9 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
 
 void revoke(Mr& mr) {
     mr.grant.revoked = true;
+    if (mr.context != nullptr) {
+        context_of(mr).file->table.remove(std::exchange(mr.shared, nullptr));
+    }
     process().engine.withdraw_responses();
     process().engine.wait_for_writes();
 }

@@ -162,9 +162,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) 
 /// Adds @p change (1 or -1) to the numbers of users of the objects that the queue pair uses:
 /// context, PD, CQs and SRQ.
 void count(Qp& qp, int change) {
-    const auto add = [change](unsigned& users) {
-        users = static_cast<unsigned>(static_cast<int>(users) + change);
-    };
+    const auto add = [change](auto& users) { users += static_cast<unsigned>(change); };
     add(context_of(qp.qp_base).users);
     add(static_cast<Pd*>(qp.qp_base.pd)->users);
     add(qp.send_queue->users);

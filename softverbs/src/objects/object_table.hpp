@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "fabric/mapping.hpp"
+
+namespace softverbs {
+
+/// The memory of a shared memory region or of shared device memory.
+struct SharedMemory {
+    /// MR only: handle of the protection domain, key and access flags.
+    std::uint32_t pd = 0;
+    std::uint32_t key = 0;
+    std::uint32_t access = 0;
+    /// The file descriptor of the memory in the process that has created the object. -1: other
+    /// processes cannot map the memory.
+    std::int32_t fd = -1;
+    /// The inode number of the memory's file. Another process compares it after it has opened the
+    /// file.
+    std::uint64_t inode = 0;
+    /// MR only: address in work requests.
+    std::uint64_t iova = 0;
+    /// Length of the region or of the device memory in bytes.
+    std::uint64_t length = 0;
+    /// MR only: offset of the region in the file in bytes.
+    std::uint64_t offset = 0;
+};
+
+/// An object in an ObjectTable, in shared memory.
+struct SharedObject {
+    enum class Kind : std::uint32_t { none, pd, mr, dm };
+    /// Kind::none: the entry is free. Written last when an entry is filled.
+    std::atomic<Kind> kind;
+    /// The handle of the object. In a free entry: the index of the next free entry plus 1, or 0 if
+    /// there is no other free entry.
+    std::atomic<std::uint32_t> handle;
+    /// PD only: number of objects of importing processes that use the protection domain.
+    std::atomic<std::uint32_t> users;
+    /// PD only: the PID of the last process that has imported the protection domain; 0: none.
+    std::atomic<std::int32_t> importer;
+    SharedMemory memory;
+};
+static_assert(std::atomic<SharedObject::Kind>::is_always_lock_free);
+
+/// The verbs objects of an open device file, in shared memory. The kernel has such a table for each
+/// open device file. The process that has opened the device file writes the table; processes that
+/// have imported the device file find the objects by their handles.
+class ObjectTable {
+  public:
+    ObjectTable() noexcept = default;
+    /// Maps the table in the file of @p fd. If this fails, the object is empty and errno is set.
+    explicit ObjectTable(int fd) noexcept;
+    /// Creates a file with an empty table for the device @p device (an index from 0), and returns
+    /// its descriptor. The caller owns the descriptor. On failure, returns a negative value and
+    /// sets errno.
+    [[nodiscard]] static int create(unsigned device) noexcept;
+    /// Returns the index of the device for which create() has created @p fd. Returns no value for
+    /// other file descriptors.
+    [[nodiscard]] static std::optional<unsigned> device_of(int fd) noexcept;
+
+    explicit operator bool() const noexcept { return static_cast<bool>(memory_); }
+    /// Returns whether this process has created the table. A child process after fork(2) has not.
+    [[nodiscard]] bool is_owner() const noexcept;
+    /// Returns the PID of the process that has created the table.
+    [[nodiscard]] pid_t owner() const noexcept;
+
+    /// Adds an object. Returns null if this process is not the owner, or if the table is full.
+    /// Other processes then cannot import the object. The pointer is valid as long as the table
+    /// exists.
+    SharedObject* add(SharedObject::Kind kind, std::uint32_t handle,
+                      const SharedMemory& memory = {}) noexcept;
+    /// Removes an object. Does nothing if @p object is null.
+    void remove(SharedObject* object) noexcept;
+    [[nodiscard]] SharedObject* find(SharedObject::Kind kind, std::uint32_t handle) const noexcept;
+
+  private:
+    fabric::Mapping memory_;
+};
+
+/// Returns whether the table still contains the memory region with this handle.
+[[nodiscard]] inline bool is_current(const SharedObject& region, std::uint32_t handle) noexcept {
+    return region.kind.load(std::memory_order_acquire) == SharedObject::Kind::mr &&
+           region.handle.load(std::memory_order_relaxed) == handle;
+}
+/// Returns whether objects of other processes use the protection domain. Objects of a process that
+/// has ended do not count.
+[[nodiscard]] bool is_used_by_others(const SharedObject& domain) noexcept;
+
+/// Opens the memory of an object of the process @p owner. The caller owns the descriptor. On
+/// failure, returns -1 and sets errno: EOPNOTSUPP (other processes cannot map the memory, or the
+/// process has ended or belongs to another user), EMFILE.
+[[nodiscard]] int open_memory(pid_t owner, const SharedMemory& memory) noexcept;
+
+} // namespace softverbs

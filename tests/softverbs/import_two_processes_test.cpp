@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Objects that one process creates and another process imports. Both processes are children of the
+// test process, which itself calls no verbs.
+#include <errno.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+
+#include "checked_calls.hpp"
+#include "child_process.hpp"
+#include "pair_test.hpp"
+#include "temporary_directory.hpp"
+
+namespace softverbs_test {
+namespace {
+
+constexpr std::size_t size = 8192;
+constexpr std::uint64_t iova = 0x10000;
+constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+
+/// What the importing process needs to know.
+struct Handles {
+    std::uint32_t pd, buffer, buffer_key, host, dm, dm_region, dm_key;
+};
+
+void send_bytes(int socket, const void* bytes, std::size_t length, int descriptor = -1) {
+    iovec part{const_cast<void*>(bytes), length};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof descriptor);
+        std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    }
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(length)) {
+        throw std::runtime_error("the other process has ended");
+    }
+}
+
+/// Receives bytes. Returns the descriptor that came with them; -1 if none came.
+int receive_bytes(int socket, void* bytes, std::size_t length) {
+    iovec part{bytes, length};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    if (::recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) !=
+        static_cast<ssize_t>(length)) {
+        throw std::runtime_error("nothing arrived");
+    }
+    int descriptor = -1;
+    if (const cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr) {
+        std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    }
+    return descriptor;
+}
+
+void signal_peer(int socket) {
+    send_bytes(socket, "s", 1);
+}
+void wait_for_peer(int socket) {
+    char byte = 0;
+    static_cast<void>(receive_bytes(socket, &byte, 1));
+}
+
+ibv_context* open_device() {
+    ibv_device** const list = made(ibv_get_device_list(nullptr), "ibv_get_device_list");
+    ibv_context* const context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
+    ibv_free_device_list(list);
+    return context;
+}
+
+/// The process that creates the objects.
+struct Creator {
+    explicit Creator(int peer) : socket(peer) {
+        done(::ftruncate(memfd, size), "ftruncate");
+        data = static_cast<std::byte*>(
+            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
+        ibv_alloc_dm_attr attributes{};
+        attributes.length = 64;
+        dm = made(ibv_alloc_dm(context, &attributes), "ibv_alloc_dm");
+        dm_region = made(ibv_reg_dm_mr(pd, dm, 0, 64, access | IBV_ACCESS_ZERO_BASED), "dm");
+        buffer = made(ibv_reg_dmabuf_mr(pd, 0, size, iova, memfd, access), "ibv_reg_dmabuf_mr");
+        host_region = made(ibv_reg_mr(pd, host.data(), host.size(), access), "ibv_reg_mr");
+    }
+    void send_handles() const {
+        const Handles handles{pd->handle, buffer->handle,    buffer->lkey,   host_region->handle,
+                              dm->handle, dm_region->handle, dm_region->lkey};
+        send_bytes(socket, &handles, sizeof handles, context->cmd_fd);
+    }
+    void deregister() const {
+        done(ibv_dereg_mr(host_region), "ibv_dereg_mr");
+        done(ibv_dereg_mr(dm_region), "ibv_dereg_mr");
+        done(ibv_free_dm(dm), "ibv_free_dm");
+        done(ibv_dereg_mr(buffer), "ibv_dereg_mr");
+    }
+
+    int socket;
+    ibv_context* context = open_device();
+    ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
+    int memfd = ::memfd_create("imported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    std::byte* data = nullptr;
+    std::array<std::byte, 4096> host{};
+    ibv_dm* dm = nullptr;
+    ibv_mr *dm_region = nullptr, *buffer = nullptr, *host_region = nullptr;
+};
+
+/// The process that imports the objects. Its queue pair is connected to itself.
+struct Importer {
+    explicit Importer(int peer) : socket(peer) {
+        const int fd = receive_bytes(socket, &handles, sizeof handles);
+        context = made(ibv_import_device(fd), "ibv_import_device");
+        pd = made(ibv_import_pd(context, handles.pd), "ibv_import_pd");
+        cq = made(ibv_create_cq(context, 16, nullptr, nullptr, 0), "ibv_create_cq");
+        own = made(ibv_reg_mr(pd, memory.data(), memory.size(), access), "ibv_reg_mr");
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = cq;
+        init.cap = {4, 4, 1, 1, 0};
+        init.qp_type = IBV_QPT_RC;
+        qp = made(ibv_create_qp(pd, &init), "ibv_create_qp");
+        connect();
+    }
+    void connect() const {
+        ibv_port_attr port{};
+        done(ibv_query_port(context, 1, &port), "ibv_query_port");
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_INIT;
+        attr.port_num = 1;
+        attr.qp_access_flags = access;
+        done(ibv_modify_qp(qp, &attr,
+                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+             "INIT");
+        attr.qp_state = IBV_QPS_RTR;
+        attr.ah_attr.dlid = port.lid;
+        attr.ah_attr.port_num = 1;
+        attr.path_mtu = IBV_MTU_1024;
+        attr.dest_qp_num = qp->qp_num;
+        attr.max_dest_rd_atomic = attr.max_rd_atomic = 1;
+        attr.min_rnr_timer = 1;
+        done(ibv_modify_qp(qp, &attr,
+                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
+             "RTR");
+        attr.qp_state = IBV_QPS_RTS;
+        attr.timeout = 18;
+        attr.retry_cnt = attr.rnr_retry = 7;
+        done(ibv_modify_qp(qp, &attr,
+                           IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                               IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
+             "RTS");
+    }
+    /// Executes an RDMA write. Returns the status of its completion.
+    [[nodiscard]] ibv_wc_status write(ibv_sge from, std::uint64_t to, std::uint32_t rkey) const {
+        ibv_send_wr wr{};
+        wr.sg_list = &from;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.rdma = {to, rkey};
+        ibv_send_wr* bad = nullptr;
+        done(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
+        const auto end = std::chrono::steady_clock::now() + patience;
+        ibv_wc wc{};
+        while (ibv_poll_cq(cq, 1, &wc) == 0) {
+            if (std::chrono::steady_clock::now() > end) {
+                throw std::runtime_error("no completion");
+            }
+        }
+        return wc.status;
+    }
+    [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
+        return reinterpret_cast<std::uint64_t>(memory.data() + offset);
+    }
+    void destroy_queue_pair() const {
+        done(ibv_destroy_qp(qp), "ibv_destroy_qp");
+        done(ibv_destroy_cq(cq), "ibv_destroy_cq");
+        done(ibv_dereg_mr(own), "ibv_dereg_mr");
+    }
+
+    int socket;
+    Handles handles{};
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_cq* cq = nullptr;
+    ibv_qp* qp = nullptr;
+    ibv_mr* own = nullptr;
+    std::array<std::byte, 4096> memory{};
+};
+
+using CreatorRole = std::function<void(Creator&)>;
+using ImporterRole = std::function<void(Importer&)>;
+
+class ImportFromAProcess : public testing::Test {
+  protected:
+    void start(const CreatorRole& create, const ImporterRole& import) {
+        const auto in_directory = [this](const auto& body) {
+            return [this, body](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                body(socket);
+                return HasFailure() ? 1 : 0;
+            };
+        };
+        children_ = fork_pair(std::chrono::seconds(120), in_directory([&create](int socket) {
+                                  Creator creator(socket);
+                                  creator.send_handles();
+                                  create(creator);
+                              }),
+                              in_directory([&import](int socket) {
+                                  Importer importer(socket);
+                                  import(importer);
+                              }));
+    }
+    void run(const CreatorRole& create, const ImporterRole& import) {
+        start(create, import);
+        expect_success(children_[0]);
+        expect_success(children_[1]);
+    }
+
+    TemporaryDirectory directory_;
+    std::array<pid_t, 2> children_{};
+};
+
+TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
+    run(
+        [](Creator& creator) {
+            std::memset(creator.data, 0x5a, size);
+            signal_peer(creator.socket);
+            wait_for_peer(creator.socket);
+            EXPECT_EQ(creator.data[4096], std::byte{0x21});
+            EXPECT_EQ(creator.data[4195], std::byte{0x21});
+            EXPECT_EQ(creator.data[4196], std::byte{0x5a});
+            std::array<std::byte, 64> bytes{};
+            EXPECT_EQ(ibv_memcpy_from_dm(bytes.data(), creator.dm, 0, 64), 0);
+            EXPECT_EQ(bytes[7], std::byte{0x21});
+            EXPECT_EQ(bytes[8], std::byte{0});
+        },
+        [](Importer& importer) {
+            const Handles& handles = importer.handles;
+            ibv_mr* const buffer =
+                made(ibv_import_mr(importer.pd, handles.buffer), "ibv_import_mr");
+            ibv_mr* const dm = made(ibv_import_mr(importer.pd, handles.dm_region), "ibv_import_mr");
+            EXPECT_EQ(buffer->lkey, handles.buffer_key);
+            EXPECT_EQ(buffer->rkey, handles.buffer_key);
+            EXPECT_EQ(buffer->length, size);
+            EXPECT_EQ(dm->lkey, handles.dm_key);
+            wait_for_peer(importer.socket);
+            // From the imported region, by its lkey.
+            EXPECT_EQ(
+                importer.write({iova, 100, buffer->lkey}, importer.address(), importer.own->rkey),
+                IBV_WC_SUCCESS);
+            EXPECT_EQ(importer.memory[99], std::byte{0x5a});
+            EXPECT_EQ(importer.memory[100], std::byte{0});
+            // To the imported regions, by their rkeys.
+            importer.memory.fill(std::byte{0x21});
+            const ibv_sge from{importer.address(), 100, importer.own->lkey};
+            EXPECT_EQ(importer.write(from, iova + 4096, buffer->rkey), IBV_WC_SUCCESS);
+            EXPECT_EQ(importer.write({from.addr, 8, from.lkey}, 0, dm->rkey), IBV_WC_SUCCESS);
+            signal_peer(importer.socket);
+            ibv_unimport_mr(dm);
+            ibv_unimport_mr(buffer);
+            importer.destroy_queue_pair();
+            ibv_unimport_pd(importer.pd);
+            EXPECT_EQ(ibv_close_device(importer.context), 0);
+            EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
+        });
+}
+
+TEST_F(ImportFromAProcess, DeviceMemoryIsTheSame) {
+    run(
+        [](Creator& creator) {
+            wait_for_peer(creator.socket);
+            std::uint64_t read = 0;
+            EXPECT_EQ(ibv_memcpy_from_dm(&read, creator.dm, 8, sizeof read), 0);
+            EXPECT_EQ(read, 0x1122334455667788U);
+        },
+        [](Importer& importer) {
+            ibv_dm* const dm = made(ibv_import_dm(importer.context, importer.handles.dm), "dm");
+            const std::uint64_t written = 0x1122334455667788;
+            EXPECT_EQ(ibv_memcpy_to_dm(dm, 8, &written, sizeof written), 0);
+            EXPECT_EQ(ibv_memcpy_to_dm(dm, 64, &written, sizeof written), EFAULT);
+            signal_peer(importer.socket);
+            ibv_unimport_dm(dm);
+        });
+}
+
+TEST_F(ImportFromAProcess, HandlesOfOtherObjectsAndPrivateMemoryAreRefused) {
+    run([](Creator& creator) { wait_for_peer(creator.socket); },
+        [](Importer& importer) {
+            const Handles& handles = importer.handles;
+            const auto errno_of = [](const auto* object) { return object == nullptr ? errno : 0; };
+            EXPECT_EQ(errno_of(ibv_import_pd(importer.context, 0xabcdef)), ENOENT);
+            EXPECT_EQ(errno_of(ibv_import_mr(importer.pd, 0xabcdef)), ENOENT);
+            EXPECT_EQ(errno_of(ibv_import_dm(importer.context, 0xabcdef)), ENOENT);
+            // The memory of ibv_reg_mr() is private to its process.
+            EXPECT_EQ(errno_of(ibv_import_mr(importer.pd, handles.host)), EOPNOTSUPP);
+            // Only the other process can destroy its objects.
+            ibv_mr* const buffer =
+                made(ibv_import_mr(importer.pd, handles.buffer), "ibv_import_mr");
+            EXPECT_EQ(ibv_dereg_mr(buffer), EOPNOTSUPP);
+            ibv_unimport_mr(buffer);
+            importer.destroy_queue_pair();
+            EXPECT_EQ(ibv_dealloc_pd(importer.pd), EOPNOTSUPP);
+            signal_peer(importer.socket);
+        });
+}
+
+TEST_F(ImportFromAProcess, KeysOfADeregisteredRegionAreInvalidInBothProcesses) {
+    run(
+        [](Creator& creator) {
+            wait_for_peer(creator.socket);
+            creator.deregister();
+            signal_peer(creator.socket);
+            wait_for_peer(creator.socket);
+        },
+        [](Importer& importer) {
+            const std::uint32_t handle = importer.handles.buffer;
+            const ibv_mr* const buffer = made(ibv_import_mr(importer.pd, handle), "ibv_import_mr");
+            const std::uint64_t to = importer.address();
+            EXPECT_EQ(importer.write({iova, 8, buffer->lkey}, to, importer.own->rkey),
+                      IBV_WC_SUCCESS);
+            signal_peer(importer.socket);
+            wait_for_peer(importer.socket);
+            EXPECT_EQ(importer.write({iova, 8, buffer->lkey}, to, importer.own->rkey),
+                      IBV_WC_LOC_PROT_ERR);
+            EXPECT_EQ(ibv_import_mr(importer.pd, handle), nullptr);
+            EXPECT_EQ(errno, ENOENT);
+            signal_peer(importer.socket);
+        });
+}
+
+TEST_F(ImportFromAProcess, DomainIsBusyWhileAnotherProcessUsesIt) {
+    run(
+        [](Creator& creator) {
+            wait_for_peer(creator.socket);
+            creator.deregister();
+            EXPECT_EQ(ibv_dealloc_pd(creator.pd), EBUSY);
+            signal_peer(creator.socket);
+            wait_for_peer(creator.socket);
+            EXPECT_EQ(ibv_dealloc_pd(creator.pd), 0);
+            signal_peer(creator.socket);
+        },
+        [](Importer& importer) {
+            signal_peer(importer.socket);
+            wait_for_peer(importer.socket);
+            importer.destroy_queue_pair();
+            signal_peer(importer.socket);
+            wait_for_peer(importer.socket);
+            EXPECT_EQ(ibv_import_pd(importer.context, importer.handles.pd), nullptr);
+            EXPECT_EQ(errno, ENOENT);
+        });
+}
+
+TEST_F(ImportFromAProcess, DomainIsNotBusyAfterTheImportingProcessWasKilled) {
+    start(
+        [](Creator& creator) {
+            pid_t importer = 0;
+            static_cast<void>(receive_bytes(creator.socket, &importer, sizeof importer));
+            creator.deregister();
+            EXPECT_EQ(ibv_dealloc_pd(creator.pd), EBUSY);
+            EXPECT_EQ(::kill(importer, SIGKILL), 0);
+            const auto end = std::chrono::steady_clock::now() + patience;
+            int error = EBUSY;
+            while (error == EBUSY && std::chrono::steady_clock::now() < end) {
+                error = ibv_dealloc_pd(creator.pd);
+            }
+            EXPECT_EQ(error, 0);
+        },
+        [](Importer& importer) {
+            const pid_t self = ::getpid();
+            send_bytes(importer.socket, &self, sizeof self);
+            ::pause();
+        });
+    int status = 0;
+    ASSERT_EQ(::waitpid(children_[1], &status, 0), children_[1]);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    expect_success(children_[0]);
+}
+
+} // namespace
+} // namespace softverbs_test
