@@ -160,7 +160,6 @@ ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
     region.context = &context.context;
     region.handle = handle;
     region.length = memory.length;
-    region.mapping = mapping;
     region.mapping_offset = memory.offset;
     region.shared = shared;
     region.is_foreign = true;
@@ -176,6 +175,7 @@ ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
         release(mapping);
         return fail(ENOMEM);
     }
+    region.mapping = mapping; // from here on, the destructor of ForeignRegion releases it
     file.foreign_regions.push_back(std::move(made));
     return file.foreign_regions.back().get();
 }
@@ -189,10 +189,6 @@ void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
     }
     const std::unique_ptr<ForeignRegion> last = std::move(*found);
     file.foreign_regions.erase(found);
-    process().keys.erase(last->region.grant.key);
-    process().engine.withdraw_responses();
-    process().engine.wait_for_writes();
-    release(last->region.mapping);
 }
 
 /// Returns the region with this handle that a process has registered. On failure, returns null and
@@ -234,6 +230,15 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 }
 
 } // namespace
+
+ForeignRegion::~ForeignRegion() {
+    if (region.mapping != nullptr) {
+        process().keys.erase(region.grant.key);
+        process().engine.withdraw_responses();
+        process().engine.wait_for_writes();
+        release(region.mapping);
+    }
+}
 
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;

@@ -23,6 +23,12 @@ struct FileIdentity {
 
 /// A memory region of another process. Its Mr is not visible to the program.
 struct ForeignRegion {
+    ForeignRegion() = default;
+    ForeignRegion(const ForeignRegion&) = delete;
+    ForeignRegion& operator=(const ForeignRegion&) = delete;
+    /// Removes the key of the region, and unmaps its memory. Releases Process::lock temporarily.
+    ~ForeignRegion();
+
     Mr region;
     unsigned imports = 0;
 };
