@@ -3,28 +3,26 @@
 // addresses where nvidia_peermem is loaded: they must not be registered as host memory.
 #include <cerrno>
 
+#include <rdmabuf/providers/cuda.hpp>
 #include <rdmabuf/registration.hpp>
 
-#include "cuda_fixture.hpp"
+#include "cuda_calls.hpp"
+#include "fails_with.hpp"
 #include "loopback.hpp"
-
-extern "C" {
-// NOLINTNEXTLINE(readability-identifier-naming): a function of the CUDA driver
-extern rdmabuf::detail::cuda::Init cuInit;
-}
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {
 
-using ::testing::AllOf;
+namespace fake = fake_driver;
 using ::testing::HasSubstr;
 
 class CudaOlder : public ::testing::Test {
   protected:
     CudaOlder() {
-        fake_cuda_reset(1);
-        EXPECT_EQ(cuInit(0), abi::success);
-        address_ = fake_cuda_make(FakeCudaKind::device, page_size(), 0);
+        fake::reset(1);
+        EXPECT_EQ(cuInit(0), detail::cuda::success);
+        address_ = fake::make(fake::Kind::device, page_size());
     }
 
     std::shared_ptr<Allocator> exporter_ = make_cuda_exporter();
@@ -36,11 +34,8 @@ TEST_F(CudaOlder, KnowsDeviceMemoryAndSaysWhyItIsNotExported) {
     ASSERT_TRUE(found);
     EXPECT_EQ(found->kind, MemoryKind::device);
     EXPECT_EQ(found->length, page_size());
-    const auto error = error_of([&] { (void)exporter_->export_range(address_, 1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOSYS);
-    EXPECT_THAT(error->what(),
-                HasSubstr("cuMemGetHandleForAddressRange (available since CUDA 11.7)"));
+    EXPECT_THAT(error_of([&] { (void)exporter_->export_range(address_, 1); }),
+                fails_with(ENOSYS, "cuMemGetHandleForAddressRange (available since CUDA 11.7)"));
     EXPECT_FALSE(exporter_->availability());
 }
 
@@ -51,8 +46,7 @@ TEST_F(CudaOlder, DeviceMemoryIsNeverRegisteredAsHostMemory) {
     const auto error = error_of([&] {
         (void)register_memory(pd, Resolver({exporter_}), address_, page_size(), {.trail = &trail});
     });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOSYS);
+    EXPECT_THAT(error, fails_with(ENOSYS));
     ASSERT_EQ(trail.size(), 2U);
     EXPECT_EQ(trail[1].path, RegistrationPath::host);
     EXPECT_EQ(trail[1].error, EPERM);
@@ -64,12 +58,11 @@ TEST_F(CudaOlder, MemoryOfAFailingDriverIsNeverRegisteredAsHostMemory) {
     const Context context = Context::open_first();
     const ProtectionDomain pd(context);
     Trail trail;
-    fake_cuda_fail("cuPointerGetAttributes", 1, 999);
+    fake::fail("cuPointerGetAttributes", 999);
     const auto error = error_of([&] {
         (void)register_memory(pd, Resolver({exporter_}), address_, page_size(), {.trail = &trail});
     });
-    ASSERT_TRUE(error);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("(999)"), HasSubstr("may belong to cuda")));
+    EXPECT_THAT(error, fails_with(EIO, "(999)", "may belong to cuda"));
     for (const Attempt& attempt : trail) {
         EXPECT_STRNE(attempt.call, "ibv_reg_mr");
     }

@@ -1,76 +1,154 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CUDA's memory registered and written to, on softverbs.
-#include <cstdlib>
+// CUDA memory on softverbs: ranges of several mappings, and memory that softverbs cannot map and
+// that the driver copies.
+#include <softverbs/softverbs.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <numeric>
+#include <optional>
 
 #include <rdmabuf/dmabuf_mr.hpp>
 
-#include "cuda_fixture.hpp"
-#include "interior_writes.hpp"
+#include "cuda/cuda_abi.hpp"
+#include "drivers/driver_fixture.hpp"
 #include "loopback.hpp"
 
 namespace rdmabuf::testing {
 namespace {
 
-class CudaRegistration : public CudaTest {
+class CudaRegistration : public DriverTest {
   protected:
-    /// What the first queue pair of a process opens stays open.
     CudaRegistration() {
+        // The first queue pair of a process opens descriptors that stay open.
         Loopback().connect();
         descriptors_ = open_descriptors();
     }
-
-    DmaBufMR region(const ProtectionDomain& pd, std::uint64_t address, std::size_t length) {
-        return {pd, exporter_->export_range(address, length), {.access = full_access}};
-    }
 };
 
-TEST_F(CudaRegistration, AsksTheDriverNothingWhenItEnds) {
-    const Context context = Context::open_first();
-    const ProtectionDomain pd(context);
-    const std::uint64_t address = make(FakeCudaKind::device, 2 * page_size());
-    std::optional<ExportedRange> range(exporter_->export_range(address + 3, page_size()));
-    std::optional<DmaBufMR> first(std::in_place, pd, *range);
-    std::optional<DmaBufMR> second(std::in_place, pd, *range);
-    EXPECT_EQ(first->iova(), address + 3);
-    // The memory may be gone by then.
-    fake_cuda_free(address);
-    const unsigned calls = fake_cuda_all_calls();
-    first.reset();
-    range.reset();
-    second.reset();
-    EXPECT_EQ(fake_cuda_all_calls(), calls);
-}
-
-TEST_F(CudaRegistration, TakesInteriorRangesOfAnySizeAndTouchesNothingAround) {
-    // Neighbours in the same pages.
-    fake_cuda_set_packed(true);
-    constexpr std::size_t size = 300'001;
-    const std::uint64_t from = make(FakeCudaKind::device, size);
-    const std::uint64_t to = make(FakeCudaKind::device, size);
-    ASSERT_NE(to % page_size(), 0U);
-    expect_interior_writes(*exporter_, from, to, size, fake_cuda_bytes);
+/// Maps memory of several sizes to reserved addresses, one mapping after the other.
+std::uint64_t map(std::initializer_list<std::size_t> sizes) {
+    std::uint64_t at = fake::reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+    const std::uint64_t start = at;
+    for (const std::size_t size : sizes) {
+        fake::place(at, fake::Kind::mapped, size);
+        at += size;
+    }
+    return start;
 }
 
 TEST_F(CudaRegistration, SpansMappings) {
-    // Where it cannot map it, softverbs copies in the primary context, which it keeps.
-    kept_primaries_ = std::getenv("SOFTVERBS_FAULTS") != nullptr ? 1 : 0;
     const std::size_t page = page_size();
-    const std::uint64_t from = map({{page, 0, false, true}, {2 * page, 0, false, true}});
-    const std::uint64_t to = map({{2 * page, 0, false, true}, {page, 0, false, true}});
+    const std::uint64_t from = map({page, 2 * page});
+    const std::uint64_t to = map({2 * page, page});
     Loopback net;
     net.connect();
     const auto source = put(from, 3 * page, 1);
     auto expected = put(to, 3 * page, 2);
-    const std::size_t length = 2 * page + 5;
-    const DmaBufMR here = region(net.a.pd, from + 7, length);
-    const DmaBufMR there = region(net.b.pd, to + 11, length);
-    ASSERT_TRUE(net.a.qp->post_write(here.sge(0, static_cast<std::uint32_t>(length)),
-                                     there.remote(), {.wr_id = 1}));
+    const std::size_t size = 2 * page + 5;
+    const auto region = [&](const End& end, std::uint64_t address) {
+        return DmaBufMR(end.pd, exporter_->export_range(address, size), {.access = full_access});
+    };
+    const DmaBufMR here = region(net.a, from + 7);
+    const DmaBufMR there = region(net.b, to + 11);
+    ASSERT_TRUE(net.a.qp->post_write(here.sge(0, static_cast<std::uint32_t>(size)), there.remote(),
+                                     {.wr_id = 1}));
     net.a.expect(1);
-    std::copy(source.begin() + 7, source.begin() + 7 + static_cast<std::ptrdiff_t>(length),
-              expected.begin() + 11);
-    const std::span found(static_cast<const std::byte*>(fake_cuda_bytes(to)), 3 * page);
-    EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()));
+    std::ranges::copy(part(source, 7, size), expected.begin() + 11);
+    const std::span found(static_cast<const std::byte*>(fake::bytes(to)), 3 * page);
+    EXPECT_TRUE(std::ranges::equal(found, expected));
+}
+
+class CudaUnmapped : public CudaRegistration {
+  protected:
+    CudaUnmapped() {
+        net_.emplace().connect();
+        softverbs_set_faults("dmabuf=unmappable");
+    }
+
+    DmaBufMR region(const End& end, std::uint64_t address) {
+        return {end.pd, exporter_->export_range(address, length), {.access = full_access}};
+    }
+    ibv_wc_status write(const Region& from, const Region& to) {
+        EXPECT_TRUE(net_->a.qp->post_write(from.sge(0, length), to.remote(), {.wr_id = 1}));
+        return net_->a.next().status;
+    }
+
+    static constexpr std::uint32_t length = 100'000;
+    std::optional<Loopback> net_;
+};
+
+TEST_F(CudaUnmapped, IsCopiedInTheContextOfTheProgramAndNoOther) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length, 1);
+    const auto sent = put(from, length, 1);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    const auto calls = fake::calls("cuMemcpyHtoDAsync_v2");
+    EXPECT_EQ(write(here, there), IBV_WC_SUCCESS);
+    EXPECT_GT(fake::calls("cuMemcpyHtoDAsync_v2"), calls);
+    const std::span found(static_cast<const std::byte*>(fake::bytes(to)), length);
+    EXPECT_TRUE(std::equal(found.begin(), found.end(), sent.begin()));
+}
+
+TEST_F(CudaUnmapped, TheFreedMemoryOfThePeerIsARemoteAccessError) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    fake::free(to);
+    EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(CudaUnmapped, OnesOwnFreedMemoryIsALocalProtectionError) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    fake::free(from);
+    EXPECT_EQ(write(here, there), IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(CudaUnmapped, FreedBeforeTheDataOfAReadCameIsALocalProtectionErrorToo) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    fake::fail("cuMemcpyHtoDAsync_v2", detail::cuda::invalid_value);
+    ASSERT_TRUE(net_->a.qp->post_read(here.sge(0, length), there.remote(), {.wr_id = 1}));
+    EXPECT_EQ(net_->a.next().status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(CudaUnmapped, ADestroyedContextTakesItsMemoryAlong) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length, 1);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    fake::destroy_program_context(1);
+    EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(CudaUnmapped, AtomicsOnFreedMemoryAreRefused) {
+    const std::uint64_t from = make(fake::Kind::device, length);
+    const std::uint64_t to = make(fake::Kind::device, length);
+    const DmaBufMR here = region(net_->a, from);
+    const DmaBufMR there = region(net_->b, to);
+    fake::free(to);
+    ASSERT_TRUE(net_->a.qp->post_fetch_add(here.sge(0, 8), there.remote(), 1, {.wr_id = 1}));
+    EXPECT_EQ(net_->a.next().status, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(CudaUnmapped, IsRegisteredByItsOwnAddressOnly) {
+    const std::uint64_t memory = make(fake::Kind::device, 2 * page_size());
+    const ExportedRange range = exporter_->export_range(memory, 2 * page_size());
+    EXPECT_THAT(
+        error_of([&] { const DmaBufMR region(net_->a.pd, range, {.iova = memory + (1U << 30U)}); }),
+        fails_with(EINVAL));
+    // Its begin is there, its end is not.
+    fake::free(memory);
+    const std::uint64_t shorter = make(fake::Kind::device, page_size());
+    ASSERT_EQ(shorter, memory);
+    EXPECT_TRUE(error_of([&] { const DmaBufMR region(net_->a.pd, range, {}); }));
 }
 
 } // namespace

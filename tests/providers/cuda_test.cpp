@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <rdmabuf/providers/cuda.hpp>
 
+#include "cuda/cuda_abi.hpp"
 #include "exporter_suite.hpp"
-#include "fake_cuda.hpp"
+#include "fake_driver.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -11,15 +12,16 @@ const Subject subject{.name = "cuda",
                       .make =
                           [] {
                               auto exporter = make_cuda_exporter();
-                              // In a program that uses CUDA; in others no address is CUDA's.
+                              // Initialises CUDA. Before that, CUDA has no memory.
                               (void)exporter->availability();
                               return exporter;
                           },
                       .machine =
                           [] {
-                              fake_cuda_reset(1);
-                              // Platforms that have one way to the memory refuse the other.
-                              fake_cuda_set_pcie(801);
+                              fake_driver::reset(1);
+                              // The exporter falls back to the other mapping.
+                              fake_driver::set(fake_driver::Setting::pcie_result,
+                                               detail::cuda::not_supported);
                               return nullptr;
                           },
                       .works_with = "libcuda.so.1 for CUDA 13.0, 0000:3b:00.0",

@@ -20,19 +20,22 @@ inline void PrintTo(const Error& error, // NOLINT(readability-identifier-naming)
 
 namespace rdmabuf::testing {
 
-/// For what error_of() returns: an Error of that errno whose text has @p text in it.
-inline auto fails_with(int error, const std::string& text) {
-    return ::testing::Optional(
-        ::testing::AllOf(::testing::Property("error", &Error::error, error),
-                         ::testing::Property("what", &Error::what, ::testing::HasSubstr(text))));
+/// Matches a result of error_of(): an Error with that errno value whose text contains each of
+/// @p texts.
+template <class... Texts>
+auto fails_with(int error, const Texts&... texts) {
+    return ::testing::Optional(::testing::AllOf(
+        ::testing::Property("error", &Error::error, error),
+        ::testing::Property("what", &Error::what, ::testing::HasSubstr(std::string(texts)))...));
 }
 
-/// The same, of one function.
-inline auto fails_with(const std::string& function, int error, const std::string& text) {
-    return ::testing::Optional(
-        ::testing::AllOf(::testing::Property("function", &Error::function, function),
-                         ::testing::Property("error", &Error::error, error),
-                         ::testing::Property("what", &Error::what, ::testing::HasSubstr(text))));
+/// Matches also the function of the Error.
+template <class... Texts>
+auto fails_with(const std::string& function, int error, const Texts&... texts) {
+    return ::testing::Optional(::testing::AllOf(
+        ::testing::Property("function", &Error::function, function),
+        ::testing::Property("error", &Error::error, error),
+        ::testing::Property("what", &Error::what, ::testing::HasSubstr(std::string(texts)))...));
 }
 
 } // namespace rdmabuf::testing

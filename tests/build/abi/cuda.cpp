@@ -2,41 +2,27 @@
 // Compiles where our declarations of CUDA's interface agree with NVIDIA's. There is nothing to run.
 #include <cuda.h>
 
-#include "providers/cuda/cuda_abi.hpp"
 #include "same_abi.hpp"
+#include "tests/providers/fakes/cuda/functions.hpp"
 
 namespace abi = rdmabuf::detail::cuda;
 
 using same_abi::same;
 
-SAME_FUNCTION(abi::GetErrorName, cuGetErrorName, "cuGetErrorName");
-SAME_FUNCTION(abi::Init, cuInit, "cuInit");
-SAME_FUNCTION(abi::DriverGetVersion, cuDriverGetVersion, "cuDriverGetVersion");
-SAME_FUNCTION(abi::DeviceGetCount, cuDeviceGetCount, "cuDeviceGetCount");
-SAME_FUNCTION(abi::DeviceGet, cuDeviceGet, "cuDeviceGet");
-SAME_FUNCTION(abi::DeviceGetAttribute, cuDeviceGetAttribute, "cuDeviceGetAttribute");
-SAME_FUNCTION(abi::DeviceGetPciBusId, cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
-SAME_FUNCTION(abi::DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain,
-              "cuDevicePrimaryCtxRetain");
-SAME_FUNCTION(abi::DevicePrimaryContextRelease, cuDevicePrimaryCtxRelease,
-              "cuDevicePrimaryCtxRelease_v2");
-SAME_FUNCTION(abi::DevicePrimaryContextGetState, cuDevicePrimaryCtxGetState,
-              "cuDevicePrimaryCtxGetState");
-SAME_FUNCTION(abi::ContextGetCurrent, cuCtxGetCurrent, "cuCtxGetCurrent");
-SAME_FUNCTION(abi::ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
-SAME_FUNCTION(abi::ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
-SAME_FUNCTION(abi::PointerGetAttribute, cuPointerGetAttribute, "cuPointerGetAttribute");
-SAME_FUNCTION(abi::PointerGetAttributes, cuPointerGetAttributes, "cuPointerGetAttributes");
-SAME_FUNCTION(abi::PointerSetAttribute, cuPointerSetAttribute, "cuPointerSetAttribute");
-SAME_FUNCTION(abi::MemGetAddressRange, cuMemGetAddressRange, "cuMemGetAddressRange_v2");
-SAME_FUNCTION(abi::MemGetHandleForAddressRange, cuMemGetHandleForAddressRange,
-              "cuMemGetHandleForAddressRange");
-SAME_FUNCTION(abi::FlushGpuDirectRdmaWrites, cuFlushGPUDirectRDMAWrites,
-              "cuFlushGPUDirectRDMAWrites");
-SAME_FUNCTION(abi::MemAlloc, cuMemAlloc, "cuMemAlloc_v2");
-SAME_FUNCTION(abi::MemFree, cuMemFree, "cuMemFree_v2");
-SAME_FUNCTION(abi::MemcpyHtoD, cuMemcpyHtoD, "cuMemcpyHtoD_v2");
-SAME_FUNCTION(abi::MemcpyDtoH, cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+// The functions of rdmabuf, softverbs, the tests and the fake driver.
+CUDA_FUNCTIONS(SAME_DECLARATION)
+// The header declares these versions.
+static_assert(EXPORTED(cuDevicePrimaryCtxRelease) == "cuDevicePrimaryCtxRelease_v2");
+static_assert(EXPORTED(cuCtxPushCurrent) == "cuCtxPushCurrent_v2");
+static_assert(EXPORTED(cuCtxPopCurrent) == "cuCtxPopCurrent_v2");
+static_assert(EXPORTED(cuMemGetAddressRange) == "cuMemGetAddressRange_v2");
+static_assert(EXPORTED(cuMemAlloc) == "cuMemAlloc_v2");
+static_assert(EXPORTED(cuMemAllocHost) == "cuMemAllocHost_v2");
+static_assert(EXPORTED(cuMemFree) == "cuMemFree_v2");
+static_assert(EXPORTED(cuMemcpyHtoD) == "cuMemcpyHtoD_v2");
+static_assert(EXPORTED(cuMemcpyDtoH) == "cuMemcpyDtoH_v2");
+static_assert(EXPORTED(cuMemcpyHtoDAsync) == "cuMemcpyHtoDAsync_v2");
+static_assert(EXPORTED(cuMemcpyDtoHAsync) == "cuMemcpyDtoHAsync_v2");
 
 static_assert(sizeof(abi::Result) == sizeof(CUresult));
 static_assert(sizeof(abi::Device) == sizeof(CUdevice));

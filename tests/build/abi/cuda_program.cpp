@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests/gpu declares of CUDA's interface, against NVIDIA's.
+// Compares the constants and structures of tests/gpu with those of <cuda.h>. cuda.cpp compares the
+// functions.
 #include <cuda.h>
 
 #include "same_abi.hpp"
@@ -7,20 +8,6 @@
 
 namespace abi = cuda_program;
 using same_abi::same;
-
-SAME_FUNCTION(abi::MemGetAllocationGranularity, cuMemGetAllocationGranularity,
-              "cuMemGetAllocationGranularity");
-SAME_FUNCTION(abi::MemAddressReserve, cuMemAddressReserve, "cuMemAddressReserve");
-SAME_FUNCTION(abi::MemAddressFree, cuMemAddressFree, "cuMemAddressFree");
-SAME_FUNCTION(abi::MemCreate, cuMemCreate, "cuMemCreate");
-SAME_FUNCTION(abi::MemRelease, cuMemRelease, "cuMemRelease");
-SAME_FUNCTION(abi::MemMap, cuMemMap, "cuMemMap");
-SAME_FUNCTION(abi::MemUnmap, cuMemUnmap, "cuMemUnmap");
-SAME_FUNCTION(abi::MemSetAccess, cuMemSetAccess, "cuMemSetAccess");
-SAME_FUNCTION(abi::MemAllocManaged, cuMemAllocManaged, "cuMemAllocManaged");
-SAME_FUNCTION(abi::MemAllocAsync, cuMemAllocAsync, "cuMemAllocAsync");
-SAME_FUNCTION(abi::MemAllocHost, cuMemAllocHost, "cuMemAllocHost_v2");
-SAME_FUNCTION(abi::MemFreeHost, cuMemFreeHost, "cuMemFreeHost");
 
 static_assert(same(abi::allocation_pinned, CU_MEM_ALLOCATION_TYPE_PINNED));
 static_assert(same(abi::location_device, CU_MEM_LOCATION_TYPE_DEVICE));

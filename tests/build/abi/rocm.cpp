@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "providers/rocm/rocm_abi.hpp"
 #include "same_abi.hpp"
+#include "tests/providers/fakes/rocm/functions.hpp"
 
 namespace abi = rdmabuf::detail::rocm;
 
@@ -18,24 +18,7 @@ using same_abi::same;
     static_assert(offsetof(abi::PointerInfo, ours) == offsetof(hsa_amd_pointer_info_t, theirs) && \
                   sizeof(abi::PointerInfo::ours) == sizeof(hsa_amd_pointer_info_t::theirs))
 
-SAME_FUNCTION(abi::Init, hsa_init, "hsa_init");
-SAME_FUNCTION(abi::ShutDown, hsa_shut_down, "hsa_shut_down");
-SAME_FUNCTION(abi::StatusString, hsa_status_string, "hsa_status_string");
-SAME_FUNCTION(abi::SystemGetInfo, hsa_system_get_info, "hsa_system_get_info");
-SAME_FUNCTION(abi::IterateAgents, hsa_iterate_agents, "hsa_iterate_agents");
-SAME_FUNCTION(abi::AgentGetInfo, hsa_agent_get_info, "hsa_agent_get_info");
-SAME_FUNCTION(abi::MemoryCopy, hsa_memory_copy, "hsa_memory_copy");
-SAME_FUNCTION(abi::AgentIterateMemoryPools, hsa_amd_agent_iterate_memory_pools,
-              "hsa_amd_agent_iterate_memory_pools");
-SAME_FUNCTION(abi::MemoryPoolGetInfo, hsa_amd_memory_pool_get_info, "hsa_amd_memory_pool_get_info");
-SAME_FUNCTION(abi::MemoryPoolAllocate, hsa_amd_memory_pool_allocate,
-              "hsa_amd_memory_pool_allocate");
-SAME_FUNCTION(abi::MemoryPoolFree, hsa_amd_memory_pool_free, "hsa_amd_memory_pool_free");
-SAME_FUNCTION(abi::GetPointerInfo, hsa_amd_pointer_info, "hsa_amd_pointer_info");
-SAME_FUNCTION(abi::RegisterDeallocationCallback, hsa_amd_register_deallocation_callback,
-              "hsa_amd_register_deallocation_callback");
-SAME_FUNCTION(abi::DeregisterDeallocationCallback, hsa_amd_deregister_deallocation_callback,
-              "hsa_amd_deregister_deallocation_callback");
+ROCM_FUNCTIONS(SAME_DECLARATION)
 static_assert(std::is_same_v<abi::DeallocationCallback*, hsa_amd_deallocation_callback_t>);
 
 static_assert(sizeof(abi::Status) == sizeof(hsa_status_t));
@@ -86,13 +69,11 @@ static_assert(same(abi::PointerType::ipc, HSA_EXT_POINTER_TYPE_IPC));
 // As far as the header that is installed knows them: HSA AMD extension 1.1, and 1.9.
 #define EXTENSION (HSA_AMD_INTERFACE_VERSION_MAJOR * 1000 + HSA_AMD_INTERFACE_VERSION_MINOR)
 #if EXTENSION >= 1001
-SAME_FUNCTION(abi::ExportDmaBuf, hsa_amd_portable_export_dmabuf, "hsa_amd_portable_export_dmabuf");
-SAME_FUNCTION(abi::CloseDmaBuf, hsa_amd_portable_close_dmabuf, "hsa_amd_portable_close_dmabuf");
+ROCM_FUNCTIONS_1_1(SAME_DECLARATION)
 static_assert(same(abi::SystemInfo::dmabuf_supported, HSA_AMD_SYSTEM_INFO_DMABUF_SUPPORTED));
 #endif
 #if EXTENSION >= 1009
-SAME_FUNCTION(abi::ExportDmaBufV2, hsa_amd_portable_export_dmabuf_v2,
-              "hsa_amd_portable_export_dmabuf_v2");
+ROCM_FUNCTIONS_1_9(SAME_DECLARATION)
 static_assert(same(abi::mapping_type_pcie, HSA_AMD_DMABUF_MAPPING_TYPE_PCIE));
 static_assert(same(abi::not_supported, HSA_STATUS_ERROR_NOT_SUPPORTED));
 static_assert(same(abi::PointerType::reserved, HSA_EXT_POINTER_TYPE_RESERVED_ADDR));

@@ -41,3 +41,9 @@ constexpr bool same(Ours ours, Theirs theirs) {
 #define SAME_FUNCTION(ours, theirs, exported)                             \
     static_assert(same_abi::SameFunction<ours, decltype(theirs)>::value); \
     static_assert(EXPORTED(theirs) == (exported))
+
+/// Compares an entry of the list of functions of a fake driver with the vendor's header, which must
+/// not rename the function.
+#define SAME_DECLARATION(scope, type, name)                                      \
+    static_assert(same_abi::SameFunction<scope::type, decltype(::name)>::value); \
+    static_assert(EXPORTED(name) == #name);

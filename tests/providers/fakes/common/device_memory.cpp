@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -46,16 +47,19 @@ void DeviceMemory::reset() {
     }
 }
 
-std::uint64_t DeviceMemory::take(std::size_t size, bool visible) {
+std::uint64_t DeviceMemory::take(std::size_t size, bool visible, std::size_t alignment) {
+    const auto aligned = [=](std::uint64_t address) {
+        return (address + alignment - 1) / alignment * alignment;
+    };
     size = whole_pages(size);
-    std::uint64_t start = arena_;
+    std::uint64_t start = aligned(arena_);
     for (const auto& [taken, block] : blocks_) {
-        if (taken - start >= size) {
+        if (taken >= start && taken - start >= size) {
             break;
         }
-        start = taken + block.size;
+        start = std::max(start, aligned(taken + block.size));
     }
-    if (size > arena_size - (start - arena_)) {
+    if (start - arena_ > arena_size || size > arena_size - (start - arena_)) {
         return 0;
     }
     blocks_.emplace(start, Block{.size = size, .visible = visible});

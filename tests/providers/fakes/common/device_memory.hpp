@@ -7,23 +7,25 @@
 
 namespace fake_driver {
 
-/// Addresses of a device, and what is behind them: memfds, which are exported in place of dma-bufs.
-/// The CPU cannot touch the addresses, as it cannot those of a GPU; bytes() is where it sees what
-/// is there.
+/// Addresses of a device and their bytes, which are in memfds. The memfds are exported in place of
+/// dma-bufs. The CPU cannot access the addresses. It accesses the bytes through bytes().
 ///
-/// A page has one place in one memfd. Sharing a range that overlaps one shared before and is not
-/// the same moves its pages, and the earlier descriptor shows what they held until then.
+/// Each page is in one memfd. share() of a range that overlaps an earlier range and differs from it
+/// moves the pages to a new memfd. The earlier descriptor then keeps the earlier bytes.
 class DeviceMemory {
   public:
     DeviceMemory();
     void reset();
 
-    /// Whole pages, at the lowest addresses that are free; 0 when there are none.
-    /// @param visible  to the CPU as well
-    std::uint64_t take(std::size_t size, bool visible);
+    /// Takes whole pages at the lowest free addresses.
+    /// @param visible    whether the CPU can access the addresses
+    /// @param alignment  of the address in bytes, a multiple of the page size
+    /// @return the address, 0 if there is no room
+    std::uint64_t take(std::size_t size, bool visible, std::size_t alignment = 1);
     void give_back(std::uint64_t start);
 
-    /// A descriptor of so many bytes at @p start, which are whole pages; -1 and errno.
+    /// Returns a descriptor of @p size bytes at @p start, which are whole pages; -1 and errno if
+    /// there is none.
     int share(std::uint64_t start, std::size_t size);
     [[nodiscard]] std::byte* bytes(std::uint64_t address) const noexcept {
         return view_ + (address - arena_);
@@ -34,7 +36,7 @@ class DeviceMemory {
         std::size_t size;
         bool visible;
     };
-    /// A memfd that holds the pages from an address on.
+    /// A memfd that contains the pages from an address on.
     struct Home {
         std::size_t size;
         int fd;
