@@ -2,7 +2,7 @@
 #include <rdmabuf/providers/level_zero.hpp>
 
 #include "exporter_suite.hpp"
-#include "fake_level_zero.hpp"
+#include "fake_driver.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -11,13 +11,13 @@ const Subject subject{.name = "level_zero",
                       .make =
                           [] {
                               auto exporter = make_level_zero_exporter();
-                              // In a program that uses Level Zero; in others no address is its.
+                              // Initialises Level Zero. Before that, it has no memory.
                               (void)exporter->availability();
                               return exporter;
                           },
                       .machine =
                           [] {
-                              fake_level_zero_reset(1);
+                              fake_driver::reset(1);
                               return nullptr;
                           },
                       .works_with = "libze_loader.so.1 for Level Zero 1.3, 0001:3a:1f.1",

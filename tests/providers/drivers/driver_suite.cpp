@@ -103,7 +103,6 @@ TEST_F(DriverExports, ReportTheResultOfTheDriverAndLeaveNothing) {
 
 TEST_F(DriverExports, ThatAreTooShortAreRefused) {
     const std::uint64_t address = make(fake::Kind::device, 2 * page_size());
-    (void)refusal(address, 2 * page_size());
     const auto before = open_descriptors();
     fake::set(fake::Setting::shortfall, static_cast<std::int64_t>(page_size()));
     for (int time = 0; time < 2; ++time) {
@@ -185,15 +184,19 @@ TEST_F(DriverBuffers, ReportACopyThatFailsAndLeaveNothing) {
     const Buffer buffer = allocator_->allocate(page_size());
     const unsigned live = fake::live();
     std::vector<std::byte> bytes(7);
+    const auto copy = [&](bool in) { in ? buffer.copy_in(1, bytes) : buffer.copy_out(1, bytes); };
     for (const DriverFailure& failure : driver_row().copy_failures) {
-        fake::fail(failure.function, failure.result);
-        EXPECT_THAT(error_of([&] {
-                        buffer.copy_in(1, bytes);
-                        buffer.copy_out(1, bytes);
-                    }),
-                    is_error_of(failure))
-            << failure.function;
-        EXPECT_EQ(fake::live(), live) << failure.function;
+        // Some functions copy in both directions.
+        for (const bool in_first : {false, true}) {
+            fake::fail(failure.function, failure.result);
+            EXPECT_THAT(error_of([&] {
+                            copy(in_first);
+                            copy(!in_first);
+                        }),
+                        is_error_of(failure))
+                << failure.function;
+            EXPECT_EQ(fake::live(), live) << failure.function;
+        }
     }
 }
 

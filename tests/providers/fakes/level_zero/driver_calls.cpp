@@ -1,89 +1,89 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "driver_calls.hpp"
+// The functions of the driver, and the tables in which the loader requests them.
+// <level_zero/ze_api.h> declares the types of the functions.
+#include <level_zero/ze_ddi.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
+#include <iterator>
 
+#include "fake_level_zero.hpp"
 #include "machine.hpp"
+
+using fake_driver::address_of;
+using fake_driver::Allocation;
+using fake_driver::Kind;
+using fake_driver::Machine;
+using fake_driver::Needs;
+using fake_driver::Setting;
 
 namespace fake_level_zero {
 namespace {
 
-constexpr std::size_t most_gpus = 8;
-std::array<char, most_gpus> devices{};
+std::array<char, 8> devices{};
 char the_driver = 0;
 
-/// A call, counted, with the machine locked; the result it fails with before it is looked at.
-class Call {
-  public:
-    explicit Call(const char* function) : machine_(Machine::get()), lock_(machine_.mutex) {
-        const auto planned = machine_.script.enter(function);
-        machine_.interfere(function);
-        planned_ = planned.has_value();
-        if (planned) {
-            refused_ = static_cast<ze_result_t>(*planned);
-        } else if (!machine_.initialised) {
-            refused_ = ZE_RESULT_ERROR_UNINITIALIZED;
-        }
-    }
+ze_device_handle_t device_handle(unsigned gpu) {
+    return reinterpret_cast<ze_device_handle_t>(&devices.at(gpu));
+}
 
-    [[nodiscard]] bool refused() const noexcept { return refused_ != ZE_RESULT_SUCCESS; }
-    /// To fail, and not for want of zeInit.
-    [[nodiscard]] bool planned() const noexcept { return planned_; }
-    [[nodiscard]] ze_result_t result() const noexcept { return refused_; }
-    Machine* operator->() const noexcept { return &machine_; }
+ze_driver_handle_t driver_handle(unsigned /*index*/) {
+    return reinterpret_cast<ze_driver_handle_t>(&the_driver);
+}
 
-    [[nodiscard]] ze_device_handle_t device(unsigned gpu) const {
-        return reinterpret_cast<ze_device_handle_t>(&devices.at(gpu));
-    }
-    [[nodiscard]] Gpu* gpu(ze_device_handle_t device) const {
-        const auto index =
-            static_cast<std::size_t>(reinterpret_cast<const char*>(device) - devices.data());
-        return index < machine_.gpus.size() ? &machine_.gpus[index] : nullptr;
-    }
-    [[nodiscard]] const Context* context(ze_context_handle_t handle) const {
-        const auto* const wanted = reinterpret_cast<const Context*>(handle);
-        const auto found = std::find(machine_.contexts.begin(), machine_.contexts.end(), wanted);
-        return found != machine_.contexts.end() || wanted == &machine_.program ? wanted : nullptr;
-    }
+/// Contexts of zeContextCreate(). They are not destroyed, because rdmabuf keeps its contexts.
+std::set<const void*>& contexts() {
+    static auto* const all = new std::set<const void*>;
+    return *all;
+}
 
-  private:
-    Machine& machine_;
-    std::lock_guard<std::mutex> lock_;
-    ze_result_t refused_ = ZE_RESULT_SUCCESS;
-    bool planned_ = false;
-};
+bool is_context(ze_context_handle_t handle) {
+    return contexts().contains(handle) ||
+           handle == static_cast<const void*>(&Machine::get().program_contexts[0]);
+}
 
-template <class Item>
-ze_result_t fill(std::uint32_t* count, Item* items, std::uint32_t there, Item (*item)(unsigned)) {
-    if (*count == 0 || *count > there) {
-        *count = there;
+template <class Body>
+ze_result_t call(const char* function, Body&& body) {
+    return fake_driver::call<ze_result_t>(function, Needs::initialised, body);
+}
+
+/// Calls @p body with the index of a device, if the device exists.
+template <class Body>
+ze_result_t device_call(const char* function, ze_device_handle_t device, Body&& body) {
+    return call(function, [&](Machine& machine) {
+        const auto index = reinterpret_cast<const char*>(device) - devices.data();
+        return machine.has_device(index) ? body(machine, static_cast<unsigned>(index))
+                                         : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    });
+}
+
+/// Returns the allocation that contains an address, if the context finds it.
+Allocation* holder(Machine& machine, ze_context_handle_t context, const void* pointer) {
+    Allocation* const found = machine.holder(address_of(pointer));
+    return found != nullptr && (machine.setting(Setting::shared_contexts) != 0 ||
+                                found->context == static_cast<const void*>(context))
+               ? found
+               : nullptr;
+}
+
+template <class Item, class MakeItem>
+ze_result_t fill(std::uint32_t* count, Item* items, std::size_t available, MakeItem make_item) {
+    if (*count == 0 || *count > available) {
+        *count = static_cast<std::uint32_t>(available);
     }
     for (std::uint32_t i = 0; items != nullptr && i < *count; ++i) {
-        items[i] = item(i);
+        items[i] = make_item(i);
     }
     return ZE_RESULT_SUCCESS;
 }
 
-std::uint64_t address_of(const void* pointer) {
-    return reinterpret_cast<std::uint64_t>(pointer);
+ze_memory_type_t type_of(Kind kind) {
+    return kind == Kind::host      ? ZE_MEMORY_TYPE_HOST
+           : kind == Kind::managed ? ZE_MEMORY_TYPE_SHARED
+                                   : ZE_MEMORY_TYPE_DEVICE;
 }
 
-ze_memory_type_t type_of(FakeLevelZeroKind kind) {
-    switch (kind) {
-        case FakeLevelZeroKind::host:
-            return ZE_MEMORY_TYPE_HOST;
-        case FakeLevelZeroKind::shared:
-            return ZE_MEMORY_TYPE_SHARED;
-        case FakeLevelZeroKind::device:
-            return ZE_MEMORY_TYPE_DEVICE;
-    }
-    return ZE_MEMORY_TYPE_UNKNOWN;
-}
-
-/// What is chained to a description, if it is of the type that is known there.
+/// Returns the structure that is chained to another one, or null if it has another type.
 template <class Chained>
 Chained* chained(void* next, ze_structure_type_t type) {
     auto* const found = static_cast<Chained*>(next);
@@ -99,295 +99,297 @@ ze_result_t export_to(Machine& machine, const Allocation& allocation, void* next
     if (exported->flags != ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF) {
         return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
     }
-    if (allocation.kind == FakeLevelZeroKind::shared) {
-        return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    const auto undescribed = machine.setting(Setting::undescribed_result);
+    if (allocation.kind == Kind::managed || (!allocation.exportable && undescribed != 0)) {
+        return allocation.kind == Kind::managed ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE
+                                                : static_cast<ze_result_t>(undescribed);
     }
-    if (!allocation.described && machine.undescribed != success) {
-        return static_cast<ze_result_t>(machine.undescribed);
-    }
-    if (machine.no_descriptor) {
+    if (machine.setting(Setting::no_descriptor) != 0) {
         return ZE_RESULT_SUCCESS;
     }
-    exported->fd = machine.descriptor(allocation.block);
+    exported->fd = keep_descriptor(allocation.start);
     return exported->fd >= 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/// One end of a copy, where the CPU reaches it; null for one that leaves the memory it begins in.
-std::byte* end_of_copy(Machine& machine, const void* pointer, std::size_t size) {
-    const std::uint64_t address = address_of(pointer);
-    for (const auto& [base, allocation] : machine.allocations) {
-        if (address - base < allocation.size) {
-            return size <= allocation.size - (address - base) ? machine.memory.bytes(address)
-                                                              : nullptr;
+/// Returns the bytes of one side of a copy; null if they are not inside one allocation.
+std::byte* side_of_copy(Machine& machine, const void* pointer, std::size_t size) {
+    return machine.holder(address_of(pointer)) != nullptr
+               ? machine.range(address_of(pointer), size)
+               : static_cast<std::byte*>(const_cast<void*>(pointer));
+}
+
+// The functions have the names of the loader's functions, because tests plan failures by these
+// names. They are in a namespace, so that they do not replace the loader's functions.
+
+ze_result_t zeInit(ze_init_flags_t flags) {
+    return fake_driver::call<ze_result_t>(__func__, Needs::nothing, [&](Machine& machine) {
+        if ((flags & ~std::uint32_t{ZE_INIT_FLAG_GPU_ONLY | ZE_INIT_FLAG_VPU_ONLY}) != 0) {
+            return ZE_RESULT_ERROR_INVALID_ENUMERATION;
         }
-    }
-    return static_cast<std::byte*>(const_cast<void*>(pointer));
+        if (!machine.initialised()) {
+            machine.initialise();
+        }
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeDriverGet(std::uint32_t* count, ze_driver_handle_t* drivers) {
+    return call(__func__, [&](Machine&) { return fill(count, drivers, 1, driver_handle); });
+}
+
+ze_result_t zeDriverGetApiVersion(ze_driver_handle_t /*driver*/, ze_api_version_t* version) {
+    return call(__func__, [&](Machine&) {
+        *version = ZE_API_VERSION_1_3;
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeDeviceGet(ze_driver_handle_t driver, std::uint32_t* count,
+                        ze_device_handle_t* found) {
+    return call(__func__, [&](Machine& machine) {
+        return driver == driver_handle(0)
+                   ? fill(count, found, machine.devices.size(), device_handle)
+                   : ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+    });
+}
+
+ze_result_t zeDeviceGetProperties(ze_device_handle_t device, ze_device_properties_t* properties) {
+    return device_call(__func__, device, [&](Machine& machine, unsigned gpu) {
+        if (properties->stype != ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        properties->type = static_cast<ze_device_type_t>(*machine.attribute(gpu, device_type));
+        std::strncpy(properties->name, "GPU of the fake driver", sizeof(properties->name) - 1);
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeDeviceGetExternalMemoryProperties(
+    ze_device_handle_t device, ze_device_external_memory_properties_t* properties) {
+    return device_call(__func__, device, [&](Machine& machine, unsigned gpu) {
+        if (properties->stype != ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        properties->memoryAllocationImportTypes = 0;
+        properties->memoryAllocationExportTypes =
+            static_cast<std::uint32_t>(*machine.attribute(gpu, export_types));
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeDeviceGetCommandQueueGroupProperties(
+    ze_device_handle_t device, std::uint32_t* count,
+    ze_command_queue_group_properties_t* properties) {
+    return device_call(__func__, device, [&](Machine&, unsigned) {
+        // The queues of the first group do not copy.
+        return fill(count, properties, 2, [](unsigned group) {
+            ze_command_queue_group_properties_t made{};
+            made.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES;
+            made.flags = group == 0 ? std::uint32_t{ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE}
+                                    : std::uint32_t{ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY};
+            made.numQueues = 1;
+            return made;
+        });
+    });
+}
+
+ze_result_t zeDevicePciGetPropertiesExt(ze_device_handle_t device,
+                                        ze_pci_ext_properties_t* properties) {
+    return device_call(__func__, device, [&](Machine&, unsigned gpu) {
+        if (properties->stype != ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        properties->address = {.domain = 1, .bus = 0x3a + gpu, .device = 0x1f, .function = 1};
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeContextCreate(ze_driver_handle_t /*driver*/, const ze_context_desc_t* desc,
+                            ze_context_handle_t* context) {
+    return call(__func__, [&](Machine&) {
+        if (desc->stype != ZE_STRUCTURE_TYPE_CONTEXT_DESC || desc->pNext != nullptr) {
+            return ZE_RESULT_ERROR_INVALID_ENUMERATION;
+        }
+        *context = reinterpret_cast<ze_context_handle_t>(new char);
+        contexts().insert(*context);
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_alloc_desc_t* desc,
+                             std::size_t size, std::size_t alignment, ze_device_handle_t device,
+                             void** pointer) {
+    return device_call(__func__, device, [&](Machine& machine, unsigned gpu) {
+        if (!is_context(context) || size == 0 ||
+            desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        if ((alignment & (alignment - 1)) != 0 ||
+            alignment > static_cast<std::size_t>(machine.setting(Setting::page_size))) {
+            return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
+        }
+        const auto* const exported = chained<const ze_external_memory_export_desc_t>(
+            const_cast<void*>(desc->pNext), ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC);
+        const bool exportable =
+            exported != nullptr && exported->flags == ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF;
+        *pointer = fake_driver::pointer_to(machine.allocate({.size = size,
+                                                             .device = gpu,
+                                                             .exportable = exportable,
+                                                             .context = context,
+                                                             .counted = true}));
+        return *pointer != nullptr ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+    });
+}
+
+ze_result_t zeMemFree(ze_context_handle_t context, void* pointer) {
+    const ze_result_t allowed = call(__func__, [&](Machine& machine) {
+        return holder(machine, context, pointer) != nullptr ? ZE_RESULT_SUCCESS
+                                                            : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    });
+    return allowed != ZE_RESULT_SUCCESS || Machine::get().free(address_of(pointer))
+               ? allowed
+               : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+ze_result_t zeMemGetAllocProperties(ze_context_handle_t context, const void* pointer,
+                                    ze_memory_allocation_properties_t* properties,
+                                    ze_device_handle_t* device) {
+    // Tests plan failures of exports by a name of their own.
+    const bool exports = properties->pNext != nullptr;
+    return call(exports ? "zeMemGetAllocProperties(export)" : __func__, [&](Machine& machine) {
+        if (pointer == nullptr) {
+            return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
+        }
+        if (!is_context(context) ||
+            properties->stype != ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES) {
+            return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+        }
+        const Allocation* const found = holder(machine, context, pointer);
+        if (found == nullptr) {
+            properties->type = ZE_MEMORY_TYPE_UNKNOWN;
+            return ZE_RESULT_SUCCESS;
+        }
+        properties->type = type_of(found->kind);
+        properties->id = found->id;
+        properties->pageSize = static_cast<std::uint64_t>(machine.setting(Setting::page_size));
+        *device = found->kind == Kind::device ? device_handle(found->device) : nullptr;
+        return exports ? export_to(machine, *found, properties->pNext) : ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeMemGetAddressRange(ze_context_handle_t context, const void* pointer, void** base,
+                                 std::size_t* size) {
+    return call(__func__, [&](Machine& machine) {
+        const Allocation* const found = holder(machine, context, pointer);
+        if (found == nullptr) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        *base = fake_driver::pointer_to(found->start);
+        *size = found->size;
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeMemGetIpcHandle(ze_context_handle_t context, const void* pointer,
+                              ze_ipc_mem_handle_t* handle) {
+    return call(__func__, [&](Machine& machine) {
+        const Allocation* const found = holder(machine, context, pointer);
+        if (found == nullptr || found->start != address_of(pointer) ||
+            found->kind != Kind::device) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        make_ipc_handle(found->start, handle->data);
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeCommandListCreateImmediate(ze_context_handle_t context, ze_device_handle_t device,
+                                         const ze_command_queue_desc_t* desc,
+                                         ze_command_list_handle_t* list) {
+    return device_call(__func__, device, [&](Machine& machine, unsigned) {
+        if (!is_context(context) || desc->ordinal != 1 ||
+            desc->stype != ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC ||
+            desc->mode != ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        auto* const made = new char;
+        machine.objects.insert(made);
+        *list = reinterpret_cast<ze_command_list_handle_t>(made);
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeCommandListDestroy(ze_command_list_handle_t list) {
+    return call(__func__, [&](Machine& machine) {
+        if (machine.objects.erase(list) == 0) {
+            return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
+        }
+        delete reinterpret_cast<char*>(list);
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeCommandListAppendMemoryCopy(ze_command_list_handle_t list, void* to, const void* from,
+                                          std::size_t size, ze_event_handle_t /*signal*/,
+                                          std::uint32_t /*count*/, ze_event_handle_t* /*events*/) {
+    return call(__func__, [&](Machine& machine) {
+        std::byte* const destination = side_of_copy(machine, to, size);
+        const std::byte* const source = side_of_copy(machine, from, size);
+        if (!machine.objects.contains(list) || destination == nullptr || source == nullptr) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        std::memcpy(destination, source, size);
+        return ZE_RESULT_SUCCESS;
+    });
 }
 
 } // namespace
-
-namespace calls {
-
-ze_result_t init(ze_init_flags_t flags) {
-    Call call("zeInit");
-    if (call.planned()) {
-        return call.result();
-    }
-    if ((flags & ~std::uint32_t{ZE_INIT_FLAG_GPU_ONLY | ZE_INIT_FLAG_VPU_ONLY}) != 0) {
-        return ZE_RESULT_ERROR_INVALID_ENUMERATION;
-    }
-    call->initialised = true;
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t driver_get(std::uint32_t* count, ze_driver_handle_t* drivers) {
-    const Call call("zeDriverGet");
-    return call.refused() ? call.result()
-                          : fill<ze_driver_handle_t>(count, drivers, 1, [](unsigned) {
-                                return reinterpret_cast<ze_driver_handle_t>(&the_driver);
-                            });
-}
-
-ze_result_t driver_get_api_version(ze_driver_handle_t /*driver*/, ze_api_version_t* version) {
-    const Call call("zeDriverGetApiVersion");
-    *version = ZE_API_VERSION_1_3;
-    return call.result();
-}
-
-ze_result_t device_get(ze_driver_handle_t driver, std::uint32_t* count, ze_device_handle_t* found) {
-    const Call call("zeDeviceGet");
-    if (call.refused()) {
-        return call.result();
-    }
-    if (driver != reinterpret_cast<ze_driver_handle_t>(&the_driver)) {
-        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    }
-    return fill<ze_device_handle_t>(
-        count, found, static_cast<std::uint32_t>(call->gpus.size()),
-        [](unsigned gpu) { return reinterpret_cast<ze_device_handle_t>(&devices.at(gpu)); });
-}
-
-ze_result_t device_get_properties(ze_device_handle_t device, ze_device_properties_t* properties) {
-    const Call call("zeDeviceGetProperties");
-    const Gpu* const gpu = call.gpu(device);
-    if (call.refused() || gpu == nullptr ||
-        properties->stype != ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES) {
-        return call.refused() ? call.result() : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    properties->type = static_cast<ze_device_type_t>(gpu->type);
-    std::strncpy(properties->name, "a GPU of the fake driver", sizeof(properties->name) - 1);
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t device_get_external_memory_properties(
-    ze_device_handle_t device, ze_device_external_memory_properties_t* properties) {
-    const Call call("zeDeviceGetExternalMemoryProperties");
-    const Gpu* const gpu = call.gpu(device);
-    if (call.refused() || gpu == nullptr ||
-        properties->stype != ZE_STRUCTURE_TYPE_DEVICE_EXTERNAL_MEMORY_PROPERTIES) {
-        return call.refused() ? call.result() : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    properties->memoryAllocationImportTypes = 0;
-    properties->memoryAllocationExportTypes = gpu->export_types;
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t device_get_queue_group_properties(ze_device_handle_t device, std::uint32_t* count,
-                                              ze_command_queue_group_properties_t* properties) {
-    const Call call("zeDeviceGetCommandQueueGroupProperties");
-    if (call.refused() || call.gpu(device) == nullptr) {
-        return call.refused() ? call.result() : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    // The first computes only.
-    return fill<ze_command_queue_group_properties_t>(
-        count, properties, 2, [](unsigned group) -> ze_command_queue_group_properties_t {
-            return {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES,
-                    .pNext = nullptr,
-                    .flags = group == 0
-                                 ? std::uint32_t{ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE}
-                                 : std::uint32_t{ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY},
-                    .maxMemoryFillPatternSize = 0,
-                    .numQueues = 1};
-        });
-}
-
-ze_result_t device_pci_get_properties(ze_device_handle_t device,
-                                      ze_pci_ext_properties_t* properties) {
-    const Call call("zeDevicePciGetPropertiesExt");
-    if (call.refused() || call.gpu(device) == nullptr ||
-        properties->stype != ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES) {
-        return call.refused() ? call.result() : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    const auto gpu =
-        static_cast<std::uint32_t>(reinterpret_cast<const char*>(device) - devices.data());
-    properties->address = {.domain = 1, .bus = 0x3a + gpu, .device = 0x1f, .function = 1};
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t context_create(ze_driver_handle_t /*driver*/, const ze_context_desc_t* desc,
-                           ze_context_handle_t* context) {
-    const Call call("zeContextCreate");
-    if (call.refused()) {
-        return call.result();
-    }
-    if (desc->stype != ZE_STRUCTURE_TYPE_CONTEXT_DESC || desc->pNext != nullptr) {
-        return ZE_RESULT_ERROR_INVALID_ENUMERATION;
-    }
-    auto* const made = new Context{static_cast<unsigned>(call->contexts.size()) + 1};
-    call->contexts.push_back(made);
-    *context = reinterpret_cast<ze_context_handle_t>(made);
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t mem_alloc_device(ze_context_handle_t context, const ze_device_mem_alloc_desc_t* desc,
-                             std::size_t size, std::size_t alignment, ze_device_handle_t device,
-                             void** pointer) {
-    const Call call("zeMemAllocDevice");
-    if (call.refused()) {
-        return call.result();
-    }
-    const Context* const owner = call.context(context);
-    const Gpu* const gpu = call.gpu(device);
-    if (owner == nullptr || gpu == nullptr || size == 0 ||
-        desc->stype != ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    if ((alignment & (alignment - 1)) != 0 || alignment > call->page_size) {
-        return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
-    }
-    const auto* const exported = chained<const ze_external_memory_export_desc_t>(
-        const_cast<void*>(desc->pNext), ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC);
-    const std::uint64_t made =
-        call->allocate({.size = size,
-                        .kind = FakeLevelZeroKind::device,
-                        .context = owner,
-                        .gpu = static_cast<unsigned>(gpu - call->gpus.data()),
-                        .described = exported != nullptr &&
-                                     exported->flags == ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF});
-    *pointer = reinterpret_cast<void*>(made);
-    return made != 0 ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-}
-
-ze_result_t mem_free(ze_context_handle_t context, void* pointer) {
-    const Call call("zeMemFree");
-    if (call.refused()) {
-        return call.result();
-    }
-    const bool known = call->holder(context, address_of(pointer), nullptr) != nullptr;
-    return known && call->free(address_of(pointer)) ? ZE_RESULT_SUCCESS
-                                                    : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-}
-
-ze_result_t mem_get_alloc_properties(ze_context_handle_t context, const void* pointer,
-                                     ze_memory_allocation_properties_t* properties,
-                                     ze_device_handle_t* device) {
-    // Exports have a name of their own in the script.
-    const bool exports = properties->pNext != nullptr;
-    Call call(exports ? "zeMemGetAllocProperties(export)" : "zeMemGetAllocProperties");
-    if (call.refused()) {
-        return call.result();
-    }
-    if (pointer == nullptr) {
-        return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
-    }
-    if (call.context(context) == nullptr ||
-        properties->stype != ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES) {
-        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    }
-    const Allocation* const found = call->holder(context, address_of(pointer), nullptr);
-    if (found == nullptr) {
-        properties->type = ZE_MEMORY_TYPE_UNKNOWN;
-        return ZE_RESULT_SUCCESS;
-    }
-    properties->type = type_of(found->kind);
-    properties->id = found->id;
-    properties->pageSize = call->page_size;
-    *device = found->kind == FakeLevelZeroKind::device ? call.device(found->gpu) : nullptr;
-    return exports ? export_to(*call.operator->(), *found, properties->pNext) : ZE_RESULT_SUCCESS;
-}
-
-ze_result_t mem_get_address_range(ze_context_handle_t context, const void* pointer, void** base,
-                                  std::size_t* size) {
-    const Call call("zeMemGetAddressRange");
-    if (call.refused()) {
-        return call.result();
-    }
-    std::uint64_t start = 0;
-    const Allocation* const found = call->holder(context, address_of(pointer), &start);
-    if (found == nullptr) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    *base = reinterpret_cast<void*>(start);
-    *size = found->size;
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t mem_get_ipc_handle(ze_context_handle_t context, const void* pointer,
-                               ze_ipc_mem_handle_t* handle) {
-    const Call call("zeMemGetIpcHandle");
-    if (call.refused()) {
-        return call.result();
-    }
-    std::uint64_t start = 0;
-    const Allocation* const found = call->holder(context, address_of(pointer), &start);
-    if (found == nullptr || start != address_of(pointer) ||
-        found->kind != FakeLevelZeroKind::device) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    ++call->blocks.at(found->block).ipc_references;
-    call->descriptor(found->block);
-    const std::uint64_t hidden = ~found->block;
-    std::memcpy(handle->data, &hidden, sizeof(hidden));
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t command_list_create_immediate(ze_context_handle_t context, ze_device_handle_t device,
-                                          const ze_command_queue_desc_t* desc,
-                                          ze_command_list_handle_t* list) {
-    const Call call("zeCommandListCreateImmediate");
-    if (call.refused()) {
-        return call.result();
-    }
-    if (call.context(context) == nullptr || call.gpu(device) == nullptr || desc->ordinal != 1 ||
-        desc->stype != ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC ||
-        desc->mode != ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    const auto* const made = new char;
-    call->lists.insert(made);
-    *list = reinterpret_cast<ze_command_list_handle_t>(const_cast<char*>(made));
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t command_list_destroy(ze_command_list_handle_t list) {
-    const Call call("zeCommandListDestroy");
-    if (call.refused()) {
-        return call.result();
-    }
-    if (call->lists.erase(list) == 0) {
-        return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
-    }
-    delete reinterpret_cast<const char*>(list);
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t command_list_append_memory_copy(ze_command_list_handle_t list, void* to,
-                                            const void* from, std::size_t size,
-                                            ze_event_handle_t /*signal*/, std::uint32_t /*count*/,
-                                            ze_event_handle_t* /*events*/) {
-    const Call call("zeCommandListAppendMemoryCopy");
-    if (call.refused()) {
-        return call.result();
-    }
-    Machine& machine = *call.operator->();
-    std::byte* const destination = end_of_copy(machine, to, size);
-    const std::byte* const source = end_of_copy(machine, from, size);
-    if (!machine.lists.contains(list) || destination == nullptr || source == nullptr) {
-        return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
-    std::memcpy(destination, source, size);
-    return ZE_RESULT_SUCCESS;
-}
-
-} // namespace calls
 } // namespace fake_level_zero
+
+namespace calls = fake_level_zero;
+
+extern "C" {
+
+ze_result_t zeGetGlobalProcAddrTable(ze_api_version_t /*version*/, ze_global_dditable_t* table) {
+    table->pfnInit = calls::zeInit;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetDriverProcAddrTable(ze_api_version_t /*version*/, ze_driver_dditable_t* table) {
+    table->pfnGet = calls::zeDriverGet;
+    table->pfnGetApiVersion = calls::zeDriverGetApiVersion;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetDeviceProcAddrTable(ze_api_version_t /*version*/, ze_device_dditable_t* table) {
+    table->pfnGet = calls::zeDeviceGet;
+    table->pfnGetProperties = calls::zeDeviceGetProperties;
+    table->pfnGetExternalMemoryProperties = calls::zeDeviceGetExternalMemoryProperties;
+    table->pfnGetCommandQueueGroupProperties = calls::zeDeviceGetCommandQueueGroupProperties;
+    table->pfnPciGetPropertiesExt = calls::zeDevicePciGetPropertiesExt;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetContextProcAddrTable(ze_api_version_t /*version*/, ze_context_dditable_t* table) {
+    table->pfnCreate = calls::zeContextCreate;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetMemProcAddrTable(ze_api_version_t /*version*/, ze_mem_dditable_t* table) {
+    table->pfnAllocDevice = calls::zeMemAllocDevice;
+    table->pfnFree = calls::zeMemFree;
+    table->pfnGetAllocProperties = calls::zeMemGetAllocProperties;
+    table->pfnGetAddressRange = calls::zeMemGetAddressRange;
+    table->pfnGetIpcHandle = calls::zeMemGetIpcHandle;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetCommandListProcAddrTable(ze_api_version_t /*version*/,
+                                          ze_command_list_dditable_t* table) {
+    table->pfnCreateImmediate = calls::zeCommandListCreateImmediate;
+    table->pfnDestroy = calls::zeCommandListDestroy;
+    table->pfnAppendMemoryCopy = calls::zeCommandListAppendMemoryCopy;
+    return ZE_RESULT_SUCCESS;
+}
+
+} // extern "C"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What loaders have since 1.10, for tests on those before.
+// Functions that loaders have since 1.10.
 #include <level_zero/ze_api.h>
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 extern "C" ze_result_t zeMemPutIpcHandle(ze_context_handle_t /*context*/,
                                          ze_ipc_mem_handle_t handle) {
-    return static_cast<ze_result_t>(fake_level_zero_put_ipc_handle(handle.data));
+    return static_cast<ze_result_t>(fake_level_zero::put_ipc_handle(handle.data));
 }
 
 extern "C" ze_result_t zeMemGetFileDescriptorFromIpcHandleExp(ze_context_handle_t /*context*/,
                                                               ze_ipc_mem_handle_t handle,
                                                               std::uint64_t* fd) {
-    return static_cast<ze_result_t>(fake_level_zero_descriptor_of_ipc_handle(handle.data, fd));
+    return static_cast<ze_result_t>(fake_level_zero::descriptor_of_ipc_handle(handle.data, fd));
 }

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What only Level Zero has: contexts that find only their own memory, descriptors that the driver
+// keeps, pools, and memory that was not allocated for export.
+#include <algorithm>
+#include <limits>
+
+#include <rdmabuf/providers/level_zero.hpp>
+
+#include "drivers/driver_fixture.hpp"
+#include "fake_level_zero.hpp"
+#include "level_zero/level_zero_abi.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+namespace abi = detail::level_zero;
+using fake::Kind;
+using ::testing::HasSubstr;
+
+constexpr const char* export_descriptor = "ze_external_memory_export_desc_t";
+
+using LevelZeroContexts = DriverTest;
+using LevelZeroRanges = DriverTest;
+using LevelZeroKinds = DriverTest;
+using LevelZeroDevices = DriverTest;
+
+TEST_F(LevelZeroContexts, FindOnlyTheirOwnMemory) {
+    const std::uint64_t address = make();
+    const auto without_context = make_level_zero_exporter();
+    EXPECT_TRUE(exporter_->find(address));
+    EXPECT_FALSE(without_context->find(address));
+    EXPECT_THAT(error_of([&] { (void)without_context->export_range(address, 1); }),
+                fails_with(EFAULT, "LevelZeroOptions::contexts"));
+    const Buffer buffer = exporter_->allocate(1);
+    EXPECT_TRUE(without_context->find(buffer.address())) << "the context of the library";
+}
+
+TEST_F(LevelZeroContexts, AreNotNeededWhereTheDriverFindsTheMemoryOfAll) {
+    fake::set(fake::Setting::shared_contexts, 1);
+    const std::uint64_t address = make();
+    const auto expected = put(address, page_size(), 1);
+    EXPECT_EQ(bytes_of(make_level_zero_exporter()->export_range(address, page_size())), expected);
+}
+
+TEST_F(LevelZeroContexts, AreSharedByTheExportersOfTheLibrary) {
+    const Buffer first = exporter_->allocate(1);
+    const unsigned created = fake::calls("zeContextCreate");
+    const auto other = make_level_zero_exporter({.device = 1});
+    const Buffer second = other->allocate(1);
+    EXPECT_TRUE(other->find(first.address()));
+    EXPECT_TRUE(exporter_->find(second.address()));
+    EXPECT_EQ(fake::calls("zeContextCreate"), created);
+}
+
+TEST_F(LevelZeroContexts, DoNotFindMemoryThatTheDriverReportsAsUnknown) {
+    const std::uint64_t address = make();
+    // The driver of an NPU returns this result for memory of other devices.
+    fake::fail("zeMemGetAllocProperties", abi::not_available);
+    EXPECT_FALSE(exporter_->find(address));
+    EXPECT_TRUE(exporter_->find(address));
+    for (const auto unknown : {abi::invalid_argument, abi::address_not_found}) {
+        fake::fail("zeMemGetAddressRange", unknown);
+        EXPECT_FALSE(exporter_->find(address));
+    }
+}
+
+TEST_F(LevelZeroRanges, HaveDescriptorsOtherThanTheOneThatTheDriverKeeps) {
+    const std::uint64_t address = make();
+    const auto expected = put(address, page_size(), 2);
+    fake::set(fake::Setting::inheritable, 1);
+    {
+        const ExportedRange first = exporter_->export_range(address, page_size());
+        const int kept = fake_level_zero::kept_descriptor(address);
+        const ExportedRange second = exporter_->export_range(address, page_size());
+        EXPECT_EQ(fake_level_zero::kept_descriptor(address), kept);
+        EXPECT_EQ((std::set{kept, first.fd(), second.fd()}.size()), 3U);
+        EXPECT_TRUE(closed_on_exec(first.fd()));
+        EXPECT_FALSE(closed_on_exec(kept)) << "it is the driver's";
+    }
+    EXPECT_FALSE(fake_level_zero::kept_descriptor_was_closed());
+    EXPECT_EQ(bytes_of(exporter_->export_range(address, page_size())), expected);
+}
+
+TEST_F(LevelZeroRanges, EndWithTheAllocationAndNotWithThePageOfTheDriver) {
+    const std::size_t driver_page = std::max<std::size_t>(65536, page_size());
+    fake::set(fake::Setting::page_size, static_cast<std::int64_t>(driver_page));
+    const std::uint64_t address = make(Kind::device, 5000);
+    const auto expected = put(address, 5000, 3);
+    EXPECT_EQ(exporter_->find(address)->length, 5000U);
+    EXPECT_EQ(bytes_of(exporter_->export_range(address, 5000)), expected);
+    for (const std::size_t length :
+         {std::size_t{5001}, std::numeric_limits<std::size_t>::max() - page_size()}) {
+        EXPECT_THAT(refusal(address, length), fails_with(ERANGE, "buffer of 5000 bytes"));
+    }
+}
+
+TEST_F(LevelZeroRanges, OfAPoolAreRefusedBecauseTheirOffsetInThePoolIsUnknown) {
+    fake::set(fake::Setting::undescribed_result, abi::success);
+    const std::size_t driver_page = std::max<std::size_t>(65536, page_size());
+    fake::set(fake::Setting::page_size, static_cast<std::int64_t>(driver_page));
+    struct Piece {
+        std::size_t pool_size, offset, size;
+    };
+    for (const auto [pool_size, offset, size] :
+         {Piece{2 * driver_page, 0, 1000}, Piece{2 * driver_page, driver_page, 1000},
+          Piece{driver_page, 512, 1000}, Piece{2 * driver_page, page_size(), driver_page + 1}}) {
+        const std::uint64_t address = fake::reserve(pool_size) + offset;
+        fake::place(address, Kind::device, size, 0, false);
+        EXPECT_THAT(refusal(address),
+                    fails_with(EOPNOTSUPP, "dma-buf has " + std::to_string(pool_size) + " bytes",
+                               "has " + std::to_string(size), export_descriptor))
+            << size << " bytes at " << offset << " of " << pool_size;
+    }
+    // An allocation that has a pool of its own is exported.
+    const std::uint64_t address = make(Kind::device, 1000, 0, false);
+    const auto expected = put(address, 1000, 4);
+    EXPECT_EQ(bytes_of(exporter_->export_range(address, 1000)), expected);
+}
+
+TEST_F(LevelZeroRanges, OfSeveralTilesAreRefused) {
+    const std::uint64_t address = make(Kind::device, 2 * page_size());
+    fake::set(fake::Setting::shortfall, static_cast<std::int64_t>(page_size()));
+    // The part in the dma-buf is refused too: the other dma-bufs are unknown.
+    EXPECT_THAT(refusal(address), fails_with(ERANGE, std::to_string(2 * page_size()), "tile"));
+}
+
+TEST_F(LevelZeroRanges, OfMemoryThatIsFreedDuringASuccessfulExportAreRefused) {
+    for (const bool again : {false, true}) {
+        const std::uint64_t address = make();
+        fake::free_before(driver_row().export_call, address, again);
+        EXPECT_THAT(refusal(address), fails_with(EFAULT, again ? "belongs to another allocation now"
+                                                               : "not been freed"));
+        fake::free(address);
+    }
+    fake::fail(driver_row().export_call, abi::out_of_host_memory);
+    EXPECT_THAT(refusal(make()), fails_with(ENOMEM));
+    EXPECT_EQ(fake::calls("zeMemGetIpcHandle"), 0U) << "no other method is tried";
+}
+
+TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThatCan) {
+    for (const Kind kind : {Kind::device, Kind::host}) {
+        const std::uint64_t address = make(kind, 2 * page_size(), 0, false);
+        fake::set(fake::Setting::undescribed_result, abi::unsupported_feature);
+        EXPECT_THAT(refusal(address),
+                    fails_with(EOPNOTSUPP, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE",
+                               kind == Kind::host ? "with MemoryRegion" : export_descriptor));
+        fake::set(fake::Setting::undescribed_result, abi::success);
+        const auto expected = put(address, 2 * page_size(), 5);
+        EXPECT_EQ(bytes_of(exporter_->export_range(address, 2 * page_size())), expected);
+    }
+    fake::set(fake::Setting::undescribed_result, abi::invalid_argument);
+    EXPECT_THAT(refusal(make(Kind::device, 1, 0, false)),
+                fails_with(EOPNOTSUPP, export_descriptor));
+    const unsigned calls = fake::calls("zeMemGetIpcHandle");
+    EXPECT_THAT(refusal(make(Kind::host, 1, 0, false)), fails_with(EOPNOTSUPP));
+    EXPECT_EQ(fake::calls("zeMemGetIpcHandle"), calls) << "IPC handles are for device memory";
+}
+
+TEST_F(LevelZeroDevices, AreGpusAndNothingElse) {
+    fake::set_attribute(0, fake_level_zero::device_type, 5);
+    EXPECT_EQ(exporter_->availability().reason, driver_row().available_without_first);
+    fake::set_attribute(1, fake_level_zero::device_type, 5);
+    const Availability none = exporter_->availability();
+    EXPECT_FALSE(none);
+    EXPECT_THAT(none.reason, HasSubstr(driver_row().no_device));
+    fake::reset(2);
+    EXPECT_TRUE(exporter_->availability());
+    fake::set_attribute(0, fake_level_zero::export_types, 0);
+    fake::set_attribute(1, fake_level_zero::export_types, 0);
+    EXPECT_FALSE(exporter_->availability());
+    EXPECT_THAT(exporter_->availability().reason,
+                HasSubstr("does not export its memory as dma-bufs"));
+}
+
+TEST_F(LevelZeroDevices, WithoutADriverAreReportedWithTheDeviceFiles) {
+    fake::fail("zeInit", abi::uninitialized);
+    const Availability found = exporter_->availability();
+    EXPECT_FALSE(found);
+    EXPECT_THAT(found.reason,
+                ::testing::AllOf(HasSubstr("libze_loader.so.1"),
+                                 HasSubstr("ZE_RESULT_ERROR_UNINITIALIZED (0x78000001)")));
+    EXPECT_THAT(found.remedy, HasSubstr("/dev/dri/renderD*"));
+}
+
+} // namespace
+} // namespace rdmabuf::testing
