@@ -1,4 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause A NIC executes and acknowledges messages when they arrive.
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A NIC executes and acknowledges messages when they arrive.
 // Therefore messages that have arrived must be executed and acknowledged before a queue pair is
 // destroyed or enters the error state, and before a process exits.
 #include <chrono>

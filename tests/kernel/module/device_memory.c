@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Device memory for a device that has none: pages which user space reaches through verbs only
  * (alloc_dm, reg_dm_mr) and through a mapping made by the user-space driver.

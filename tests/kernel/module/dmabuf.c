@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Importing dma-bufs: attach, map (which pins, as the attachment is not a dynamic one), register
  * the pages. The attachment lasts until the MR is deregistered.

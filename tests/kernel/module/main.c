@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Replaces a few operations of every rxe device. The module registers as a client of the RDMA core,
  * so it sees a device before ib_uverbs does, provided it was loaded first: ib_uverbs looks once,

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * rxe has exactly one way to register memory that user space may address: pinning a range of the
  * calling process. So the pages get a mapping in that process for as long as the registration

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Not part of the module: Kbuild compiles this file once for each macro, to find out which variant of an
  * interface the kernel's headers declare.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * rdmabuf_rig: lets Soft-RoCE import dma-bufs and gives it device memory, so that user space can be
  * tested against the kernel's own uverbs. For test guests only.
