@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # Installs the packages that programs find with find_package() or pkg-config: rdmabuf, and softverbs if it is
-# built. Each package is an install component of the same name: cmake --install DIR --component softverbs.
+# built. The install components are the packages of a distribution, cmake --install DIR --component NAME:
+#   runtime      the shared library librdmabuf.so, if BUILD_SHARED_LIBS is ON
+#   development  the headers, the static library or the link librdmabuf.so, and the files for CMake and pkg-config
+#   tools        everything that tools/CMakeLists.txt installs
+#   softverbs    everything that softverbs/CMakeLists.txt installs
+#   doc          the pages of docs/ and the examples
+# An install() command without COMPONENT belongs to the component that CMAKE_INSTALL_DEFAULT_COMPONENT_NAME names in
+# its directory.
 include(CMakePackageConfigHelpers)
 
 # The directory of the .pc files. Their prefix is relative to it, so the installed tree can be moved. An absolute
@@ -19,18 +26,27 @@ foreach(directory IN ITEMS bindir includedir libdir)
     cmake_path(APPEND pkgconfig_${directory} "${CMAKE_INSTALL_${upper}}")
 endforeach()
 
-# rdmabuf_install_package(name)
+# rdmabuf_install_pkgconfig(name component): installs <name>.pc. Its template is in this folder.
+function(rdmabuf_install_pkgconfig name component)
+    configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
+    install(
+        FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.pc"
+        DESTINATION "${pkgconfig_dir}"
+        COMPONENT ${component})
+endfunction()
+
+# rdmabuf_install_package(name component)
 #
 # Installs the targets of the export set <name>, <name>-config.cmake and <name>.pc. The templates of the last two
 # are in this folder.
-function(rdmabuf_install_package name)
+function(rdmabuf_install_package name component)
     set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/${name}")
     install(
         EXPORT ${name}
         NAMESPACE ${name}::
         FILE ${name}-targets.cmake
         DESTINATION "${package_dir}"
-        COMPONENT ${name})
+        COMPONENT ${component})
     configure_package_config_file(cmake/${name}-config.cmake.in ${name}-config.cmake
                                   INSTALL_DESTINATION "${package_dir}")
     # Before 1.0 a minor version may break its users.
@@ -39,23 +55,19 @@ function(rdmabuf_install_package name)
         FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}-config.cmake"
               "${CMAKE_CURRENT_BINARY_DIR}/${name}-config-version.cmake"
         DESTINATION "${package_dir}"
-        COMPONENT ${name})
-    configure_file(cmake/${name}.pc.in ${name}.pc @ONLY)
-    install(
-        FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}.pc"
-        DESTINATION "${pkgconfig_dir}"
-        COMPONENT ${name})
+        COMPONENT ${component})
+    rdmabuf_install_pkgconfig(${name} ${component})
 endfunction()
 
 install(
-    TARGETS rdmabuf
+    TARGETS rdmabuf rdmabuf_transport
     EXPORT rdmabuf
-    RUNTIME COMPONENT rdmabuf
-    LIBRARY COMPONENT rdmabuf
-    ARCHIVE COMPONENT rdmabuf
-    FILE_SET HEADERS
-    COMPONENT rdmabuf)
-rdmabuf_install_package(rdmabuf)
+    RUNTIME COMPONENT runtime
+    LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
+    ARCHIVE COMPONENT development
+    FILE_SET HEADERS COMPONENT development)
+rdmabuf_install_package(rdmabuf development)
+rdmabuf_install_pkgconfig(rdmabuf-transport development)
 
 if(TARGET softverbs)
     # softverbs/front/CMakeLists.txt installs the libraries that the launcher puts into LD_LIBRARY_PATH.
@@ -66,5 +78,15 @@ if(TARGET softverbs)
         LIBRARY COMPONENT softverbs
         FILE_SET HEADERS
         COMPONENT softverbs)
-    rdmabuf_install_package(softverbs)
+    rdmabuf_install_package(softverbs softverbs)
 endif()
+
+install(
+    DIRECTORY docs/ examples
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    COMPONENT doc
+    PATTERN CMakeLists.txt EXCLUDE)
+install(
+    FILES README.md CHANGELOG.md
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    COMPONENT doc)
