@@ -90,3 +90,7 @@ install(
     FILES README.md CHANGELOG.md
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc)
+
+if(PROJECT_IS_TOP_LEVEL)
+    include(RdmabufPackages)
+endif()

@@ -5,17 +5,21 @@
 # Configures and builds a preset of CMakePresets.json, or just some of its targets. Where there is ccache it
 # is used, and what it keeps serves every clone of the repository.
 build_preset() {
-    local preset=$1 targets=() launchers=()
+    local preset=$1 targets=() options=()
     shift
     if command -v ccache >/dev/null; then
         export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
         # Without these, ccache keeps no result of a file that uses a precompiled header.
         export CCACHE_SLOPPINESS=pch_defines,time_macros
-        launchers=(-D CMAKE_C_COMPILER_LAUNCHER=ccache -D CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+        options=(-D CMAKE_C_COMPILER_LAUNCHER=ccache -D CMAKE_CXX_COMPILER_LAUNCHER=ccache)
     fi
     if (($# > 0)); then
         targets=(--target "$@")
     fi
+    # The tests make Debian packages of the release build, so its libraries are installed in Debian's directory.
+    if [[ $preset == release ]] && command -v dpkg-architecture >/dev/null; then
+        options+=(-D "CMAKE_INSTALL_LIBDIR=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)")
+    fi
     echo "== build: $preset"
-    cmake --preset "$preset" "${launchers[@]}" && cmake --build --preset "$preset" "${targets[@]}"
+    cmake --preset "$preset" "${options[@]}" && cmake --build --preset "$preset" "${targets[@]}"
 }
