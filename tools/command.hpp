@@ -17,8 +17,12 @@ struct Command {
     /// Executes the subcommand after the command line was parsed.
     /// @throws UsageError if the command line is wrong, std::exception for other errors
     std::function<void()> run;
+    /// Returns the exit status of the program after run() has returned. If it is empty, the exit
+    /// status is 0.
+    std::function<int()> exit_status = {};
 };
 
+[[nodiscard]] Command add_doctor(CLI::App& program);
 [[nodiscard]] Command add_perf(CLI::App& program);
 
 } // namespace rdmabuf::tools

@@ -25,7 +25,7 @@ namespace {
 constexpr int exit_failure = 1;
 constexpr int exit_usage = 2;
 
-constexpr std::array commands{add_perf};
+constexpr std::array commands{add_doctor, add_perf};
 
 /// Returns the minimum number of characters to insert, delete or replace to turn @p a into @p b.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -83,8 +83,10 @@ int run(int argc, char** argv) {
             name += fmt::format(" {}", argv[1]);
         }
         program.parse(argc, argv);
-        std::ranges::find_if(all, [](const Command& c) { return c.app->parsed(); })->run();
-        return 0;
+        const auto chosen =
+            std::ranges::find_if(all, [](const Command& c) { return c.app->parsed(); });
+        chosen->run();
+        return chosen->exit_status ? chosen->exit_status() : 0;
     } catch (const CLI::Success& text) { // --help or --version
         program.exit(text);
         return 0;

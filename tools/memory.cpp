@@ -6,6 +6,9 @@
 
 #include <rdmabuf/detail/config.hpp>
 #include <rdmabuf/resolver.hpp>
+#if RDMABUF_HAVE_PROVIDER_CUDA
+#include <rdmabuf/providers/cuda.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
 #include <rdmabuf/providers/dma_heap.hpp>
 #endif
@@ -15,8 +18,14 @@
 #if RDMABUF_HAVE_PROVIDER_EXTERNAL
 #include <rdmabuf/providers/external.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+#include <rdmabuf/providers/level_zero.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_MEMFD
 #include <rdmabuf/providers/memfd.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+#include <rdmabuf/providers/rocm.hpp>
 #endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
@@ -27,6 +36,21 @@ namespace rdmabuf::tools {
 namespace {
 
 Resolver make_resolver(const MemoryOptions& options) {
+#if RDMABUF_HAVE_PROVIDER_CUDA
+    if (options.type == "cuda" && options.gpu) {
+        return Resolver({make_cuda_exporter({.device = *options.gpu})});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+    if (options.type == "level-zero" && options.gpu) {
+        return Resolver({make_level_zero_exporter({.device = *options.gpu})});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+    if (options.type == "rocm" && options.gpu) {
+        return Resolver({make_rocm_exporter({.device = *options.gpu})});
+    }
+#endif
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
     if (options.type == "dma-heap") {
         return Resolver({make_dma_heap_exporter(options.heap.value_or("system"))});
@@ -66,13 +90,15 @@ std::shared_ptr<Allocator> make_external_owner() {
 } // namespace
 
 TestMemory::TestMemory(const ProtectionDomain& pd, const MemoryOptions& options,
-                       const BufferLayout& layout, Access access) {
+                       const BufferLayout& layout, const RegistrationOptions& registration) {
     if (options.type == "dm") {
         device_.emplace(pd.context(), layout.size, DeviceMemoryOptions{.log2_alignment = 3});
-        device_region_.emplace(
-            pd, *device_,
-            DeviceMemoryMROptions{
-                .access = access, .offset = layout.region_offset, .length = layout.region_length});
+        device_region_.emplace(pd, *device_,
+                               DeviceMemoryMROptions{
+
+                                   .access = registration.access,
+                                   .offset = layout.region_offset,
+                                   .length = layout.region_length});
         lkey_ = device_region_->lkey();
         remote_ = device_region_->remote();
         origin_.path = "dm";
@@ -88,7 +114,7 @@ TestMemory::TestMemory(const ProtectionDomain& pd, const MemoryOptions& options,
         address = buffer_->address();
     }
     registration_ = register_memory(pd, resolver, address + layout.region_offset,
-                                    layout.region_length, {.access = access});
+                                    layout.region_length, registration);
     lkey_ = registration_->lkey();
     remote_ = registration_->remote();
     origin_.path = to_string(registration_->path());

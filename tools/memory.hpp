@@ -47,10 +47,12 @@ class TestMemory {
     using Use = std::function<void(std::span<std::byte> bytes)>;
 
     /// Allocates the buffer and registers the region.
+    /// @param registration  the options of register_memory(). Memory of the RDMA device uses only
+    ///                      RegistrationOptions::access.
     /// @throws UsageError if this build does not support the type of memory; Error if the
     ///         allocation or the registration fails
     TestMemory(const ProtectionDomain& pd, const MemoryOptions& options, const BufferLayout& layout,
-               Access access);
+               const RegistrationOptions& registration);
 
     /// Returns a scatter-gather entry for @p length bytes of the region.
     /// @param offset  the offset of the first byte in the region, in bytes

@@ -48,9 +48,11 @@ struct MemoryOptions {
     /// The type of memory: "host", "dm" (memory of the RDMA device), or the name of an exporter
     /// with '-' instead of '_'.
     std::string type = "host";
-    std::optional<std::string> heap;
-    std::optional<std::string> drm_node;
-    std::optional<std::string> drm_driver;
+    std::optional<std::string> heap = std::nullopt;
+    std::optional<std::string> drm_node = std::nullopt;
+    std::optional<std::string> drm_driver = std::nullopt;
+    /// The number of the GPU, as its driver counts the GPUs: for "cuda", "level-zero" and "rocm".
+    std::optional<int> gpu = std::nullopt;
 };
 /// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();

@@ -97,7 +97,7 @@ Resources::Resources(const Context& device, std::uint8_t device_port,
              {.size = layout.buffer_size(),
               .region_offset = layout.region_offset(),
               .region_length = layout.region_length()},
-             access_for(options.verb)) {}
+             {.access = access_for(options.verb)}) {}
 
 PreparedQueuePair Resources::prepare(const Options& options) const {
     QueuePairOptions choice{.send_cq = cq, .recv_cq = cq};

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on GPUs of AMD and Intel, Gaudi and Neuron accelerators.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include <rdmabuf/resolver.hpp>
+
+#include "condition.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+bool has_driver(const Check& check, std::string_view driver) {
+    return std::ranges::any_of(check.gpus(),
+                               [driver](const Gpu* gpu) { return gpu->driver == driver; });
+}
+
+/// Adds a finding with the result of an exporter's probe, which initialises the GPU driver.
+void check_exporter(Check& check, const char* exporter, const char* means) {
+    if (check.machine().recorded()) {
+        check.unknown({}, "a recorded machine has no driver to query");
+        return;
+    }
+    const Availability availability = Resolver::system().exporter(exporter)->availability();
+    if (availability) {
+        check.pass({}, availability.reason);
+    } else {
+        check.fail({}, availability.reason, {.means = means, .remedy = availability.remedy});
+    }
+}
+
+void check_amd(Check& check) {
+    if (has_driver(check, "amdgpu")) {
+        check_exporter(check, "rocm", "Memory of AMD GPUs cannot be exported as dma-bufs.");
+    }
+}
+
+void check_intel(Check& check) {
+    for (const Gpu* const gpu : check.gpus()) {
+        if (gpu->driver == "xe") {
+            check.pass({gpu->name}, "xe shares the memory of the GPU in place");
+        } else if (gpu->driver == "i915") {
+            check.fail({gpu->name}, "i915",
+                       {.means = "i915 moves every shared buffer to system memory, so that "
+                                 "transfers cross PCIe twice.",
+                        .remedy = "Use the driver xe (boot with i915.force_probe=!* "
+                                  "xe.force_probe=*)."});
+        }
+    }
+}
+
+void check_gaudi(Check& check) {
+    if (has_driver(check, "habanalabs")) {
+        check_exporter(check, "habana", "Memory of Gaudi cannot be exported as dma-bufs.");
+    }
+}
+
+/// Compares the first two numbers of a version. @return true if @p version is at most the other
+bool at_most(std::string_view version, unsigned major, unsigned minor) {
+    unsigned first = 0;
+    unsigned second = 0;
+    const char* const end = version.data() + version.size();
+    const auto parsed = std::from_chars(version.data(), end, first);
+    if (parsed.ptr != end) {
+        std::from_chars(parsed.ptr + 1, end, second);
+    }
+    return first < major || (first == major && second <= minor);
+}
+
+void check_neuron(Check& check) {
+    if (!has_driver(check, "neuron")) {
+        return;
+    }
+    const std::string version = check.machine().line("/sys/module/neuron/version");
+    if (version.empty()) {
+        check.unknown({}, "/sys/module/neuron/version cannot be read");
+    } else if (at_most(version, 2, 27)) {
+        check.fail({}, "aws-neuronx-dkms " + version,
+                   {.means = "This driver closes the descriptors of dma-bufs twice.",
+                    .remedy = "Install a newer aws-neuronx-dkms than 2.27."});
+    } else {
+        check.pass({}, "aws-neuronx-dkms " + version);
+    }
+}
+
+constexpr std::array conditions{
+    Condition{"C-48", Severity::blocks, "AMD: ROCm exports dma-bufs", "rccl, src/misc/rocmwrap.cc",
+              check_amd},
+    Condition{"C-49", Severity::blocks, "Intel: the driver is xe",
+              "Linux, drivers/gpu/drm/i915/gem/i915_gem_dmabuf.c", check_intel},
+    Condition{"C-50", Severity::blocks, "Gaudi: the driver exports dma-bufs",
+              "ucx, src/uct/ib/base/ib_md.c", check_gaudi},
+    Condition{"C-51", Severity::blocks, "Neuron: the driver is newer than 2.27",
+              "rdmabuf, include/rdmabuf/quirks.hpp", check_neuron},
+};
+
+} // namespace
+
+ConditionGroup accelerator_conditions() noexcept {
+    return {.title = "AMD, Intel, Gaudi and Neuron", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Defines the command line of `rdmabuf doctor`.
+#include "../command.hpp"
+
+#include <memory>
+
+#include "../command_line.hpp"
+#include "options.hpp"
+#include "run.hpp"
+
+namespace rdmabuf::tools {
+
+namespace {
+
+constexpr const char* description =
+    R"(Checks whether RDMA on dma-bufs and device memory works on this machine. Says
+for each condition whether it is met, what a failure means and what to do. Then
+writes and reads each memory by each NIC, and compares the bytes.
+)";
+
+constexpr const char* notes =
+    R"(A proof allocates memory, registers it as register_memory() does, writes and
+reads it by RDMA at odd offsets, and compares all bytes where the memory is. A
+proof with host memory shows that the NIC works, and does not count for the
+exit status. Run the command as root to see the registers of PCI bridges.
+
+Examples:
+  rdmabuf doctor
+  rdmabuf doctor --device mlx5_0 --gpu 0 --pair
+  rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
+
+Exit status: 0 at least one pair of memory and NIC was proven in both
+directions; 1 no pair was proven, and the cause is in the output; 2 it is not
+known, or wrong command line. With --fix-script: 0.)";
+
+struct Parsed {
+    doctor::Options options;
+    int status = 0;
+};
+
+} // namespace
+
+Command add_doctor(CLI::App& program) {
+    CLI::App* const app = program.add_subcommand(
+        "doctor", "Find out whether RDMA on device memory works, and why not");
+    auto parsed = std::make_shared<Parsed>();
+    doctor::Options& options = parsed->options;
+    app->set_help_flag();
+    app->option_defaults()->group("Selection");
+    add_option(*app, "--device", "NAME", options.device, "Only this RDMA device (default: all)");
+    add_option(*app, "--gpu", "N", options.gpu,
+               "Only this GPU, counted from 0 in the order of the PCI addresses");
+    app->add_flag("--pair", options.pair,
+                  "Check all pairs of GPU and NIC (default: the nearest NICs of each GPU)");
+    add_option(*app, "--root", "DIR", options.root,
+               "Read sys, proc and dev in this directory, a copy of another machine; makes no "
+               "proofs");
+    app->option_defaults()->group("Output");
+    auto* const json = app->add_flag("--json", options.json,
+                                     "Print one JSON object (share/rdmabuf/doctor.schema.json)");
+    app->add_flag("--fix-script", options.fix_script,
+                  "Print the commands that correct failed conditions as a shell script; runs "
+                  "nothing and makes no proofs")
+        ->excludes(json);
+    app->set_help_flag("-h,--help", "Print this text");
+    app->footer(notes);
+    // `rdmabuf --help` shows the short description, and `rdmabuf doctor --help` the long one.
+    app->preparse_callback([app](std::size_t) { app->description(description); });
+    return {.app = app,
+            .run = [parsed] { parsed->status = doctor::run(parsed->options); },
+            .exit_status = [parsed] { return parsed->status; }};
+}
+
+} // namespace rdmabuf::tools

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "condition.hpp"
+
+#include <exception>
+
+namespace rdmabuf::tools::doctor {
+
+const char* to_string(Severity severity) noexcept {
+    switch (severity) {
+        case Severity::blocks:
+            return "blocks";
+        case Severity::no_peer_to_peer:
+            return "no-peer-to-peer";
+        case Severity::slows:
+            return "slows";
+        case Severity::gpu_initiated:
+            return "gpu-initiated";
+        case Severity::information:
+            break;
+    }
+    return "information";
+}
+
+const char* to_string(Verdict verdict) noexcept {
+    switch (verdict) {
+        case Verdict::pass:
+            return "pass";
+        case Verdict::fail:
+            return "fail";
+        case Verdict::unknown:
+            break;
+    }
+    return "unknown";
+}
+
+Check::Check(const Machine& machine, const Devices& devices, const Options& options)
+    : machine_(&machine), devices_(&devices) {
+    for (const NicFiles& nic : machine.nics()) {
+        if (options.device.empty() || nic.name == options.device) {
+            nics_.push_back(&nic);
+        }
+    }
+    for (std::size_t i = 0; i < machine.gpus().size(); ++i) {
+        if (!options.gpu || *options.gpu == i) {
+            gpus_.push_back(&machine.gpus()[i]);
+        }
+    }
+    find_pairs(options.pair);
+}
+
+void Check::find_pairs(bool all) {
+    for (const Gpu* const gpu : gpus_) {
+        for (const RankedNic& ranked : machine_->topology().nearest({.device = gpu->address})) {
+            if (!all && ranked.rank > 0) {
+                break;
+            }
+            for (const NicFiles* const nic : nics_) {
+                if (nic->name == ranked.name && !nic->pci.empty()) {
+                    pairs_.push_back({.gpu = gpu, .nic = nic, .path = ranked.path});
+                }
+            }
+        }
+    }
+}
+
+void Check::run(const Condition& condition) {
+    condition_ = &condition;
+    try {
+        condition.check(*this);
+    } catch (const std::exception& error) {
+        unknown({}, error.what());
+    }
+    condition_ = nullptr;
+}
+
+void Check::pass(Subject subject, std::string found) {
+    add(Verdict::pass, std::move(subject), std::move(found), {});
+}
+
+void Check::fail(Subject subject, std::string found, Advice advice) {
+    add(Verdict::fail, std::move(subject), std::move(found), std::move(advice));
+}
+
+void Check::unknown(Subject subject, std::string found, Advice advice) {
+    add(Verdict::unknown, std::move(subject), std::move(found), std::move(advice));
+}
+
+void Check::add(Verdict verdict, Subject subject, std::string found, Advice advice) {
+    findings_.push_back({.id = condition_->id,
+                         .severity = condition_->severity,
+                         .condition = condition_->statement,
+                         .subject = std::move(subject),
+                         .verdict = verdict,
+                         .found = std::move(found),
+                         .advice = std::move(advice),
+                         .source = condition_->source});
+}
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "devices.hpp"
+#include "finding.hpp"
+#include "machine.hpp"
+#include "options.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+class Check;
+
+/// A condition for RDMA on dma-bufs. Each condition is one entry in the table of its subject.
+struct Condition {
+    const char* id;
+    Severity severity;
+    /// The condition as a short statement.
+    const char* statement;
+    const char* source;
+    /// Adds one finding for each subject. A condition that does not apply to the machine adds no
+    /// finding.
+    void (*check)(Check& check);
+};
+
+/// The conditions of one subject, such as the PCIe hierarchy.
+struct ConditionGroup {
+    const char* title;
+    std::span<const Condition> conditions;
+};
+
+// The groups, in the order in which they are checked.
+[[nodiscard]] ConditionGroup library_conditions() noexcept;
+[[nodiscard]] ConditionGroup kernel_conditions() noexcept;
+[[nodiscard]] ConditionGroup container_conditions() noexcept;
+[[nodiscard]] ConditionGroup nic_conditions() noexcept;
+[[nodiscard]] ConditionGroup limit_conditions() noexcept;
+[[nodiscard]] ConditionGroup nvidia_conditions() noexcept;
+[[nodiscard]] ConditionGroup accelerator_conditions() noexcept;
+[[nodiscard]] ConditionGroup path_conditions() noexcept;
+[[nodiscard]] ConditionGroup register_conditions() noexcept;
+
+/// A GPU and a NIC.
+struct GpuAndNic {
+    const Gpu* gpu;
+    const NicFiles* nic;
+    Path path;
+};
+
+/// The input and the output of the functions of the conditions.
+class Check {
+  public:
+    using Subject = std::vector<std::string>;
+
+    Check(const Machine& machine, const Devices& devices, const Options& options);
+
+    [[nodiscard]] const Machine& machine() const noexcept { return *machine_; }
+    [[nodiscard]] const Devices& devices() const noexcept { return *devices_; }
+    /// Returns the RDMA devices that the options select.
+    [[nodiscard]] const std::vector<const NicFiles*>& nics() const noexcept { return nics_; }
+    /// Returns the GPUs that the options select.
+    [[nodiscard]] const std::vector<const Gpu*>& gpus() const noexcept { return gpus_; }
+    /// Returns the pairs of selected GPUs and NICs. Without --pair, only the NICs are included that
+    /// are nearest to the GPU.
+    [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
+
+    /// Executes the function of @p condition. A function that throws adds a finding with
+    /// Verdict::unknown.
+    void run(const Condition& condition);
+
+    // These functions add a finding of the current condition.
+    void pass(Subject subject, std::string found);
+    void fail(Subject subject, std::string found, Advice advice);
+    void unknown(Subject subject, std::string found, Advice advice = {});
+
+    [[nodiscard]] const std::vector<Finding>& findings() const noexcept { return findings_; }
+    /// Returns the findings, which this object then no longer has.
+    [[nodiscard]] std::vector<Finding> take_findings() noexcept { return std::move(findings_); }
+
+  private:
+    void find_pairs(bool all);
+    void add(Verdict verdict, Subject subject, std::string found, Advice advice);
+
+    const Machine* machine_;
+    const Devices* devices_;
+    std::vector<const NicFiles*> nics_;
+    std::vector<const Gpu*> gpus_;
+    std::vector<GpuAndNic> pairs_;
+    const Condition* condition_ = nullptr;
+    std::vector<Finding> findings_;
+};
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rdmabuf::tools::doctor {
+
+/// A GPU that the CUDA driver lists.
+struct CudaDevice {
+    /// The number of the device in the CUDA driver.
+    int number = 0;
+    /// In the format of sysfs; empty if the driver does not report it.
+    std::string pci_address = {};
+    /// The compute capability, 9 and 0 for an H100.
+    int major = 0;
+    int minor = 0;
+    /// Values of cuDeviceGetAttribute(); empty if this driver does not know the attribute.
+    std::optional<int> dmabuf = std::nullopt;
+    std::optional<int> gpu_direct_rdma = std::nullopt;
+    std::optional<int> integrated = std::nullopt;
+};
+
+/// The devices of the CUDA driver of this process.
+struct CudaDevices {
+    /// The version of CUDA that the driver supports, 12040 for 12.4; 0 if there is no driver.
+    int driver_version = 0;
+    std::vector<CudaDevice> devices = {};
+    /// The reason why the driver could not be initialised; empty if it was.
+    std::string reason = {};
+};
+
+/// Loads libcuda.so.1 and calls cuInit(), which can take seconds. Creates no context.
+[[nodiscard]] CudaDevices query_cuda_devices();
+
+} // namespace rdmabuf::tools::doctor

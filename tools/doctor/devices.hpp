@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rdmabuf/context.hpp>
+
+#include "machine.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+/// An RDMA device that libibverbs lists.
+struct OpenedDevice {
+    std::string name;
+    /// The open device; empty if it could not be opened.
+    std::optional<Context> context = std::nullopt;
+    /// The errno value with which opening failed, and the text of the error.
+    int error = 0;
+    std::string message = {};
+};
+
+/// The RDMA devices that this process can open. The list is empty for a recorded machine.
+class Devices {
+  public:
+    /// Opens all devices.
+    /// @param only  the name of the only device to open; empty for all
+    Devices(Machine& machine, std::string_view only);
+
+    [[nodiscard]] const std::vector<OpenedDevice>& all() const noexcept { return devices_; }
+    /// Returns the open device with this name; nullptr if it is not open.
+    [[nodiscard]] const Context* find(std::string_view name) const noexcept;
+    /// Returns the entry of the device with this name; nullptr if libibverbs does not list it.
+    [[nodiscard]] const OpenedDevice* listed(std::string_view name) const noexcept;
+    /// Returns what libibverbs wrote to stderr, for example about a provider that it could not
+    /// load, and the error of ibv_get_device_list(3).
+    [[nodiscard]] const std::string& warnings() const noexcept { return warnings_; }
+
+  private:
+    void open(std::string_view only);
+
+    std::vector<OpenedDevice> devices_;
+    std::string warnings_;
+};
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on the kernel: its modules, its configuration and its log.
+
+#include <array>
+
+#include "condition.hpp"
+#include "kernel_files.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+void check_uverbs(Check& check) {
+    const std::string abi = check.machine().line("/sys/class/infiniband_verbs/abi_version");
+    if (!abi.empty()) {
+        check.pass({}, fmt::format("ABI version {}", abi));
+        return;
+    }
+    check.fail({}, "/sys/class/infiniband_verbs/abi_version does not exist",
+               {.means = "Programs cannot use RDMA devices.",
+                .remedy = "Load the module ib_uverbs.",
+                .command = "modprobe ib_uverbs"});
+}
+
+void check_dmabuf_import(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (check.machine().recorded()) {
+            check.unknown({nic->name}, fmt::format("only a registration shows it; kernel {}",
+                                                   check.machine().kernel_release()));
+            continue;
+        }
+        const Context* const context = check.devices().find(nic->name);
+        if (context == nullptr) {
+            check.unknown({nic->name}, "the device cannot be opened");
+            continue;
+        }
+        const Availability import = context->dmabuf_import();
+        if (import) {
+            check.pass({nic->name}, import.reason.empty()
+                                        ? "the kernel answers EBADF to descriptor -1"
+                                        : import.reason);
+        } else {
+            check.fail({nic->name}, import.reason,
+                       {.means = "No dma-buf can be registered on this device.",
+                        .remedy = import.remedy.empty()
+                                      ? "Linux 5.12 and rdma-core 34 are the first versions with "
+                                        "dma-bufs; each driver has its own first version."
+                                      : import.remedy});
+        }
+    }
+}
+
+void check_on_demand_paging(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->driver != "mlx5_core") {
+            continue;
+        }
+        const KernelOption option =
+            read_kernel_option(check.machine(), "CONFIG_INFINIBAND_ON_DEMAND_PAGING");
+        if (option.state == KernelOption::State::on) {
+            check.pass({nic->name}, option.where);
+        } else if (option.state == KernelOption::State::off) {
+            check.fail({nic->name}, "off in " + option.where,
+                       {.means = "mlx5 answers EOPNOTSUPP to the registration of a dma-buf.",
+                        .remedy = "Boot a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING."});
+        } else {
+            check.unknown({nic->name}, option.where);
+        }
+    }
+}
+
+void check_peer_to_peer(Check& check) {
+    if (check.gpus().empty()) {
+        return;
+    }
+    const KernelOption option = read_kernel_option(check.machine(), "CONFIG_PCI_P2PDMA");
+    if (option.state == KernelOption::State::on) {
+        check.pass({}, option.where);
+    } else if (option.state == KernelOption::State::off) {
+        check.fail({}, "off in " + option.where,
+                   {.means = "amdgpu, xe, VFIO and NIC memory move the data to system memory or "
+                             "refuse the export. The driver of NVIDIA does not need the option.",
+                    .remedy = "Boot a kernel with CONFIG_PCI_P2PDMA."});
+    } else {
+        check.unknown({}, option.where);
+    }
+}
+
+void check_host_bridge(Check& check) {
+    if (check.pairs().empty()) {
+        return;
+    }
+    const KernelLog log = read_kernel_log(check.machine());
+    if (!log.text) {
+        check.unknown({}, log.reason,
+                      {.remedy = "Run rdmabuf doctor as root.",
+                       .command = "dmesg | grep -E 'P2PDMA whitelist|peer-to-peer DMA'"});
+        return;
+    }
+    for (const std::string_view line : lines(*log.text)) {
+        if (line.find("Host bridge not in P2PDMA whitelist") != std::string_view::npos ||
+            line.find("cannot be used for peer-to-peer DMA") != std::string_view::npos) {
+            check.fail({}, std::string(trimmed(line)),
+                       {.means = "The kernel does not permit peer-to-peer DMA through this host "
+                                 "bridge.",
+                        .remedy = "Move one card below the same PCIe switch as the other; no "
+                                  "setting corrects this."});
+            return;
+        }
+    }
+    check.pass({}, "the kernel log names no host bridge");
+}
+
+void check_real_machine(Check& check) {
+    const Machine& machine = check.machine();
+    bool flat = false;
+    for (const GpuAndNic& pair : check.pairs()) {
+        flat = flat || pair.path.type == PathType::unknown;
+    }
+    if (machine.virtual_machine()) {
+        check.fail({}, "a hypervisor runs this machine",
+                   {.means = "The PCI tree is virtual, so distances in it can be wrong.",
+                    .remedy = "Trust the proofs below and the documents of the provider, and not "
+                              "the distances."});
+    } else if (flat) {
+        check.fail({}, "sysfs does not show the bridges above the devices",
+                   {.means = "Distances between GPUs and NICs are not known.",
+                    .remedy = "Mount the sysfs of the host in the container."});
+    } else {
+        check.pass({}, "no hypervisor");
+    }
+}
+
+void check_gvisor(Check& check) {
+    const std::string version = check.machine().line("/proc/version");
+    if (version.find("gVisor") == std::string::npos) {
+        return;
+    }
+    check.fail({}, version,
+               {.means = "gVisor passes only the ioctls to a driver that it knows.",
+                .remedy = "Enable RDMA in gVisor (nvproxy exports dma-bufs since July 2026)."});
+}
+
+void check_page_size(Check& check) {
+    const auto size = read_page_size(check.machine());
+    if (!size) {
+        check.unknown({}, "/proc/self/smaps has no KernelPageSize");
+    } else if (*size == 4096) {
+        check.pass({}, "4 KiB");
+    } else {
+        check.fail({}, fmt::format("{} KiB", *size / 1024),
+                   {.means = "Programs that align addresses to 4096 bytes get EINVAL.",
+                    .remedy = "Align by sysconf(_SC_PAGESIZE), as this library does."});
+    }
+}
+
+constexpr std::array conditions{
+    Condition{"C-04", Severity::blocks, "the kernel has ib_uverbs",
+              "Linux, drivers/infiniband/core/uverbs_main.c", check_uverbs},
+    Condition{"C-09", Severity::blocks, "kernel and driver import dma-bufs",
+              "Linux, drivers/infiniband/core/uverbs_std_types_mr.c", check_dmabuf_import},
+    Condition{"C-11", Severity::blocks, "the kernel has on-demand paging for mlx5",
+              "Linux, drivers/infiniband/hw/mlx5/mr.c", check_on_demand_paging},
+    Condition{"C-30", Severity::no_peer_to_peer, "the kernel has PCI peer-to-peer DMA",
+              "Linux, drivers/pci/Kconfig; ucx issue 11540", check_peer_to_peer},
+    Condition{"C-33", Severity::no_peer_to_peer, "the host bridge permits peer-to-peer DMA",
+              "Linux, drivers/pci/p2pdma.c", check_host_bridge},
+    Condition{"C-26", Severity::information, "sysfs shows the real machine",
+              "NCCL, gpu_troubleshooting.rst", check_real_machine},
+    Condition{"C-27", Severity::information, "the sandbox passes the ioctls of drivers",
+              "gVisor issue 13736", check_gvisor},
+    Condition{"C-42", Severity::slows, "pages have 4 KiB", "torchcomms issue 1054",
+              check_page_size},
+};
+
+} // namespace
+
+ConditionGroup kernel_conditions() noexcept {
+    return {.title = "Kernel", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

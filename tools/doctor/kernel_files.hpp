@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "machine.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+/// An option of the kernel's configuration.
+struct KernelOption {
+    enum class State : std::uint8_t { on, off, unknown };
+    State state = State::unknown;
+    /// The file that contains the option, or the reason why the state is not known.
+    std::string where;
+};
+/// Finds an option in the configuration file of the running kernel.
+[[nodiscard]] KernelOption read_kernel_option(const Machine& machine, const std::string& name);
+
+/// The log of the kernel, or the reason why it cannot be read.
+struct KernelLog {
+    std::optional<std::string> text;
+    std::string reason;
+};
+/// Reads the log of the kernel. On a recorded machine, the log is the file /var/log/dmesg.
+[[nodiscard]] KernelLog read_kernel_log(const Machine& machine);
+
+/// Returns the size of a page in bytes.
+[[nodiscard]] std::optional<std::uint64_t> read_page_size(const Machine& machine);
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on libibverbs and its providers.
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdlib>
+#include <set>
+
+#include "condition.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+constexpr const char* not_recorded = "the libraries of a recorded machine are not known";
+
+bool has_function(const char* name, const char* version) {
+    return ::dlvsym(RTLD_DEFAULT, name, version) != nullptr;
+}
+
+void check_dmabuf_function(Check& check) {
+    if (check.machine().recorded()) {
+        check.unknown({}, not_recorded);
+    } else if (has_function("ibv_reg_dmabuf_mr", "IBVERBS_1.12")) {
+        check.pass({}, "ibv_reg_dmabuf_mr, IBVERBS_1.12");
+    } else {
+        check.fail(
+            {}, "libibverbs has no ibv_reg_dmabuf_mr",
+            {.means = "No dma-buf can be registered.", .remedy = "Install rdma-core 34 or newer."});
+    }
+}
+
+void check_newer_functions(Check& check) {
+    struct Function {
+        const char* name;
+        const char* version;
+        const char* use;
+    };
+    constexpr std::array functions{
+        Function{"ibv_reg_mr_ex", "IBVERBS_1.15", "TLP processing hints (rdma-core 59)"},
+        Function{"ibv_dm_export_dmabuf_fd", "IBVERBS_1.16",
+                 "the export of NIC memory (rdma-core 62)"},
+        Function{"ibv_alloc_buf", "IBVERBS_1.17", "buffers of the NIC's driver (rdma-core 64)"},
+    };
+    if (check.machine().recorded()) {
+        check.unknown({}, not_recorded);
+        return;
+    }
+    std::string missing;
+    std::string uses;
+    for (const Function& function : functions) {
+        if (!has_function(function.name, function.version)) {
+            missing += fmt::format("{}{}", missing.empty() ? "" : ", ", function.name);
+            uses += fmt::format("{}{}", uses.empty() ? "" : ", ", function.use);
+        }
+    }
+    if (missing.empty()) {
+        check.pass({}, "IBVERBS_1.15 to IBVERBS_1.17");
+    } else {
+        check.fail({}, "missing: " + missing, {.means = fmt::format("Needed only for {}.", uses)});
+    }
+}
+
+/// Returns the paths of all libraries with @p name in this process.
+std::set<std::string> loaded_libraries(const Machine& machine, std::string_view name) {
+    std::set<std::string> paths;
+    const FileText maps = machine.read("/proc/self/maps");
+    for (const std::string_view line : lines(maps.view())) {
+        const std::size_t path = line.find('/');
+        if (path != std::string_view::npos && line.find(name, path) != std::string_view::npos) {
+            paths.emplace(line.substr(path));
+        }
+    }
+    return paths;
+}
+
+void check_one_library(Check& check) {
+    if (check.machine().recorded()) {
+        check.unknown({}, not_recorded);
+        return;
+    }
+    const std::string& warnings = check.devices().warnings();
+    if (warnings.find("couldn't load driver") != std::string::npos) {
+        check.fail({}, std::string(lines(warnings).front()),
+                   {.means = "The provider of a device belongs to another rdma-core than "
+                             "libibverbs, so the device is not listed.",
+                    .remedy = "Install libibverbs and its providers from the same rdma-core."});
+        return;
+    }
+    const auto copies = loaded_libraries(check.machine(), "/libibverbs.so");
+    // softverbs has a libibverbs.so.1 of its own, which loads the real one.
+    if (copies.size() > 1 && loaded_libraries(check.machine(), "/libsoftverbs.so").empty()) {
+        check.fail({}, fmt::format("{}", fmt::join(copies, ", ")),
+                   {.means = "Objects that one copy creates crash in the other.",
+                    .remedy = "Link one libibverbs only."});
+        return;
+    }
+    check.pass({}, copies.empty() ? "linked statically" : *copies.begin());
+}
+
+void check_fork(Check& check) {
+    if (check.machine().recorded()) {
+        check.unknown({}, not_recorded);
+        return;
+    }
+    const bool asked = std::getenv("RDMAV_FORK_SAFE") != nullptr || // NOLINT(concurrency-mt-unsafe)
+                       std::getenv("IBV_FORK_SAFE") != nullptr;     // NOLINT(concurrency-mt-unsafe)
+    if (!asked) {
+        check.pass({}, "RDMAV_FORK_SAFE and IBV_FORK_SAFE are not set");
+    } else if (::ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) {
+        check.fail({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set",
+                   {.means = "The kernel copies registered pages on fork(2), so the variable is "
+                             "not needed. Registrations are slower with it, and split mappings.",
+                    .remedy = "Unset the variable.",
+                    .command = "unset RDMAV_FORK_SAFE IBV_FORK_SAFE"});
+    } else {
+        check.pass({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set, and this kernel needs it");
+    }
+}
+
+constexpr std::array conditions{
+    Condition{"C-01", Severity::blocks, "libibverbs registers dma-bufs",
+              "rdma-core, debian/libibverbs1.symbols", check_dmabuf_function},
+    Condition{"C-02", Severity::information, "libibverbs has newer functions",
+              "rdma-core, debian/libibverbs1.symbols", check_newer_functions},
+    Condition{"C-03", Severity::blocks, "one libibverbs with its own providers is loaded",
+              "pegaflow issue 296, monarch issue 2638", check_one_library},
+    Condition{"C-53", Severity::information, "fork support is off where it is not needed",
+              "ibv_is_fork_initialized(3), Mooncake issue 3639", check_fork},
+};
+
+} // namespace
+
+ConditionGroup library_conditions() noexcept {
+    return {.title = "Libraries", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

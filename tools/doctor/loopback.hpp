@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/remote_region.hpp>
+
+namespace rdmabuf::tools::doctor {
+
+/// Two queue pairs of one device that are connected with each other: RC, or SRD on EFA.
+class Loopback {
+  public:
+    /// The maximum number of requests in flight.
+    static constexpr std::uint32_t depth = 16;
+    /// The maximum time to wait for a completion.
+    static constexpr std::chrono::seconds timeout{5};
+
+    /// Uses the first active port of the device.
+    /// @throws Error if a verbs call fails; ENETDOWN if no port is active
+    explicit Loopback(const ProtectionDomain& pd);
+
+    /// Posts an RDMA write of the bytes at @p local. @throws Error if the request is refused
+    void post_write(const ibv_sge& local, RemoteAddress remote) const;
+    /// Posts an RDMA read into the bytes at @p local. @throws Error if the request is refused
+    void post_read(const ibv_sge& local, RemoteAddress remote) const;
+    /// Waits for the completion of the oldest request.
+    /// @throws Error EIO if the request failed; ETIMEDOUT if there is no completion in time
+    void wait() const;
+
+    /// Returns "RC" or "SRD".
+    [[nodiscard]] const char* type() const noexcept { return handle_ ? "SRD" : "RC"; }
+
+  private:
+    struct Ends;
+    [[nodiscard]] static Ends connect(const ProtectionDomain& pd, const CompletionQueue& cq);
+    Loopback(CompletionQueue cq, const ProtectionDomain& pd);
+    Loopback(CompletionQueue cq, Ends ends);
+
+    CompletionQueue cq_;
+    QueuePair initiator_;
+    QueuePair target_;
+    /// SRD only: the address handle and the address of the target.
+    std::optional<AddressHandle> handle_;
+    QueuePairAddress target_address_;
+};
+
+struct Loopback::Ends {
+    QueuePair initiator;
+    QueuePair target;
+    std::optional<AddressHandle> handle;
+    QueuePairAddress target_address;
+};
+
+/// The result of send_one_byte().
+struct LoopbackResult {
+    /// 0 or the errno value of the verbs call that failed.
+    int error = 0;
+    /// The type of the queue pairs, or the text of the error.
+    std::string text;
+};
+
+/// Creates a protection domain, a completion queue and two queue pairs, and writes one byte of host
+/// memory from one to the other.
+[[nodiscard]] LoopbackResult send_one_byte(const Context& context);
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rdmabuf/topology.hpp>
+
+namespace rdmabuf::tools::doctor {
+
+/// Returns the text, or an empty text if there is none. The result refers to @p text.
+[[nodiscard]] inline std::string_view view(const std::optional<std::string>& text) noexcept {
+    return text ? std::string_view(*text) : std::string_view();
+}
+// The result would refer to a temporary object.
+std::string_view view(std::optional<std::string>&&) = delete;
+
+/// The contents of a file, or the errno value of the open(2) or read(2) that failed.
+struct FileText {
+    std::optional<std::string> text;
+    int error = 0;
+
+    /// Returns the text, or an empty text if the file could not be read.
+    [[nodiscard]] std::string_view view() const noexcept { return doctor::view(text); }
+};
+
+/// A GPU or an accelerator, as sysfs describes it.
+struct Gpu {
+    PciAddress address;
+    /// The PCI address as text, "0000:3b:00.0".
+    std::string name;
+    std::uint32_t vendor = 0;
+    /// The name of the kernel driver that is bound to the function; empty if no driver is bound.
+    std::string driver;
+};
+
+/// An RDMA device, as sysfs describes it.
+struct NicFiles {
+    std::string name;
+    /// The PCI address as text; empty for a device that is not a PCI function.
+    std::string pci = {};
+    /// The name of the kernel driver: "mlx5_core", "efa", "rxe"; empty if sysfs does not have it.
+    std::string driver = {};
+    /// True for a device that is software: Soft-RoCE, Soft-iWARP or softverbs.
+    bool software = false;
+};
+
+/// The files of a machine below a root directory: /sys, /proc and /dev. The root "/" is the machine
+/// on which the program runs. Any other root is a copy of the files of a machine, on which nothing
+/// can be executed. Files that are missing or malformed cause no exception.
+class Machine {
+  public:
+    /// @param root  the directory that contains sys, proc and dev
+    /// @throws Error ENOENT, EACCES or ENOTDIR if @p root is not a directory that can be read
+    explicit Machine(const std::filesystem::path& root = "/");
+
+    /// Returns true if the root is not "/", so that devices cannot be opened.
+    [[nodiscard]] bool recorded() const noexcept { return !root_.empty(); }
+    [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
+    [[nodiscard]] Topology& topology() noexcept { return topology_; }
+
+    // The paths of the following functions are absolute and do not contain the root.
+
+    /// Returns at most the first MiB of a file.
+    [[nodiscard]] FileText read(const std::string& path) const;
+    /// Returns the first line of a file without blanks at its ends; empty if the file cannot be
+    /// read.
+    [[nodiscard]] std::string line(const std::string& path) const;
+    /// Returns the non-negative decimal number at the start of a file.
+    [[nodiscard]] std::optional<std::uint64_t> number(const std::string& path) const;
+    /// Returns the sorted names in a directory; empty if it does not exist.
+    [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
+    /// Returns the last component of the target of a symbolic link; empty if it cannot be read.
+    [[nodiscard]] std::string link_name(const std::string& path) const;
+    [[nodiscard]] bool exists(const std::string& path) const;
+    /// Opens a device file for reading and writing, and closes it.
+    /// @return 0 or the errno value of open(2)
+    [[nodiscard]] int open_error(const std::string& path) const;
+
+    /// Returns the GPUs and accelerators, ordered by PCI address.
+    [[nodiscard]] const std::vector<Gpu>& gpus() const noexcept { return gpus_; }
+    /// Returns the RDMA devices in the order of the topology.
+    [[nodiscard]] const std::vector<NicFiles>& nics() const noexcept { return nics_; }
+    /// Returns the release of the kernel, such as "6.12.107"; empty if it is not known.
+    [[nodiscard]] std::string kernel_release() const;
+    /// Returns true if the processors report that a hypervisor runs this machine.
+    [[nodiscard]] bool virtual_machine() const;
+
+  private:
+    [[nodiscard]] std::string full(const std::string& path) const { return root_ + path; }
+    void find_gpus();
+    void find_nics();
+
+    /// The root without a slash at its end; empty for "/".
+    std::string root_;
+    Topology topology_;
+    std::vector<Gpu> gpus_;
+    std::vector<NicFiles> nics_;
+};
+
+/// Returns @p text without white space at its start and its end.
+[[nodiscard]] std::string_view trimmed(std::string_view text) noexcept;
+/// Returns the lines of @p text without their newlines.
+[[nodiscard]] std::vector<std::string_view> lines(std::string_view text);
+/// Returns the words of @p text, which are separated by blanks or tabs.
+[[nodiscard]] std::vector<std::string_view> words(std::string_view text);
+/// Returns the rest of the first line of @p text that begins with @p key, without blanks at its
+/// ends. Returns nullopt if there is no such line.
+[[nodiscard]] std::optional<std::string> value_of(std::string_view text, std::string_view key);
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on RDMA devices and their ports.
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include <rdmabuf/quirks.hpp>
+
+#include "condition.hpp"
+#include "loopback.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+std::string directory_of(const NicFiles& nic) {
+    return "/sys/class/infiniband/" + nic.name;
+}
+
+/// The module that makes an RDMA device of the network functions of a vendor.
+struct RdmaModule {
+    std::uint32_t vendor;
+    const char* module;
+};
+constexpr std::array rdma_modules{
+    RdmaModule{0x15b3, "mlx5_ib"}, RdmaModule{0x1d0f, "efa"},     RdmaModule{0x14e4, "bnxt_re"},
+    RdmaModule{0x8086, "irdma"},   RdmaModule{0x1414, "mana_ib"}, RdmaModule{0x1dd8, "ionic_rdma"},
+};
+
+/// Returns the PCI address of a network function whose vendor makes RDMA devices, and the module
+/// that would be bound to it.
+std::optional<std::pair<std::string, const char*>> network_function(const Machine& machine) {
+    constexpr std::uint32_t network_class = 0x02;
+    for (const PciFunction& function : machine.topology().pci_functions()) {
+        if (!function.identity || function.identity->class_code >> 16U != network_class) {
+            continue;
+        }
+        for (const RdmaModule& each : rdma_modules) {
+            if (each.vendor == function.identity->vendor) {
+                return std::pair(to_string(function.address), each.module);
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+void check_exists(Check& check) {
+    const auto& nics = check.machine().nics();
+    if (!nics.empty()) {
+        std::string names;
+        for (const NicFiles& nic : nics) {
+            names += (names.empty() ? "" : ", ") + nic.name +
+                     (nic.driver.empty() ? "" : " (" + nic.driver + ")");
+        }
+        check.pass({}, names);
+        return;
+    }
+    Advice advice{.means = "Nothing can be registered and nothing can be transferred.",
+                  .remedy =
+                      "Install an RDMA NIC and its driver; pass a VF to a virtual machine and "
+                      "the device to a container. For tests without hardware, run the "
+                      "program under `softverbs run --`."};
+    if (const auto function = network_function(check.machine())) {
+        advice.remedy = fmt::format(
+            "The network function {} may become an RDMA device: load the module {}. If it does "
+            "not, the kernel log has the reason.",
+            function->first, function->second);
+        advice.command = fmt::format("modprobe {}", function->second);
+        check.fail({}, "/sys/class/infiniband is empty", std::move(advice));
+        return;
+    }
+    check.fail({}, "/sys/class/infiniband is empty", std::move(advice));
+}
+
+/// Returns the name of the network interface of a RoCE port; empty if sysfs does not have it.
+std::string network_interface(const Machine& machine, const std::string& port) {
+    return machine.line(port + "/gid_attrs/ndevs/0");
+}
+
+void check_port(Check& check, const NicFiles& nic, const std::string& number) {
+    const Machine& machine = check.machine();
+    const std::string port = directory_of(nic) + "/ports/" + number;
+    const std::string state = machine.line(port + "/state");
+    const Check::Subject subject{nic.name, "port " + number};
+    if (state.starts_with("4:")) {
+        check.pass(subject, fmt::format("ACTIVE, {}", machine.line(port + "/rate")));
+        return;
+    }
+    if (state.empty()) {
+        check.unknown(subject, "sysfs does not report the state of the port");
+        return;
+    }
+    Advice advice{.means = "Queue pairs on this port cannot transfer data."};
+    const std::string interface = network_interface(machine, port);
+    if (state.starts_with("2:")) {
+        advice.remedy = "Start a subnet manager: the link is up, but no manager has configured it.";
+    } else if (!interface.empty()) {
+        advice.remedy =
+            fmt::format("Set the network interface {} up, and check its cable.", interface);
+        advice.command = fmt::format("ip link set {} up", interface);
+    } else {
+        advice.remedy = "Check the cable and the switch port.";
+    }
+    check.fail(subject,
+               fmt::format("{}, physical state {}", state, machine.line(port + "/phys_state")),
+               std::move(advice));
+}
+
+void check_ports(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        const auto ports = check.machine().list(directory_of(*nic) + "/ports");
+        if (ports.empty()) {
+            check.unknown({nic->name}, "sysfs lists no port");
+        }
+        for (const std::string& number : ports) {
+            check_port(check, *nic, number);
+        }
+    }
+}
+
+void check_roce_gid(Check& check, const NicFiles& nic, const std::string& number) {
+    const Machine& machine = check.machine();
+    const std::string port = directory_of(nic) + "/ports/" + number;
+    if (machine.line(port + "/link_layer") != "Ethernet") {
+        return;
+    }
+    const Check::Subject subject{nic.name, "port " + number};
+    std::string local;
+    for (const std::string& index : machine.list(port + "/gid_attrs/types")) {
+        const std::string gid = machine.line(port + "/gids/" + index);
+        if (!machine.line(port + "/gid_attrs/types/" + index).starts_with("RoCE v2") ||
+            gid.empty() || gid == "0000:0000:0000:0000:0000:0000:0000:0000") {
+            continue;
+        }
+        if (!gid.starts_with("fe80:")) {
+            check.pass(subject, fmt::format("GID {} at index {}", gid, index));
+            return;
+        }
+        local = gid;
+    }
+    const std::string interface = network_interface(machine, port);
+    const std::string name = interface.empty() ? "of the port" : interface;
+    check.fail(
+        subject,
+        local.empty() ? "the GID table has no RoCE v2 GID" : "only the link-local GID " + local,
+        {.means = local.empty() ? "Queue pairs on this port cannot be connected."
+                                : "Peers behind a router cannot be reached.",
+         .remedy = fmt::format("Give the network interface {} an IP address.", name)});
+}
+
+void check_gids(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        for (const std::string& number : check.machine().list(directory_of(*nic) + "/ports")) {
+            check_roce_gid(check, *nic, number);
+        }
+    }
+}
+
+void check_objects(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (check.machine().recorded()) {
+            check.unknown({nic->name}, "devices of a recorded machine cannot be opened");
+            continue;
+        }
+        const Context* const context = check.devices().find(nic->name);
+        if (context == nullptr) {
+            const OpenedDevice* const listed = check.devices().listed(nic->name);
+            check.fail({nic->name},
+                       listed != nullptr ? listed->message : "libibverbs does not list the device",
+                       {.means = "No program of this user can use the device.",
+                        .remedy = listed != nullptr
+                                      ? "See the condition on the device node, C-20."
+                                      : "Install the provider of the device (ibverbs-providers)."});
+            continue;
+        }
+        const LoopbackResult result = send_one_byte(*context);
+        if (result.error == 0) {
+            check.pass({nic->name}, result.text);
+        } else {
+            check.fail(
+                {nic->name}, result.text,
+                {.means = "The device is listed but cannot be used.",
+                 .remedy = "On the machine of a cloud provider, this device may be for "
+                           "accelerated networking only: choose an instance type with RDMA."});
+        }
+    }
+}
+
+void check_import_mode(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->driver == "softverbs") {
+            continue;
+        }
+        const ImporterQuirk* const quirk = find_importer_quirk(nic->driver);
+        const bool software = nic->driver == "rxe" || nic->driver == "siw";
+        const Context* const context = check.devices().find(nic->name);
+        const bool imports = context != nullptr && context->dmabuf_import();
+        const bool not_in_table = software || (quirk != nullptr && quirk->mode == ImportMode::none);
+        if (imports && not_in_table) {
+            check.pass({nic->name}, fmt::format("this {} imports dma-bufs; that of Linux does not",
+                                                nic->driver));
+        } else if (quirk == nullptr && !software) {
+            check.unknown({nic->name}, fmt::format("the driver {} is not in the table",
+                                                   nic->driver.empty() ? "?" : nic->driver));
+        } else if (not_in_table) {
+            check.fail({nic->name}, fmt::format("{} imports no dma-bufs", nic->driver),
+                       {.means = "Only host memory can be registered on this device.",
+                        .remedy = "Use another NIC. For tests without hardware, run the program "
+                                  "under `softverbs run --`."});
+        } else if (quirk->mode == ImportMode::follows_moves) {
+            check.pass({nic->name}, fmt::format("{} follows moves", nic->driver));
+        } else {
+            check.pass({nic->name},
+                       fmt::format("{} pins dma-bufs: NIC memory cannot be imported, and amdgpu "
+                                   "before Linux 6.15 moves its memory to the host",
+                                   nic->driver));
+        }
+    }
+}
+
+void check_scatter_to_cqe(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->driver != "mlx5_core") {
+            continue;
+        }
+        // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
+        const char* const set =
+            check.machine().recorded() ? nullptr : std::getenv("MLX5_SCATTER_TO_CQE");
+        if (set != nullptr && std::string_view(set) == "0") {
+            check.pass({nic->name}, "MLX5_SCATTER_TO_CQE=0");
+        } else {
+            check.unknown(
+                {nic->name}, "it depends on the program",
+                {.means = "Queue pairs of this library do not use scatter-to-CQE. With the queue "
+                          "pairs of other programs, the CPU copies small receives to the address "
+                          "in the request, which fails for device memory.",
+                 .remedy = "Set MLX5_SCATTER_TO_CQE=0 for programs that create their own queue "
+                           "pairs."});
+        }
+    }
+}
+
+void check_firmware(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        const std::string version = check.machine().line(directory_of(*nic) + "/fw_ver");
+        if (nic->driver == "ionic" && version.starts_with("1.117.1")) {
+            check.fail({nic->name}, version,
+                       {.means = "Operations that the GPU posts fail with this firmware.",
+                        .remedy = "Install another firmware than 1.117.1."});
+        } else if (nic->driver == "bnxt_en") {
+            unsigned first = 0;
+            std::from_chars(version.data(), version.data() + version.size(), first);
+            if (first < 235) {
+                check.fail({nic->name}, version,
+                           {.means = "Operations that the GPU posts fail with this firmware.",
+                            .remedy = "Install firmware 235 or newer."});
+            } else {
+                check.pass({nic->name}, version);
+            }
+        }
+    }
+}
+
+void check_efa(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        const Context* const context = check.devices().find(nic->name);
+        const bool srd = context != nullptr && context->srd().available;
+        if (nic->driver != "efa" && !srd) {
+            continue;
+        }
+        const std::string p2p = check.machine().line(directory_of(*nic) + "/device/p2p");
+        const std::string memory = p2p.empty() ? "" : ", peer memory of " + p2p;
+        if (!srd) {
+            check.unknown({nic->name}, "efadv_query_device(3) needs the open device" + memory);
+            continue;
+        }
+        const SrdAttributes attributes = context->srd_attributes();
+        if (attributes.rdma_read && attributes.rdma_write) {
+            check.pass({nic->name},
+                       "SRD queue pairs read and write; there are no RC queue pairs" + memory);
+        } else {
+            check.fail(
+                {nic->name},
+                fmt::format("RDMA read: {}, RDMA write: {}", attributes.rdma_read ? "yes" : "no",
+                            attributes.rdma_write ? "yes" : "no"),
+                {.means = "One-sided operations are not possible in both directions.",
+                 .remedy = "Choose an instance type whose EFA has RDMA read and write, or "
+                           "use send and receive only."});
+        }
+    }
+}
+
+constexpr std::array conditions{
+    Condition{"C-05", Severity::blocks, "an RDMA device exists",
+              "Linux, Documentation/ABI/stable/sysfs-class-infiniband", check_exists},
+    Condition{"C-06", Severity::blocks, "the port is active", "ibv_query_port(3)", check_ports},
+    Condition{"C-07", Severity::blocks, "the RoCE port has a routable GID",
+              "nccl issue 769, uccl issue 803", check_gids},
+    Condition{"C-08", Severity::blocks, "verbs objects can be made, and a byte arrives",
+              "DingoCache issue 374", check_objects},
+    Condition{"C-10", Severity::blocks, "the driver imports dma-bufs",
+              "rdmabuf, include/rdmabuf/quirks.hpp", check_import_mode},
+    Condition{"C-44", Severity::blocks, "small receives are not copied by the CPU",
+              "mlx5dv_create_qp(3)", check_scatter_to_cqe},
+    Condition{"C-47", Severity::gpu_initiated, "the firmware is fit for the GPU's requests",
+              "mori, tools/env_check.sh", check_firmware},
+    Condition{"C-52", Severity::blocks, "EFA has RDMA read and write",
+              "efadv_query_device(3), ucx issue 10966", check_efa},
+};
+
+} // namespace
+
+ConditionGroup nic_conditions() noexcept {
+    return {.title = "RDMA devices", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

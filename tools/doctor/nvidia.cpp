@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on NVIDIA GPUs and their drivers.
+#include <algorithm>
+#include <array>
+
+#include "condition.hpp"
+#include "cuda_devices.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+constexpr std::uint32_t nvidia = 0x10de;
+
+bool is_nvidia(const Gpu* gpu) {
+    return gpu->vendor == nvidia;
+}
+
+bool has_gpu(const Check& check) {
+    return std::ranges::any_of(check.gpus(), is_nvidia);
+}
+
+/// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.
+enum class Modules : std::uint8_t { none, proprietary, open };
+
+Modules modules(const Machine& machine) {
+    const std::string version = machine.line("/proc/driver/nvidia/version");
+    if (version.empty()) {
+        return Modules::none;
+    }
+    return version.find("Open Kernel Module") != std::string::npos ? Modules::open
+                                                                   : Modules::proprietary;
+}
+
+void check_modules(Check& check) {
+    if (!has_gpu(check)) {
+        return;
+    }
+    const std::string version = check.machine().line("/proc/driver/nvidia/version");
+    switch (modules(check.machine())) {
+        case Modules::open:
+            check.pass({}, version);
+            break;
+        case Modules::proprietary:
+            check.fail({}, version,
+                       {.means = "The proprietary kernel modules export no dma-bufs.",
+                        .remedy = "Install the open kernel modules (nvidia-open; in the GPU "
+                                  "Operator driver.kernelModuleType=open). They support Turing and "
+                                  "newer GPUs."});
+            break;
+        case Modules::none:
+            check.fail(
+                {}, "/proc/driver/nvidia/version does not exist",
+                {.means = "The driver of the GPU is not loaded, or is not in this container.",
+                 .remedy = "Install the driver; start the container with --gpus."});
+            break;
+    }
+}
+
+/// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs are
+/// possible; otherwise returns an empty list with the reason. The result is kept, because cuInit()
+/// can take seconds.
+const CudaDevices& cuda_devices(const Machine& machine) {
+    static const CudaDevices unused{.reason = "a recorded machine has no CUDA driver"};
+    static const CudaDevices unfit{.reason = "the kernel modules do not export dma-bufs (C-12)"};
+    if (machine.recorded()) {
+        return unused;
+    }
+    if (modules(machine) != Modules::open) {
+        return unfit;
+    }
+    static const CudaDevices queried = query_cuda_devices();
+    return queried;
+}
+
+/// Calls @p use with each selected GPU of NVIDIA that CUDA lists. Adds an unknown finding for each
+/// other one.
+template <class Use>
+void for_each_device(Check& check, const Use& use) {
+    if (!has_gpu(check)) {
+        return;
+    }
+    const CudaDevices& cuda = cuda_devices(check.machine());
+    for (const Gpu* const gpu : check.gpus()) {
+        const auto found = std::ranges::find(cuda.devices, gpu->name, &CudaDevice::pci_address);
+        if (found != cuda.devices.end()) {
+            use(*gpu, *found);
+        } else if (is_nvidia(gpu)) {
+            check.unknown({gpu->name},
+                          cuda.reason.empty() ? "CUDA does not list this GPU" : cuda.reason);
+        }
+    }
+}
+
+void check_generation(Check& check) {
+    for_each_device(check, [&check](const Gpu& gpu, const CudaDevice& device) {
+        const std::string found =
+            fmt::format("compute capability {}.{}", device.major, device.minor);
+        if (device.major * 10 + device.minor >= 75) {
+            check.pass({gpu.name}, found);
+        } else {
+            check.fail({gpu.name}, found,
+                       {.means = "GPUs older than Turing export no dma-bufs.",
+                        .remedy = "Use the module nvidia_peermem with the drivers of DOCA-OFED."});
+        }
+    });
+}
+
+void check_driver_version(Check& check) {
+    if (!has_gpu(check)) {
+        return;
+    }
+    const CudaDevices& cuda = cuda_devices(check.machine());
+    if (cuda.driver_version == 0) {
+        check.unknown({}, cuda.reason);
+        return;
+    }
+    const std::string found =
+        fmt::format("CUDA {}.{}", cuda.driver_version / 1000, cuda.driver_version % 1000 / 10);
+    if (cuda.driver_version >= 11070) {
+        check.pass({}, found);
+    } else {
+        check.fail({}, found,
+                   {.means = "The driver has no cuMemGetHandleForAddressRange().",
+                    .remedy = "Install driver R515 or newer."});
+    }
+}
+
+void check_exports(Check& check) {
+    for_each_device(check, [&check](const Gpu& gpu, const CudaDevice& device) {
+        const int direct = device.gpu_direct_rdma.value_or(0);
+        const std::string found = fmt::format("DMA_BUF_SUPPORTED {}, GPU_DIRECT_RDMA_SUPPORTED {}",
+                                              device.dmabuf.value_or(0), direct);
+        if (device.dmabuf.value_or(0) != 0) {
+            check.pass({gpu.name}, found);
+        } else {
+            check.fail({gpu.name}, found,
+                       {.means = "The driver exports no dma-bufs for this GPU.",
+                        .remedy = "Causes are a kernel without dma-bufs, confidential computing, "
+                                  "and the proprietary kernel modules (C-12)."});
+        }
+    });
+}
+
+void check_integrated(Check& check) {
+    for_each_device(check, [&check](const Gpu& gpu, const CudaDevice& device) {
+        if (device.integrated.value_or(0) == 0) {
+            check.pass({gpu.name}, "the GPU has memory of its own");
+        } else {
+            check.fail({gpu.name}, "the GPU is integrated",
+                       {.means = "Its memory is the memory of the host.",
+                        .remedy = "Allocate by cudaHostAlloc() and register as host memory."});
+        }
+    });
+}
+
+void check_topology_override(Check& check) {
+    const FileText params = check.machine().read("/proc/driver/nvidia/params");
+    if (!has_gpu(check) || !params.text) {
+        return;
+    }
+    const auto value = value_of(*params.text, "GrdmaPciTopoCheckOverride:");
+    if (!value || *value == "0") {
+        check.pass({}, "GrdmaPciTopoCheckOverride is 0");
+    } else {
+        check.fail({}, "GrdmaPciTopoCheckOverride is " + *value,
+                   {.means = "1 permits, and 2 refuses, peer-to-peer DMA on every PCI topology. A "
+                             "refused registration fails with errno 524.",
+                    .remedy = "Remove NVreg_GrdmaPciTopoCheckOverride from the options of the "
+                              "module nvidia, unless it is intended."});
+    }
+}
+
+void check_peermem(Check& check) {
+    if (!has_gpu(check)) {
+        return;
+    }
+    const Machine& machine = check.machine();
+    for (const char* const module : {"nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"}) {
+        if (machine.exists(std::string("/sys/module/") + module)) {
+            check.pass({}, fmt::format("{} is loaded", module));
+            return;
+        }
+    }
+    if (modules(machine) == Modules::open) {
+        check.pass({}, "no module is loaded; dma-bufs do not need one");
+        return;
+    }
+    check.fail({}, "no module is loaded",
+               {.means = "Without dma-bufs (C-12), memory of the GPU cannot be registered at all.",
+                .remedy = "Load nvidia_peermem, which needs the RDMA drivers of DOCA-OFED. On a "
+                          "node of the GPU Operator the driver container loads it.",
+                .command = "modprobe nvidia_peermem"});
+}
+
+constexpr std::array conditions{
+    Condition{"C-12", Severity::blocks, "NVIDIA: the kernel modules are the open ones",
+              "gpu-operator, gpu-operator-rdma.rst", check_modules},
+    Condition{"C-17", Severity::no_peer_to_peer, "NVIDIA: the check of the topology is the default",
+              "open-gpu-kernel-modules, nv-reg.h", check_topology_override},
+    Condition{"C-19", Severity::information, "NVIDIA: a module for peer memory is not needed",
+              "NCCL, src/transport/net_ib/gdr.cc; dynamo issue 14506", check_peermem},
+    Condition{"C-14", Severity::blocks, "NVIDIA: the driver has CUDA 11.7",
+              "CUDA driver API, cuMemGetHandleForAddressRange", check_driver_version},
+    Condition{"C-13", Severity::blocks, "NVIDIA: the GPU is Turing or newer",
+              "gpu-operator, gpu-operator-rdma.rst", check_generation},
+    Condition{"C-15", Severity::blocks, "NVIDIA: the driver exports dma-bufs",
+              "CUDA driver API, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED", check_exports},
+    Condition{"C-16", Severity::information, "NVIDIA: the GPU has memory of its own",
+              "perftest, src/cuda_memory.c", check_integrated},
+};
+
+} // namespace
+
+ConditionGroup nvidia_conditions() noexcept {
+    return {.title = "NVIDIA GPUs", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

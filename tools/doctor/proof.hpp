@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../options.hpp"
+#include "condition.hpp"
+#include "devices.hpp"
+#include "machine.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+/// Memory that this process can allocate, or the reason why it cannot.
+struct MemoryKindEntry {
+    /// The options with which the memory is allocated.
+    MemoryOptions options;
+    /// The name in the output: "udmabuf", "cuda:1".
+    std::string name;
+    /// Empty if the memory can be allocated; otherwise the reason why it cannot.
+    std::string missing = {};
+    /// The PCI address of the GPU that holds the memory; empty for other memory, and if the driver
+    /// does not report the address.
+    std::string gpu = {};
+    /// False for ordinary host memory. A proof with host memory shows that the NIC works, and not
+    /// that a dma-buf or device memory can be used.
+    bool counts = true;
+};
+
+/// Returns all kinds of memory, and which of them this process can allocate. Initialises the driver
+/// of a GPU only if a GPU of this driver is in @p check.
+[[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
+
+/// The result of a proof for one pair of memory and NIC.
+struct Proof {
+    std::string memory;
+    std::string nic;
+    bool counts = true;
+    /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.
+    Verdict verdict = Verdict::unknown;
+    /// True if the RDMA writes, and the RDMA reads, transferred the right bytes.
+    bool wrote = false;
+    bool read = false;
+    /// How the memory was registered: "dmabuf", "dmabuf_data_direct", "peermem", "host", "dm".
+    std::string path = {};
+    /// The mapping of the dma-buf that was exported: "standard" or "pcie"; empty without a dma-buf.
+    std::string mapping = {};
+    /// The distance between GPU and NIC, such as "PIX"; empty for memory that is not on a GPU.
+    std::string distance = {};
+    /// The bandwidth of RDMA writes in bytes per second.
+    std::optional<double> bandwidth = std::nullopt;
+    /// The bandwidth of the link in bytes per second; empty if it is not known, and for devices
+    /// that are software.
+    std::optional<double> link = std::nullopt;
+    /// The failed call and its meaning, or the reason why the proof was not made.
+    std::string text = {};
+    std::string remedy = {};
+};
+
+/// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and 2
+/// MiB to odd offsets by RDMA, compares all bytes of the memory where it is, and reads them back by
+/// RDMA. Then measures the bandwidth.
+[[nodiscard]] Proof prove(const MemoryKindEntry& memory, const NicFiles& nic,
+                          const Context& context, const Machine& machine);
+
+} // namespace rdmabuf::tools::doctor

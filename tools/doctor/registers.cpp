@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on registers of PCI functions, which only root can read.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "condition.hpp"
+#include "pci_config.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+constexpr const char* only_root = "only root can read the registers";
+const Advice run_as_root{.means = {}, .remedy = "Run rdmabuf doctor as root.", .command = {}};
+
+/// Returns the PCI bridges above @p function that are not above @p other.
+std::vector<std::string> bridges_below_common(const PciFunction& function,
+                                              const PciFunction& other) {
+    std::vector<std::string> bridges;
+    for (const std::string& ancestor : function.ancestors) {
+        // The host bridge "pci0000:3a" has no registers of its own.
+        if (PciAddress::parse(ancestor) &&
+            std::ranges::find(other.ancestors, ancestor) == other.ancestors.end()) {
+            bridges.push_back(ancestor);
+        }
+    }
+    return bridges;
+}
+
+/// Returns the bridges on the paths of all pairs of GPU and NIC, without those above both.
+std::set<std::string> bridges_between(const Check& check) {
+    std::set<std::string> bridges;
+    const Topology& topology = check.machine().topology();
+    for (const GpuAndNic& pair : check.pairs()) {
+        const PciFunction* const gpu = topology.find_pci_function(pair.gpu->address);
+        const Nic* const nic = topology.find_nic(pair.nic->name);
+        if (gpu == nullptr || nic == nullptr || !nic->pci) {
+            continue;
+        }
+        for (const auto& [function, other] : {std::pair(gpu, &*nic->pci), {&*nic->pci, gpu}}) {
+            for (const std::string& bridge : bridges_below_common(*function, *other)) {
+                bridges.insert(bridge);
+            }
+        }
+    }
+    return bridges;
+}
+
+void check_acs(Check& check) {
+    constexpr unsigned redirects = 0x04 | 0x08 | 0x20;
+    std::vector<std::string> hidden;
+    for (const std::string& bridge : bridges_between(check)) {
+        const PciConfig config(check.machine(), bridge);
+        if (!config.complete()) {
+            hidden.push_back(bridge);
+            continue;
+        }
+        const auto control = config.acs_control();
+        if (!control || (*control & redirects) == 0) {
+            check.pass({bridge}, control ? fmt::format("ACS control {:#06x}", *control) : "no ACS");
+        } else if (check.machine().virtual_machine()) {
+            check.fail({bridge}, fmt::format("ACS control {:#06x}", *control),
+                       {.means = "Transfers between the devices go through the host bridge.",
+                        .remedy = "In a virtual machine ACS must stay on: enable ATS (C-37)."});
+        } else {
+            check.fail({bridge}, fmt::format("ACS control {:#06x}", *control),
+                       {.means = "Transfers between the devices go through the host bridge, where "
+                                 "they are slow or get lost.",
+                        .remedy = "Disable the redirection. To keep it disabled, boot with "
+                                  "pci=disable_acs_redir=" +
+                                  bridge + ", or disable ACS in the firmware.",
+                        .command = fmt::format("setpci -s {} ECAP_ACS+6.w=0000", bridge)});
+        }
+    }
+    if (!hidden.empty()) {
+        check.unknown(hidden, only_root, run_as_root);
+    }
+}
+
+void check_ats(Check& check) {
+    if (!check.machine().virtual_machine() || check.gpus().empty()) {
+        return;
+    }
+    constexpr unsigned enabled = 0x8000;
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->pci.empty() || nic->software) {
+            continue;
+        }
+        const PciConfig config(check.machine(), nic->pci);
+        if (!config.complete()) {
+            check.unknown({nic->name}, only_root, run_as_root);
+            continue;
+        }
+        const auto control = config.ats_control();
+        if (control && (*control & enabled) != 0) {
+            check.pass({nic->name}, "ATS is enabled");
+        } else {
+            check.fail({nic->name}, control ? "ATS is disabled" : "the NIC has no ATS",
+                       {.means = "In a virtual machine, transfers between NIC and GPU go through "
+                                 "the IOMMU of the host.",
+                        .remedy = "Enable ATS in the NIC (mlxconfig set ATS_ENABLED=1). With "
+                                  "vSphere also set pciPassthru.allowP2P, RelaxACSforP2P and "
+                                  "use64bitMMIO."});
+        }
+    }
+}
+
+/// Calls @p use with the register Device Control of each NIC.
+template <class Use>
+void for_each_control(Check& check, const Use& use) {
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->pci.empty() || nic->software) {
+            continue;
+        }
+        const PciConfig config(check.machine(), nic->pci);
+        if (!config.complete()) {
+            check.unknown({nic->name}, only_root, run_as_root);
+        } else if (const auto control = config.device_control()) {
+            use(*nic, *control);
+        }
+    }
+}
+
+unsigned payload_size(std::uint16_t control) {
+    return 128U << ((control >> 5U) & 7U);
+}
+
+/// Returns the bridge above the function whose Max_Payload_Size differs from @p size; empty if
+/// there is none.
+std::string other_payload_size(const Machine& machine, const std::string& nic, unsigned size) {
+    const Nic* const found = machine.topology().find_nic(nic);
+    for (const std::string& bridge : found->pci->ancestors) {
+        if (!PciAddress::parse(bridge)) {
+            continue;
+        }
+        const auto control = PciConfig(machine, bridge).device_control();
+        if (control && payload_size(*control) != size) {
+            return fmt::format("{} has {}", bridge, payload_size(*control));
+        }
+    }
+    return {};
+}
+
+void check_request_size(Check& check) {
+    for_each_control(check, [&check](const NicFiles& nic, std::uint16_t control) {
+        const unsigned read = 128U << ((control >> 12U) & 7U);
+        const unsigned payload = payload_size(control);
+        const std::string other = other_payload_size(check.machine(), nic.name, payload);
+        const std::string found = fmt::format("MaxReadReq {}, MaxPayload {}", read, payload);
+        if (nic.driver == "mlx5_core" && read < 4096) {
+            constexpr unsigned largest = 0x5000;
+            check.fail({nic.name}, found,
+                       {.means = "The NIC reads memory in small requests.",
+                        .remedy = "Set Max_Read_Request_Size to 4096.",
+                        .command = fmt::format("setpci -s {} CAP_EXP+8.w={:04x}", nic.pci,
+                                               (control & 0x8fffU) | largest)});
+        } else if (!other.empty()) {
+            check.fail({nic.name}, fmt::format("{}; {}", found, other),
+                       {.means = "The smallest Max_Payload_Size on the path limits all packets.",
+                        .remedy = "Boot with pci=pcie_bus_perf, or correct it in the firmware."});
+        } else {
+            check.pass({nic.name}, found);
+        }
+    });
+}
+
+void check_relaxed_ordering(Check& check) {
+    for_each_control(check, [&check](const NicFiles& nic, std::uint16_t control) {
+        constexpr unsigned enabled = 0x10;
+        if ((control & enabled) != 0) {
+            check.pass({nic.name}, "the NIC may set it");
+        } else {
+            check.fail({nic.name}, "the NIC may not set it",
+                       {.means = "Writes through a host bridge of AMD and of some Intel processors "
+                                 "are slow.",
+                        .remedy = "Enable relaxed ordering in the NIC (mlxconfig set "
+                                  "PCI_WR_ORDERING=1), and register with relaxed_ordering = true "
+                                  "where the program flushes data.",
+                        .command = fmt::format("setpci -s {} CAP_EXP+8.w={:04x}", nic.pci,
+                                               control | enabled)});
+        }
+    });
+}
+
+constexpr std::array conditions{
+    Condition{"C-31", Severity::no_peer_to_peer, "ACS does not redirect peer-to-peer DMA",
+              "NCCL, gpu_troubleshooting.rst", check_acs},
+    Condition{"C-37", Severity::no_peer_to_peer, "the NIC of a virtual machine has ATS",
+              "NCCL, gpu_troubleshooting.rst", check_ats},
+    Condition{"C-39", Severity::slows, "PCIe requests and payloads are large",
+              "holohub tune_system.py", check_request_size},
+    Condition{"C-40", Severity::slows, "relaxed ordering is permitted", "ucx issue 9055",
+              check_relaxed_ordering},
+};
+
+} // namespace
+
+ConditionGroup register_conditions() noexcept {
+    return {.title = "PCI registers", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "report.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <rdmabuf/version.hpp>
+
+#include "../format.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* proof_source = "mori issue 566, rocm-systems issue 6987";
+
+/// The share of the link's bandwidth below which a proof reports that the pair is slow.
+constexpr double slow_share = 0.7;
+
+bool is_slow(const Proof& proof) {
+    return proof.bandwidth && proof.link && *proof.bandwidth < slow_share * *proof.link;
+}
+
+std::string describe_proven(const Proof& proof) {
+    std::string text = fmt::format("written and read by {}", proof.path);
+    if (!proof.mapping.empty() && proof.mapping != "standard") {
+        text += fmt::format(", mapping {}", proof.mapping);
+    }
+    if (!proof.distance.empty()) {
+        text += fmt::format(", distance {}", proof.distance);
+    }
+    if (proof.bandwidth) {
+        text += ", " + format_bandwidth(*proof.bandwidth);
+    }
+    if (proof.bandwidth && proof.link) {
+        text += fmt::format(", {:.0f} % of the link", 100 * *proof.bandwidth / *proof.link);
+    }
+    return text;
+}
+
+Json json_of(const Finding& finding) {
+    const auto text = [](const std::string& value) {
+        return value.empty() ? Json(nullptr) : Json(value);
+    };
+    return {{"id", finding.id},
+            {"severity", to_string(finding.severity)},
+            {"condition", finding.condition},
+            {"subject", finding.subject},
+            {"verdict", to_string(finding.verdict)},
+            {"found", finding.found},
+            {"means", text(finding.advice.means)},
+            {"remedy", text(finding.advice.remedy)},
+            {"command", text(finding.advice.command)},
+            {"source", finding.source}};
+}
+
+Json json_of(const Proof& proof) {
+    const auto text = [](const std::string& value) {
+        return value.empty() ? Json(nullptr) : Json(value);
+    };
+    const auto number = [](const std::optional<double>& value) {
+        return value ? Json(*value) : Json(nullptr);
+    };
+    return {{"memory", proof.memory},
+            {"nic", proof.nic},
+            {"verdict", to_string(proof.verdict)},
+            {"counts", proof.counts},
+            {"wrote", proof.wrote},
+            {"read", proof.read},
+            {"path", text(proof.path)},
+            {"mapping", text(proof.mapping)},
+            {"distance", text(proof.distance)},
+            {"bytes_per_second", number(proof.bandwidth)},
+            {"link_bytes_per_second", number(proof.link)},
+            {"reason", text(proof.text)}};
+}
+
+} // namespace
+
+int exit_status(const Report& report) noexcept {
+    const auto proven = [](const Proof& proof) {
+        return proof.counts && proof.verdict == Verdict::pass;
+    };
+    if (std::ranges::any_of(report.proofs, proven)) {
+        return 0;
+    }
+    const auto blocks = [](const Finding& finding) {
+        return finding.severity == Severity::blocks && finding.verdict == Verdict::fail;
+    };
+    for (const Section& section : report.sections) {
+        if (std::ranges::any_of(section.findings, blocks)) {
+            return 1;
+        }
+    }
+    const auto failed = [](const Proof& proof) { return proof.verdict == Verdict::fail; };
+    return std::ranges::any_of(report.proofs, failed) ? 1 : 2;
+}
+
+std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
+    std::vector<Finding> findings;
+    for (const Proof& proof : proofs) {
+        Finding finding{.id = "C-55",
+                        .severity = Severity::blocks,
+                        .condition = "RDMA writes and reads arrive",
+                        .subject = {proof.memory, proof.nic},
+                        .verdict = proof.verdict,
+                        .source = proof_source};
+        finding.found = proof.verdict == Verdict::pass ? describe_proven(proof) : proof.text;
+        finding.advice.remedy = proof.remedy;
+        if (proof.wrote && !proof.read) {
+            finding.advice.means = "Writes arrive and reads do not.";
+        }
+        findings.push_back(std::move(finding));
+        if (is_slow(proof)) {
+            findings.push_back(
+                {.id = "C-55",
+                 .severity = Severity::slows,
+                 .condition = "the bandwidth is that of the link",
+                 .subject = {proof.memory, proof.nic},
+                 .verdict = Verdict::fail,
+                 .found = fmt::format("{} of {}", format_bandwidth(*proof.bandwidth),
+                                      format_bandwidth(*proof.link)),
+                 .advice = {.means = "Both directions share the link when a device sends to "
+                                     "itself, so up to half of the bandwidth may be lost by that.",
+                            .remedy = "See the distance (C-28), the PCIe link (C-38) and whether "
+                                      "the driver moved the memory (C-36)."},
+                 .source = proof_source});
+        }
+    }
+    return findings;
+}
+
+std::string format_json(const Report& report) {
+    Json findings = Json::array();
+    for (const Section& section : report.sections) {
+        for (const Finding& finding : section.findings) {
+            findings.push_back(json_of(finding));
+        }
+    }
+    for (const Finding& finding : findings_of(report.proofs)) {
+        findings.push_back(json_of(finding));
+    }
+    Json pairs = Json::array();
+    for (const Proof& proof : report.proofs) {
+        pairs.push_back(json_of(proof));
+    }
+    const Json all{{"version", version()},
+                   {"exit_status", exit_status(report)},
+                   {"no_proofs", report.no_proofs.empty() ? Json(nullptr) : Json(report.no_proofs)},
+                   {"findings", std::move(findings)},
+                   {"pairs", std::move(pairs)}};
+    return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string format_script(const Report& report) {
+    std::string text =
+        "#!/bin/sh\n"
+        "# The commands that correct the conditions that `rdmabuf doctor` found to fail. Run them\n"
+        "# as root. Read each of them first: some need a reboot, or weaken the isolation of PCI\n"
+        "# devices.\n";
+    std::set<std::string> printed;
+    for (const Section& section : report.sections) {
+        for (const Finding& finding : section.findings) {
+            const std::string& command = finding.advice.command;
+            if (finding.verdict == Verdict::fail && !command.empty() &&
+                printed.insert(command).second) {
+                text += fmt::format("\n# {}: {} ({})\n{}\n", finding.id, finding.condition,
+                                    finding.subject.empty()
+                                        ? "this machine"
+                                        : fmt::format("{}", fmt::join(finding.subject, ", ")),
+                                    command);
+            }
+        }
+    }
+    return printed.empty() ? text + "\n# No failed condition has a command.\n" : text;
+}
+
+} // namespace rdmabuf::tools::doctor

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "run.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+#include <rdmabuf/error.hpp>
+
+#include "../options.hpp"
+#include "condition.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+constexpr std::array groups{
+    library_conditions,   kernel_conditions, nic_conditions,
+    container_conditions, limit_conditions,  path_conditions,
+    register_conditions,  nvidia_conditions, accelerator_conditions,
+};
+
+/// Checks that the machine has the device and the GPU of the options.
+/// @throws UsageError if it does not
+void check_selection(const Machine& machine, const Options& options) {
+    std::string names;
+    bool found = options.device.empty();
+    for (const NicFiles& nic : machine.nics()) {
+        names += (names.empty() ? "" : ", ") + nic.name;
+        found = found || nic.name == options.device;
+    }
+    // Without any device, the conditions say why there is none.
+    if (!found && !names.empty()) {
+        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}",
+                                     options.device, names));
+    }
+    if (options.gpu && *options.gpu >= machine.gpus().size()) {
+        throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)",
+                                     *options.gpu, machine.gpus().size()));
+    }
+}
+
+void make_proofs(Report& report, const Check& check, const Options& options) {
+    if (check.machine().recorded()) {
+        report.no_proofs = "No proof was made: a recorded machine (--root) cannot be used.";
+        return;
+    }
+    if (options.fix_script) {
+        report.no_proofs = "No proof was made: --fix-script prints commands only.";
+        return;
+    }
+    if (check.devices().all().empty()) {
+        report.no_proofs = "No proof was made: libibverbs lists no device.";
+        return;
+    }
+    for (const MemoryKindEntry& memory : find_memory(check, options)) {
+        for (const NicFiles* const nic : check.nics()) {
+            const Context* const context = check.devices().find(nic->name);
+            if (memory.options.type == "memfd" && nic->driver != "softverbs") {
+                continue;
+            }
+            if (!memory.missing.empty() || context == nullptr) {
+                report.proofs.push_back(
+                    {.memory = memory.name,
+                     .nic = nic->name,
+                     .counts = memory.counts,
+                     .text = context == nullptr ? "the device cannot be opened" : memory.missing});
+            } else {
+                report.proofs.push_back(prove(memory, *nic, *context, check.machine()));
+            }
+        }
+    }
+}
+
+void print(const std::string& text) {
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
+        throw Error(errno, "write", "the output could not be written");
+    }
+}
+
+} // namespace
+
+Report inspect(const Options& options, const std::function<void(const Section&)>& on_section) {
+    Machine machine(options.root);
+    check_selection(machine, options);
+    const Devices devices(machine, options.device);
+    Check check(machine, devices, options);
+    Report report;
+    for (const auto& group : groups) {
+        const ConditionGroup conditions = group();
+        for (const Condition& condition : conditions.conditions) {
+            check.run(condition);
+        }
+        report.sections.push_back({.title = conditions.title, .findings = check.take_findings()});
+        if (on_section) {
+            on_section(report.sections.back());
+        }
+    }
+    make_proofs(report, check, options);
+    return report;
+}
+
+int run(const Options& options) {
+    if (options.json) {
+        const Report report = inspect(options);
+        print(format_json(report));
+        return exit_status(report);
+    }
+    if (options.fix_script) {
+        print(format_script(inspect(options)));
+        return 0;
+    }
+    const TextFormat format = text_format();
+    const Report report = inspect(
+        options, [&format](const Section& section) { print(format_section(section, format)); });
+    print(format_result(report, format));
+    return exit_status(report);
+}
+
+} // namespace rdmabuf::tools::doctor
