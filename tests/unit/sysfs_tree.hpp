@@ -31,6 +31,8 @@ class SysfsTree {
     [[nodiscard]] const std::filesystem::path& root() const { return root_; }
     [[nodiscard]] std::filesystem::path sys() const { return root_ / "sys"; }
 
+    /// Adds the PCI function of one line of a table.
+    void add(const std::string& line) const { add_line(line); }
     /// Adds NUMA nodes, with a line of distances for each: "0: 10 21\n1: 21 10".
     void add_numa_nodes(std::string_view table) const;
     /// Writes a file below /sys. Creates its directories.

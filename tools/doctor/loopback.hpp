@@ -21,7 +21,7 @@ class Loopback {
     /// The maximum number of requests in flight.
     static constexpr std::uint32_t depth = 16;
     /// The maximum time to wait for a completion.
-    static constexpr std::chrono::seconds timeout{5};
+    static constexpr std::chrono::seconds timeout{20};
 
     /// Uses the first active port of the device.
     /// @throws Error if a verbs call fails; ENETDOWN if no port is active

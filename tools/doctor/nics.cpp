@@ -2,6 +2,7 @@
 //
 // The conditions on RDMA devices and their ports.
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdlib>
 
@@ -159,6 +160,31 @@ void check_gids(Check& check) {
     }
 }
 
+Advice advice_for_objects(int error) {
+    Advice advice{.means = "The device is listed but cannot be used."};
+    switch (error) {
+        case ENETDOWN:
+            advice.remedy = "See the condition on the port, C-06.";
+            break;
+        case ENOMEM:
+            advice.remedy =
+                "See the limits of this process (C-24) and of the control group (C-22).";
+            break;
+        case EPERM:
+        case EACCES:
+        case EINVAL:
+        case EOPNOTSUPP:
+            advice.remedy =
+                "On the machine of a cloud provider, this device may be for accelerated networking "
+                "only: choose an instance type with RDMA. Otherwise, the text has the cause.";
+            break;
+        default:
+            advice.remedy = "See the kernel log.";
+            break;
+    }
+    return advice;
+}
+
 void check_objects(Check& check) {
     for (const NicFiles* const nic : check.nics()) {
         if (check.machine().recorded()) {
@@ -180,11 +206,7 @@ void check_objects(Check& check) {
         if (result.error == 0) {
             check.pass({nic->name}, result.text);
         } else {
-            check.fail(
-                {nic->name}, result.text,
-                {.means = "The device is listed but cannot be used.",
-                 .remedy = "On the machine of a cloud provider, this device may be for "
-                           "accelerated networking only: choose an instance type with RDMA."});
+            check.fail({nic->name}, result.text, advice_for_objects(result.error));
         }
     }
 }

@@ -10,9 +10,9 @@ namespace rdmabuf::tools::doctor {
 /// The options of `rdmabuf doctor`.
 struct Options {
     /// The name of the only RDMA device to check; empty for all devices.
-    std::string device;
+    std::string device = {};
     /// The number of the only GPU to check, in the order of the PCI addresses.
-    std::optional<unsigned> gpu;
+    std::optional<unsigned> gpu = std::nullopt;
     /// True if the conditions of a pair of GPU and NIC are checked for all pairs. By default, they
     /// are checked for each GPU and the NICs that are nearest to it.
     bool pair = false;

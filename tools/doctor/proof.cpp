@@ -49,19 +49,20 @@ struct Plan {
 
 Plan make_plan(const Context& context, const MemoryKindEntry& memory, std::uint64_t max_rdma) {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    std::size_t size = 4 * mebibyte;
+    const DeviceAttributes attributes = context.attributes();
+    std::uint64_t size = 4 * mebibyte;
+    if (attributes.max_mr_size() != 0) {
+        size = std::min(size, attributes.max_mr_size());
+    }
     if (memory.options.type == "dm") {
-        const std::uint64_t capacity = context.attributes().max_dm_size();
-        size = std::min<std::size_t>(size, capacity / 2 / 64 * 64);
+        constexpr std::uint64_t unit = 64; // ConnectX allocates NIC memory in this unit.
+        size = std::min(size, attributes.max_dm_size() / 2 / unit * unit);
     }
-    Plan plan{.size = size, .parts = {{.offset = 1, .length = 1}}};
-    if (size >= 4 * page) {
+    Plan plan{.size = static_cast<std::size_t>(size), .parts = {{.offset = 1, .length = 1}}};
+    if (size >= 8 * page) {
         plan.parts.push_back({.offset = page + 3, .length = page - 1});
-    }
-    if (size >= 4 * mebibyte) {
-        plan.parts.push_back(
-            {.offset = mebibyte + 5,
-             .length = static_cast<std::size_t>(std::min<std::uint64_t>(2 * mebibyte, max_rdma))});
+        plan.parts.push_back({.offset = plan.size / 4 + 5,
+                              .length = static_cast<std::size_t>(std::min(size / 2, max_rdma))});
     }
     return plan;
 }
@@ -91,6 +92,7 @@ struct HostBuffer {
     Registration region;
 };
 
+/// Fills the memory with initial_byte(), also the parts that no transfer changes (the guards).
 void fill(TestMemory& memory, std::size_t size) {
     memory.access(CpuAccessMode::write, 0, size, [](std::span<std::byte> bytes) {
         for (std::size_t i = 0; i < bytes.size(); ++i) {
@@ -99,39 +101,48 @@ void fill(TestMemory& memory, std::size_t size) {
     });
 }
 
-bool inside(const std::vector<Part>& parts, std::size_t offset) {
-    return std::ranges::any_of(parts, [offset](const Part& part) {
-        return offset >= part.offset && offset < part.offset + part.length;
-    });
+/// Returns the bytes that @p plan writes at their offsets, and other( ) of the offset between them.
+template <class Other>
+std::vector<std::byte> expected_bytes(const Plan& plan, const Other& other) {
+    std::vector<std::byte> bytes(plan.size);
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = other(i);
+    }
+    for (const Part& part : plan.parts) {
+        for (std::size_t i = part.offset; i < part.offset + part.length; ++i) {
+            bytes[i] = transferred_byte(i);
+        }
+    }
+    return bytes;
+}
+
+/// @throws LostBytes with the offset of the first byte that differs
+void compare(std::span<const std::byte> bytes, std::span<const std::byte> expected,
+             const char* what) {
+    const auto differing = std::ranges::mismatch(bytes, expected).in1;
+    if (differing != bytes.end()) {
+        throw LostBytes(fmt::format("{}, but byte {} is wrong", what, differing - bytes.begin()));
+    }
+}
+
+void write_parts(const Loopback& loopback, const TestMemory& memory, HostBuffer& host,
+                 const Plan& plan) {
+    // The bytes are copied, because the region must stay at its address.
+    std::ranges::copy(expected_bytes(plan, [](std::size_t) { return std::byte{0}; }),
+                      host.bytes.begin());
+    for (const Part& part : plan.parts) {
+        loopback.post_write(host.sge(part), memory.remote().at(part.offset));
+        loopback.wait();
+    }
 }
 
 /// Compares the whole memory: the transferred parts and the bytes around them.
 /// @throws LostBytes if a byte differs
 void compare_memory(TestMemory& memory, const Plan& plan) {
-    memory.access(CpuAccessMode::read, 0, plan.size, [&plan](std::span<std::byte> bytes) {
-        for (std::size_t i = 0; i < bytes.size(); ++i) {
-            const bool written = inside(plan.parts, i);
-            if (bytes[i] != (written ? transferred_byte(i) : initial_byte(i))) {
-                throw LostBytes(
-                    written
-                        ? fmt::format("the writes completed, but byte {} of the memory is not "
-                                      "the one that was written",
-                                      i)
-                        : fmt::format("byte {} of the memory changed, which no write contains", i));
-            }
-        }
+    const auto expected = expected_bytes(plan, initial_byte);
+    memory.access(CpuAccessMode::read, 0, plan.size, [&expected](std::span<std::byte> bytes) {
+        compare(bytes, expected, "the writes completed");
     });
-}
-
-void write_parts(const Loopback& loopback, const TestMemory& memory, HostBuffer& host,
-                 const Plan& plan) {
-    for (const Part& part : plan.parts) {
-        for (std::size_t i = part.offset; i < part.offset + part.length; ++i) {
-            host.bytes[i] = transferred_byte(i);
-        }
-        loopback.post_write(host.sge(part), memory.remote().at(part.offset));
-        loopback.wait();
-    }
 }
 
 /// Reads the parts into host memory and compares them. @throws LostBytes if a byte differs
@@ -142,13 +153,8 @@ void read_parts(const Loopback& loopback, const TestMemory& memory, HostBuffer& 
         loopback.post_read(host.sge(part), memory.remote().at(part.offset));
         loopback.wait();
     }
-    for (std::size_t i = 0; i < host.bytes.size(); ++i) {
-        const std::byte expected = inside(plan.parts, i) ? transferred_byte(i) : std::byte{0};
-        if (host.bytes[i] != expected) {
-            throw LostBytes(
-                fmt::format("the reads completed, but byte {} is not the one in the memory", i));
-        }
-    }
+    compare(host.bytes, expected_bytes(plan, [](std::size_t) { return std::byte{0}; }),
+            "the reads completed");
 }
 
 /// Measures the bandwidth of RDMA writes. @return bytes per second
@@ -201,13 +207,24 @@ void describe_path(Proof& proof, const MemoryKindEntry& memory, const NicFiles& 
     }
 }
 
-/// Explains the first failed attempt of a registration.
+/// Describes the first failed attempt of a registration in which a driver was called.
 void explain(Proof& proof, const Trail& trail) {
     for (const Attempt& attempt : trail) {
-        if (!attempt.worked() && proof.remedy.empty()) {
-            proof.remedy = attempt.remedy;
+        if (attempt.worked() || attempt.exporter.empty()) {
+            continue;
         }
+        proof.text = fmt::format(
+            "{}{}{}: {}{}{}", attempt.call, attempt.device.empty() ? "" : " on ", attempt.device,
+            describe_errno(attempt.error), attempt.meaning.empty() ? "" : ": ", attempt.meaning);
+        proof.remedy = attempt.remedy;
+        return;
     }
+}
+
+/// Returns the bytes of system memory that the driver of an AMD GPU uses.
+std::optional<std::uint64_t> system_memory_of(const Machine& machine, const std::string& gpu) {
+    return gpu.empty() ? std::nullopt
+                       : machine.number("/sys/bus/pci/devices/" + gpu + "/mem_info_gtt_used");
 }
 
 std::uint64_t longest_rdma(const Context& context) {
@@ -230,12 +247,15 @@ Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& c
         const ProtectionDomain pd(context);
         const std::uint64_t max_rdma = longest_rdma(context);
         const Plan plan = make_plan(context, memory, max_rdma);
+        const auto before = system_memory_of(machine, memory.gpu);
         TestMemory tested(
             pd, memory.options, {.size = plan.size, .region_offset = 0, .region_length = plan.size},
             {.access = Access::local_write | Access::remote_write | Access::remote_read,
              .topology = &machine.topology(),
              .trail = &trail});
         describe_registration(proof, tested, trail);
+        const auto after = system_memory_of(machine, memory.gpu);
+        proof.moved = before && after && *after >= *before + plan.size;
         HostBuffer host(pd, plan.size);
         const Loopback loopback(pd);
         fill(tested, plan.size);
@@ -253,7 +273,9 @@ Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& c
             "ACS (C-31) and on the mapping (C-29).";
     } catch (const std::exception& error) {
         proof.text = error.what();
-        explain(proof, trail);
+        if (proof.path.empty()) {
+            explain(proof, trail);
+        }
     }
     return proof;
 }

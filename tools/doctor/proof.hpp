@@ -53,14 +53,19 @@ struct Proof {
     /// The bandwidth of the link in bytes per second; empty if it is not known, and for devices
     /// that are software.
     std::optional<double> link = std::nullopt;
+    /// True if the driver of the GPU moved the memory to system memory when it was registered. Only
+    /// amdgpu reports this.
+    bool moved = false;
     /// The failed call and its meaning, or the reason why the proof was not made.
     std::string text = {};
     std::string remedy = {};
+    /// True if this process cannot allocate the memory, so that no NIC was used.
+    bool no_memory = false;
 };
 
-/// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and 2
-/// MiB to odd offsets by RDMA, compares all bytes of the memory where it is, and reads them back by
-/// RDMA. Then measures the bandwidth.
+/// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page,
+/// and half of the memory (2 MiB) to odd offsets by RDMA, compares all bytes of the memory where it
+/// is, and reads them back by RDMA. Then measures the bandwidth.
 [[nodiscard]] Proof prove(const MemoryKindEntry& memory, const NicFiles& nic,
                           const Context& context, const Machine& machine);
 

@@ -78,6 +78,7 @@ Json json_of(const Proof& proof) {
             {"distance", text(proof.distance)},
             {"bytes_per_second", number(proof.bandwidth)},
             {"link_bytes_per_second", number(proof.link)},
+            {"moved_to_system_memory", proof.moved},
             {"reason", text(proof.text)}};
 }
 
@@ -104,11 +105,17 @@ int exit_status(const Report& report) noexcept {
 
 std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
     std::vector<Finding> findings;
+    std::set<std::string> missing;
     for (const Proof& proof : proofs) {
+        // Memory that cannot be allocated gets one finding, and not one for each NIC.
+        if (proof.no_memory && !missing.insert(proof.memory).second) {
+            continue;
+        }
         Finding finding{.id = "C-55",
                         .severity = Severity::blocks,
                         .condition = "RDMA writes and reads arrive",
-                        .subject = {proof.memory, proof.nic},
+                        .subject = proof.no_memory ? std::vector{proof.memory}
+                                                   : std::vector{proof.memory, proof.nic},
                         .verdict = proof.verdict,
                         .source = proof_source};
         finding.found = proof.verdict == Verdict::pass ? describe_proven(proof) : proof.text;
@@ -117,6 +124,20 @@ std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
             finding.advice.means = "Writes arrive and reads do not.";
         }
         findings.push_back(std::move(finding));
+        if (proof.moved) {
+            findings.push_back(
+                {.id = "C-36",
+                 .severity = Severity::no_peer_to_peer,
+                 .condition = "the memory stays on the GPU",
+                 .subject = {proof.memory, proof.nic},
+                 .verdict = Verdict::fail,
+                 .found = "mem_info_gtt_used has grown by the size of the buffer",
+                 .advice = {.means = "The driver moved the memory to system memory, so transfers "
+                                     "cross PCIe twice.",
+                            .remedy = "Use Linux 6.15 or newer, and a path that permits "
+                                      "peer-to-peer DMA (C-28, C-30, C-31)."},
+                 .source = "Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_dma_buf.c"});
+        }
         if (is_slow(proof)) {
             findings.push_back(
                 {.id = "C-55",

@@ -63,11 +63,13 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
                 continue;
             }
             if (!memory.missing.empty() || context == nullptr) {
+                const bool no_memory = !memory.missing.empty();
                 report.proofs.push_back(
                     {.memory = memory.name,
                      .nic = nic->name,
                      .counts = memory.counts,
-                     .text = context == nullptr ? "the device cannot be opened" : memory.missing});
+                     .text = no_memory ? memory.missing : "the device cannot be opened",
+                     .no_memory = no_memory});
             } else {
                 report.proofs.push_back(prove(memory, *nic, *context, check.machine()));
             }

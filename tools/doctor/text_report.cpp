@@ -229,7 +229,8 @@ std::string format_section(const Section& section, const TextFormat& format) {
 }
 
 std::string format_result(const Report& report, const TextFormat& format) {
-    std::string text = "Proofs: RDMA write and read of each memory by each NIC\n";
+    std::string text =
+        wrap("Proofs: RDMA write and read of each memory by each NIC", 0, 2, format.width) + "\n";
     if (!report.no_proofs.empty()) {
         text += "  " + wrap(report.no_proofs, 2, 2, format.width) + "\n";
     } else {
