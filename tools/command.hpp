@@ -3,7 +3,7 @@
 
 #include <functional>
 
-// NOLINTNEXTLINE(readability-identifier-naming): CLI11 defines the name of this namespace
+// NOLINTNEXTLINE(readability-identifier-naming): the namespace of CLI11
 namespace CLI {
 class App;
 }
@@ -11,18 +11,23 @@ class App;
 namespace rdmabuf::tools {
 
 /// A subcommand of `rdmabuf`. Each function below adds one subcommand with its options to the
-/// program and returns the subcommand. main() has a list of these functions.
+/// program and returns it. program.cpp has a list of these functions.
 struct Command {
     CLI::App* app;
     /// Executes the subcommand after the command line was parsed.
-    /// @throws UsageError if the command line is wrong, std::exception for other errors
-    std::function<void()> run;
-    /// Returns the exit status of the program after run() has returned. If it is empty, the exit
-    /// status is 0.
-    std::function<int()> exit_status = {};
+    /// @return the exit status
+    /// @throws UsageError, std::exception
+    std::function<int()> run;
 };
 
+[[nodiscard]] Command add_devices(CLI::App& program);
 [[nodiscard]] Command add_doctor(CLI::App& program);
+[[nodiscard]] Command add_exporters(CLI::App& program);
 [[nodiscard]] Command add_perf(CLI::App& program);
+
+/// The exit status of all subcommands.
+inline constexpr int exit_success = 0;
+inline constexpr int exit_failure = 1;
+inline constexpr int exit_usage = 2;
 
 } // namespace rdmabuf::tools

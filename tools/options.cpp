@@ -3,9 +3,8 @@
 
 #include <algorithm>
 
-#include <rdmabuf/device.hpp>
-
 #include "command_line.hpp"
+#include "names.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,19 +22,24 @@ void add_device_options(CLI::App& app, DeviceOptions& options) {
         ->check(CLI::Range(0, 255));
 }
 
+const Device& find_device(const DeviceList& list, const std::string& name) {
+    std::vector<std::string> names;
+    for (const Device& device : list) {
+        names.push_back(device.name());
+    }
+    if (!names.empty() && std::ranges::find(names, name) == names.end()) {
+        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}{}",
+                                     name, fmt::join(names, ", "), suggestion(name, names)));
+    }
+    return list.find(name);
+}
+
 Context open_device(const DeviceOptions& options) {
     if (options.device.empty()) {
         return Context::open_first();
     }
-    std::vector<std::string> names;
-    for (const Device& device : DeviceList()) {
-        names.push_back(device.name());
-    }
-    if (!names.empty() && std::ranges::find(names, options.device) == names.end()) {
-        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}",
-                                     options.device, fmt::join(names, ", ")));
-    }
-    return Context::open(options.device);
+    const DeviceList list;
+    return Context(find_device(list, options.device));
 }
 
 GidEntry choose_gid(const Context& context, const DeviceOptions& options) {
@@ -60,6 +64,12 @@ GidEntry choose_gid(const Context& context, const DeviceOptions& options) {
                                  fmt::join(used, ", ")));
 }
 
+void add_output_options(CLI::App& app, bool& json) {
+    app.option_defaults()->group("Output");
+    app.add_flag("--json", json, "Print one JSON object");
+    app.set_help_flag("-h,--help", "Print this text");
+}
+
 const std::vector<std::string>& memory_types() {
     static const std::vector<std::string> types{"host",   "cuda",  "habana",   "level-zero",
                                                 "neuron", "rocm",  "udmabuf",  "dma-heap",
@@ -74,7 +84,7 @@ void add_memory_options(CLI::App& app, MemoryOptions& options) {
                "habana: Intel Gaudi; neuron: AWS Trainium; udmabuf, dma-heap, drm: dma-bufs "
                "of the kernel; memfd: replaces dma-bufs on softverbs; external: a dma-buf "
                "known to rdmabuf only by its descriptor; dm: memory of the RDMA device")
-        ->check(CLI::IsMember(memory_types()));
+        ->check(OneOf(memory_types()));
     add_option(app, "--heap", "NAME", options.heap,
                "With dma-heap: heap in /dev/dma_heap (default system)");
     auto* const node =

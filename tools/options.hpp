@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/device.hpp>
 #include <rdmabuf/gid.hpp>
 
 // NOLINTNEXTLINE(readability-identifier-naming): CLI11 defines the name of this namespace
@@ -35,6 +36,10 @@ struct DeviceOptions {
     std::optional<std::uint8_t> gid_index;
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
+/// Returns the device of @p list with the name @p name, which is the value of --device.
+/// @throws UsageError with the names of all devices if the list does not contain the device; Error
+///         ENODEV if the list is empty
+[[nodiscard]] const Device& find_device(const DeviceList& list, const std::string& name);
 /// Opens the selected device.
 /// @throws UsageError if the device does not exist, Error if it cannot be opened
 [[nodiscard]] Context open_device(const DeviceOptions& options);
@@ -42,6 +47,9 @@ void add_device_options(CLI::App& app, DeviceOptions& options);
 /// @throws UsageError if the port does not exist or has no GID at the index; Error if the device
 ///         cannot be queried
 [[nodiscard]] GidEntry choose_gid(const Context& context, const DeviceOptions& options);
+
+/// Adds --json, and --help as the last option of a subcommand.
+void add_output_options(CLI::App& app, bool& json);
 
 /// The options that select the memory.
 struct MemoryOptions {

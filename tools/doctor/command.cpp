@@ -34,18 +34,13 @@ Exit status: 0 at least one pair of memory and NIC was proven in both
 directions; 1 no pair was proven, and the cause is in the output; 2 it is not
 known, or wrong command line. With --fix-script: 0.)";
 
-struct Parsed {
-    doctor::Options options;
-    int status = 0;
-};
-
 } // namespace
 
 Command add_doctor(CLI::App& program) {
     CLI::App* const app = program.add_subcommand(
         "doctor", "Find out whether RDMA on device memory works, and why not");
-    auto parsed = std::make_shared<Parsed>();
-    doctor::Options& options = parsed->options;
+    auto parsed = std::make_shared<doctor::Options>();
+    doctor::Options& options = *parsed;
     app->set_help_flag();
     app->option_defaults()->group("Selection");
     add_option(*app, "--device", "NAME", options.device, "Only this RDMA device (default: all)");
@@ -67,9 +62,7 @@ Command add_doctor(CLI::App& program) {
     app->footer(notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf doctor --help` the long one.
     app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app,
-            .run = [parsed] { parsed->status = doctor::run(parsed->options); },
-            .exit_status = [parsed] { return parsed->status; }};
+    return {.app = app, .run = [parsed] { return doctor::run(*parsed); }};
 }
 
 } // namespace rdmabuf::tools

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "../command_line.hpp"
+#include "../names.hpp"
 #include "options.hpp"
 
 namespace rdmabuf::tools {
@@ -43,10 +44,21 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct Parsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // If --size or --warmup is not on the command line, complete() sets the default value.
+    // complete() chooses the values of --size and --warmup if these options are not on the command
+    // line.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };
+
+/// Returns the names in a table of names and values.
+template <class Table>
+std::vector<std::string> names_of(const Table& table) {
+    std::vector<std::string> names;
+    for (const auto& row : table) {
+        names.push_back(row.first);
+    }
+    return names;
+}
 
 void add_ends(CLI::App& app, Parsed& parsed) {
     perf::Options& options = parsed.options;
@@ -74,16 +86,16 @@ void add_ends(CLI::App& app, Parsed& parsed) {
 void add_transfer(CLI::App& app, Parsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Transfer");
-    // CLI11 applies the transform that was added last first. So IsMember rejects unknown names, and
-    // then Transformer converts the name to its value.
+    // CLI11 applies the last transform first: OneOf rejects unknown names, then Transformer
+    // converts the name to its value.
     add_option(app, "--verb", "VERB", options.verb,
                "send (default), write, write-imm, read, cas or fadd")
         ->transform(CLI::Transformer(perf::verbs()))
-        ->transform(CLI::IsMember(perf::verbs()));
+        ->transform(OneOf(names_of(perf::verbs())));
     add_option(app, "--qp-type", "TYPE", options.qp_type,
                "rc (default), or srd on EFA, for send, write-imm and read")
         ->transform(CLI::Transformer(perf::qp_types()))
-        ->transform(CLI::IsMember(perf::qp_types()));
+        ->transform(OneOf(names_of(perf::qp_types())));
     parsed.size = add_option(app, "--size", "SIZE", options.size,
                              "Bytes per transfer: 8, 64K, 1M (default 4K; cas and fadd: 8)")
                       ->transform(CLI::AsSizeValue(false))
@@ -112,18 +124,16 @@ Command add_perf(CLI::App& program) {
     add_transfer(*app, *parsed);
     add_memory_options(*app, parsed->options.memory);
     add_device_options(*app, parsed->options.device);
-    app->option_defaults()->group("Output");
-    app->add_flag("--json", parsed->options.json, "Print one JSON object");
-    app->set_help_flag("-h,--help", "Print this text");
+    add_output_options(*app, parsed->options.json);
     app->footer(notes);
-    // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long
-    // description.
+    // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.
     app->preparse_callback([app](std::size_t) { app->description(description); });
     return {.app = app, .run = [parsed] {
                 perf::Options& options = parsed->options;
                 options.timeout = std::chrono::seconds(parsed->timeout_seconds);
                 complete(options, parsed->size->count() > 0, parsed->warmup->count() > 0);
                 run(options);
+                return exit_success;
             }};
 }
 

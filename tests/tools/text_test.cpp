@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "text.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace rdmabuf::tools;
+
+TEST(WrapText, BreaksAtSpacesBeforeTheWidth) {
+    EXPECT_EQ(wrap({.width = 10}, "one two three four", "", "  "), "one two\n  three\n  four\n");
+    EXPECT_EQ(wrap({.width = 7}, "one two", "", ""), "one two\n");
+    EXPECT_EQ(wrap({.width = 6}, "one two", "", ""), "one\ntwo\n");
+}
+
+TEST(WrapText, DoesNotBreakALongWord) {
+    EXPECT_EQ(wrap({.width = 5}, "a abcdefgh b", "", ""), "a\nabcdefgh\nb\n");
+}
+
+TEST(WrapText, JoinsSpacesAndRemovesThoseAtTheEnd) {
+    EXPECT_EQ(wrap({}, "  one   two ", "- ", "  "), "- one two\n");
+    EXPECT_EQ(wrap({}, "", "name  ", ""), "name\n");
+}
+
+TEST(WrapText, ColoursAreNoColumns) {
+    const TextStyle style{.width = 9, .colour = true};
+    EXPECT_EQ(wrap(style, paint(style, Colour::good, "four") + " more", "", ""),
+              "\x1b[32mfour\x1b[0m more\n");
+}
+
+TEST(PaintText, WithoutColoursIsTheTextItself) {
+    EXPECT_EQ(paint({}, Colour::bad, "no"), "no");
+    EXPECT_EQ(paint({.colour = true}, Colour::bad, "no"), "\x1b[31mno\x1b[0m");
+}
+
+TEST(FieldText, HasTheNameInAColumnOfItsOwn) {
+    EXPECT_EQ(field({}, "driver", "mlx5_core"), "  driver            mlx5_core\n");
+    EXPECT_EQ(field({.width = 60}, "limits", "max_mr_size 131072 GiB, max_qp 65536, max_cq 65536"),
+              "  limits            max_mr_size 131072 GiB, max_qp 65536,\n"
+              "                    max_cq 65536\n");
+}
+
+TEST(FieldText, FollowsTheNameInNarrowLines) {
+    EXPECT_EQ(field({.width = 24}, "limits", "max_qp 65536, max_cq 65536"),
+              "  limits: max_qp 65536,\n    max_cq 65536\n");
+}
+
+TEST(StyleOfStdout, OfAPipeHas80ColumnsAndNoColours) {
+    // ctest runs the tests with a pipe as stdout.
+    if (::testing::internal::posix::IsATTY(1) != 0) {
+        GTEST_SKIP() << "stdout is a terminal";
+    }
+    EXPECT_EQ(style_of_stdout().width, 80U);
+    EXPECT_FALSE(style_of_stdout().colour);
+}
+
+} // namespace

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/availability.hpp>
+
+#include "../text.hpp"
+
+namespace rdmabuf::tools::exporters {
+
+/// The state of an exporter on this machine.
+struct ExporterInfo {
+    /// The value of Exporter::name().
+    std::string name;
+    /// The memory of the exporter, in a few words.
+    std::string memory;
+    /// False if this build of rdmabuf does not contain the exporter.
+    bool built = false;
+    /// False if the exporter exports memory of an object that the program has to pass, such as a
+    /// protection domain: `availability` then has no meaning, and its reason names the object.
+    bool standalone = true;
+    /// True if the exporter can also allocate memory (Allocator).
+    bool allocates = false;
+    Availability availability = {};
+    /// The kernel modules of the driver that are loaded, with their versions: "nvidia 570.86.15".
+    /// A module of the kernel's own sources has no version.
+    std::vector<std::string> modules = {};
+};
+
+/// The result of `rdmabuf exporters`.
+struct Report {
+    std::vector<ExporterInfo> exporters = {};
+};
+
+/// Returns the names of all exporters that rdmabuf can be built with.
+[[nodiscard]] std::vector<std::string> all_names();
+
+/// Queries an exporter. This loads and initialises the driver of its memory.
+/// @param name  one of all_names()
+/// @param root  the directory that contains sys/module; a test can pass another than "/"
+[[nodiscard]] ExporterInfo query(const std::string& name, const std::filesystem::path& root = "/");
+
+[[nodiscard]] std::string to_text(const Report& report, const TextStyle& style);
+/// Returns one JSON object and a newline.
+[[nodiscard]] std::string to_json(const Report& report);
+
+} // namespace rdmabuf::tools::exporters

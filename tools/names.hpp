@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace rdmabuf::tools {
+
+/// Returns the candidate that differs from @p name in the fewest characters; empty if every
+/// candidate differs in more than two characters, or in more than half of the characters of
+/// @p name. The comparison ignores upper and lower case, and '-' equals '_'.
+[[nodiscard]] std::string nearest_name(std::string_view name,
+                                       std::span<const std::string> candidates);
+
+/// Returns "; did you mean 'mlx5_0'?" for the nearest name; empty if no candidate is near.
+[[nodiscard]] std::string suggestion(std::string_view name,
+                                     std::span<const std::string> candidates);
+
+/// Accepts the values of a list. The error for another value has the list and the nearest value.
+/// The description of the validator is "{a,b}", from which the completion scripts are generated.
+class OneOf : public CLI::Validator {
+  public:
+    explicit OneOf(std::vector<std::string> values);
+};
+
+} // namespace rdmabuf::tools

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "text.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include <rdmabuf/error.hpp>
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools {
+
+namespace {
+
+constexpr std::size_t max_width = 80;
+constexpr std::size_t min_width = 20;
+constexpr std::size_t narrow_width = 60;
+constexpr std::size_t name_width = 18;
+
+/// Returns the number of columns of @p text on a terminal.
+std::size_t columns(std::string_view text) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '\x1b') {
+            at = std::min(text.find('m', at), text.size());
+        } else {
+            ++count;
+        }
+    }
+    return count;
+}
+
+} // namespace
+
+TextStyle style_of_stdout() {
+    TextStyle style;
+    if (::isatty(STDOUT_FILENO) == 0) {
+        return style;
+    }
+    winsize size{};
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
+        style.width = std::clamp<std::size_t>(size.ws_col, min_width, max_width);
+    }
+    const char* const no_colour = std::getenv("NO_COLOR");
+    const char* const terminal = std::getenv("TERM");
+    style.colour = (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
+                   std::string_view(terminal) != "dumb";
+    return style;
+}
+
+std::string paint(const TextStyle& style, Colour colour, std::string_view text) {
+    if (!style.colour) {
+        return std::string(text);
+    }
+    const char* const code = colour == Colour::heading ? "1" : colour == Colour::good ? "32" : "31";
+    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
+std::string wrap(const TextStyle& style, std::string_view text, std::string_view first,
+                 std::string_view rest) {
+    std::string out(first);
+    std::size_t used = columns(first);
+    bool empty = true;
+    for (std::size_t at = 0; (at = text.find_first_not_of(' ', at)) != std::string_view::npos;) {
+        const std::size_t end = std::min(text.find(' ', at), text.size());
+        const std::string_view word = text.substr(at, end - at);
+        const std::size_t needed = columns(word) + (empty ? 0 : 1);
+        if (!empty && used + needed > style.width) {
+            out.append("\n").append(rest);
+            used = columns(rest);
+            empty = true;
+        }
+        out.append(empty ? "" : " ").append(word);
+        used += columns(word) + (empty ? 0 : 1);
+        empty = false;
+        at = end;
+    }
+    out.erase(out.find_last_not_of(' ') + 1);
+    return out + "\n";
+}
+
+std::string field(const TextStyle& style, std::string_view name, std::string_view value) {
+    if (style.width < narrow_width) {
+        return wrap(style, fmt::format("{}: {}", name, value), "  ", "    ");
+    }
+    const std::string indent(name_width + 2, ' ');
+    return wrap(style, value, fmt::format("  {:<{}}", name, name_width), indent);
+}
+
+void write_stdout(std::string_view text) {
+    errno = 0;
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+        std::fflush(stdout) != 0) {
+        throw Error(errno != 0 ? errno : EIO, "write", "stdout cannot be written");
+    }
+}
+
+} // namespace rdmabuf::tools
