@@ -24,6 +24,8 @@ struct Command {
 [[nodiscard]] Command add_doctor(CLI::App& program);
 [[nodiscard]] Command add_exporters(CLI::App& program);
 [[nodiscard]] Command add_perf(CLI::App& program);
+[[nodiscard]] Command add_register(CLI::App& program);
+[[nodiscard]] Command add_topology(CLI::App& program);
 
 /// The exit status of all subcommands.
 inline constexpr int exit_success = 0;

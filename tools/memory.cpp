@@ -89,6 +89,62 @@ std::shared_ptr<Allocator> make_external_owner() {
 
 } // namespace
 
+AllocatedMemory::AllocatedMemory(const MemoryOptions& options, std::size_t size) {
+    if (options.type == "host") {
+        host_.resize(size);
+        address_ = reinterpret_cast<std::uintptr_t>(host_.data());
+        return;
+    }
+    allocate(options, size);
+    address_ = buffer_->address();
+}
+
+void AllocatedMemory::allocate(const MemoryOptions& options, std::size_t size) {
+    if (options.type == "external") {
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+        const auto owner = make_external_owner();
+        buffer_ = owner->allocate(size);
+        const ExportedRange dmabuf = owner->export_range(buffer_->address(), buffer_->size());
+        const auto external = make_external_exporter();
+        added_ = external->add(
+            dmabuf.fd(),
+            {.address = buffer_->address(), .length = buffer_->size(), .kind = MemoryKind::system});
+        detail_ = "memory of " + std::string(owner->name());
+        resolver_ = Resolver({external});
+        return;
+#else
+        throw UsageError(
+            "this rdmabuf was built without the external exporter: use another "
+            "--memory");
+#endif
+    }
+    std::string exporter = options.type;
+    std::ranges::replace(exporter, '-', '_');
+    resolver_ = make_resolver(options);
+    const auto allocator = resolver_.allocator(exporter);
+    buffer_ = allocator->allocate(size);
+    detail_ = allocator->availability().reason;
+}
+
+void AllocatedMemory::access(CpuAccessMode mode, std::size_t offset, std::size_t length,
+                             const Use& use) {
+    if (!buffer_) {
+        use(std::span(host_).subspan(offset, length));
+        return;
+    }
+    if (buffer_->mapped()) {
+        const CpuAccess guard = buffer_->cpu_access(mode);
+        use(guard.bytes().subspan(offset, length));
+        return;
+    }
+    std::vector<std::byte> copy(length);
+    buffer_->copy_out(offset, copy);
+    use(copy);
+    if (mode != CpuAccessMode::read) {
+        buffer_->copy_in(offset, copy);
+    }
+}
+
 TestMemory::TestMemory(const ProtectionDomain& pd, const MemoryOptions& options,
                        const BufferLayout& layout, const RegistrationOptions& registration) {
     if (options.type == "dm") {
@@ -104,66 +160,28 @@ TestMemory::TestMemory(const ProtectionDomain& pd, const MemoryOptions& options,
         origin_.path = "dm";
         return;
     }
-    Resolver resolver;
-    std::uintptr_t address = 0;
-    if (options.type == "host") {
-        host_.resize(layout.size);
-        address = reinterpret_cast<std::uintptr_t>(host_.data());
-    } else {
-        resolver = allocate(options, layout.size);
-        address = buffer_->address();
-    }
-    registration_ = register_memory(pd, resolver, address + layout.region_offset,
-                                    layout.region_length, registration);
+    allocated_.emplace(options, layout.size);
+    registration_ =
+        register_memory(pd, allocated_->resolver(), allocated_->address() + layout.region_offset,
+                        layout.region_length, registration);
     lkey_ = registration_->lkey();
     remote_ = registration_->remote();
     origin_.path = to_string(registration_->path());
     origin_.exporter = registration_->exporter();
-}
-
-Resolver TestMemory::allocate(const MemoryOptions& options, std::size_t size) {
-    if (options.type == "external") {
-#if RDMABUF_HAVE_PROVIDER_EXTERNAL
-        const auto owner = make_external_owner();
-        buffer_ = owner->allocate(size);
-        const ExportedRange dmabuf = owner->export_range(buffer_->address(), buffer_->size());
-        const auto external = make_external_exporter();
-        added_ = external->add(
-            dmabuf.fd(),
-            {.address = buffer_->address(), .length = buffer_->size(), .kind = MemoryKind::system});
-        origin_.detail = "memory of " + std::string(owner->name());
-        return Resolver({external});
-#else
-        throw UsageError(
-            "this rdmabuf was built without the external exporter: use another "
-            "--memory");
-#endif
-    }
-    std::string exporter = options.type;
-    std::ranges::replace(exporter, '-', '_');
-    Resolver resolver = make_resolver(options);
-    const auto allocator = resolver.allocator(exporter);
-    buffer_ = allocator->allocate(size);
-    origin_.detail = allocator->availability().reason;
-    return resolver;
+    origin_.detail = allocated_->detail();
 }
 
 void TestMemory::access(CpuAccessMode mode, std::size_t offset, std::size_t length,
                         const Use& use) {
-    if (buffer_ && buffer_->mapped()) {
-        const CpuAccess guard = buffer_->cpu_access(mode);
-        use(guard.bytes().subspan(offset, length));
-        return;
-    }
-    if (!buffer_ && !device_) {
-        use(std::span(host_).subspan(offset, length));
+    if (allocated_) {
+        allocated_->access(mode, offset, length, use);
         return;
     }
     std::vector<std::byte> copy(length);
-    device_ ? device_->copy_out(offset, copy) : buffer_->copy_out(offset, copy);
+    device_->copy_out(offset, copy);
     use(copy);
     if (mode != CpuAccessMode::read) {
-        device_ ? device_->copy_in(offset, copy) : buffer_->copy_in(offset, copy);
+        device_->copy_in(offset, copy);
     }
 }
 

@@ -17,6 +17,7 @@
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/resolver.hpp>
 
 #include "options.hpp"
 
@@ -41,10 +42,42 @@ struct BufferLayout {
     std::size_t region_length = 0;
 };
 
+/// Memory of the type in MemoryOptions::type, except "dm". It is allocated but not registered.
+class AllocatedMemory {
+  public:
+    using Use = std::function<void(std::span<std::byte> bytes)>;
+
+    /// @param size  in bytes
+    /// @throws UsageError if this build does not support the type of memory; Error if the
+    ///         allocation fails
+    AllocatedMemory(const MemoryOptions& options, std::size_t size);
+
+    /// The address of the first byte, for register_memory().
+    [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+    /// The resolver that has the exporter of the memory.
+    [[nodiscard]] const Resolver& resolver() const noexcept { return resolver_; }
+    /// Details of the exporter, such as its device; may be empty.
+    [[nodiscard]] const std::string& detail() const noexcept { return detail_; }
+
+    /// Calls @p use with the given bytes of the memory, as TestMemory::access() does.
+    void access(CpuAccessMode mode, std::size_t offset, std::size_t length, const Use& use);
+
+  private:
+    /// Allocates buffer_ with the exporter that @p options select, and sets resolver_.
+    void allocate(const MemoryOptions& options, std::size_t size);
+
+    std::vector<std::byte> host_;
+    std::optional<Buffer> buffer_;
+    std::optional<AddedRange> added_;
+    Resolver resolver_;
+    std::uintptr_t address_ = 0;
+    std::string detail_;
+};
+
 /// A buffer of the memory type MemoryOptions::type, with one registered region.
 class TestMemory {
   public:
-    using Use = std::function<void(std::span<std::byte> bytes)>;
+    using Use = AllocatedMemory::Use;
 
     /// Allocates the buffer and registers the region.
     /// @param registration  the options of register_memory(). Memory of the RDMA device uses only
@@ -72,14 +105,8 @@ class TestMemory {
     void access(CpuAccessMode mode, std::size_t offset, std::size_t length, const Use& use);
 
   private:
-    /// Allocates buffer_ with the exporter that @p options select.
-    /// @return a resolver that contains this exporter
-    [[nodiscard]] Resolver allocate(const MemoryOptions& options, std::size_t size);
-
-    std::vector<std::byte> host_;
-    std::optional<Buffer> buffer_;
+    std::optional<AllocatedMemory> allocated_;
     std::optional<DeviceMemory> device_;
-    std::optional<AddedRange> added_;
     std::optional<Registration> registration_;
     std::optional<DeviceMemoryMR> device_region_;
     RemoteRegion remote_;

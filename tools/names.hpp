@@ -20,6 +20,16 @@ namespace rdmabuf::tools {
 [[nodiscard]] std::string suggestion(std::string_view name,
                                      std::span<const std::string> candidates);
 
+/// Returns the names in a table of names and values.
+template <class Table>
+[[nodiscard]] std::vector<std::string> names_of(const Table& table) {
+    std::vector<std::string> names;
+    for (const auto& row : table) {
+        names.push_back(row.first);
+    }
+    return names;
+}
+
 /// Accepts the values of a list. The error for another value has the list and the nearest value.
 /// The description of the validator is "{a,b}", from which the completion scripts are generated.
 class OneOf : public CLI::Validator {

@@ -11,10 +11,14 @@
 
 namespace rdmabuf::tools {
 
-void add_device_options(CLI::App& app, DeviceOptions& options) {
+void add_device_name_option(CLI::App& app, DeviceOptions& options) {
     app.option_defaults()->group("Device");
     add_option(app, "--device", "NAME", options.device,
                "RDMA device (default: the first with an active port)");
+}
+
+void add_device_options(CLI::App& app, DeviceOptions& options) {
+    add_device_name_option(app, options);
     add_option(app, "--port", "N", options.port, "Port of the device (default 1)")
         ->check(CLI::Range(1, 255));
     add_option(app, "--gid-index", "N", options.gid_index,

@@ -36,6 +36,8 @@ struct DeviceOptions {
     std::optional<std::uint8_t> gid_index;
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
+/// Adds only the option --device, for subcommands that use no port.
+void add_device_name_option(CLI::App& app, DeviceOptions& options);
 /// Returns the device of @p list with the name @p name, which is the value of --device.
 /// @throws UsageError with the names of all devices if the list does not contain the device; Error
 ///         ENODEV if the list is empty

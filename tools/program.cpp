@@ -24,9 +24,10 @@ namespace rdmabuf::tools {
 namespace {
 
 /// All subcommands, in the order of the help text.
-constexpr std::array subcommands{add_devices, add_doctor, add_exporters, add_perf};
+constexpr std::array subcommands{add_devices,  add_doctor,   add_exporters,
+                                 add_topology, add_register, add_perf};
 
-std::vector<std::string> names_of(std::span<const Command> all) {
+std::vector<std::string> names_of_commands(std::span<const Command> all) {
     std::vector<std::string> names;
     for (const Command& command : all) {
         names.push_back(command.app->get_name());
@@ -76,7 +77,7 @@ Program::Program() : app_("RDMA on dma-bufs and device memory.", "rdmabuf") {
 
 int Program::execute(int argc, char** argv) {
     if (argc > 1 && argv[1][0] != '-') {
-        const std::vector<std::string> names = names_of(commands_);
+        const std::vector<std::string> names = names_of_commands(commands_);
         if (std::ranges::find(names, argv[1]) == names.end()) {
             throw UsageError(
                 fmt::format("there is no subcommand '{}'{}", argv[1], suggestion(argv[1], names)));
@@ -110,7 +111,7 @@ int Program::execute(int argc, char** argv) {
 
 int Program::run(int argc, char** argv) {
     std::string name = "rdmabuf";
-    if (const auto names = names_of(commands_);
+    if (const auto names = names_of_commands(commands_);
         argc > 1 && std::ranges::find(names, argv[1]) != names.end()) {
         name += fmt::format(" {}", argv[1]);
     }

@@ -50,16 +50,6 @@ struct Parsed {
     CLI::Option* warmup = nullptr;
 };
 
-/// Returns the names in a table of names and values.
-template <class Table>
-std::vector<std::string> names_of(const Table& table) {
-    std::vector<std::string> names;
-    for (const auto& row : table) {
-        names.push_back(row.first);
-    }
-    return names;
-}
-
 void add_ends(CLI::App& app, Parsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Ends");

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_trail.hpp>
+
+#include "../options.hpp"
+#include "../text.hpp"
+
+namespace rdmabuf::tools::trial {
+
+/// The options of `rdmabuf register`.
+struct Options {
+    DeviceOptions device;
+    MemoryOptions memory;
+    /// The size of the memory in bytes.
+    std::uint64_t size = 1U << 20U;
+    /// The first registered byte of the memory.
+    std::uint64_t offset = 0;
+    std::vector<RegistrationPath> paths;
+    Access access = Access::local_write;
+    bool json = false;
+};
+
+/// The names of the registration paths on the command line, and their values.
+[[nodiscard]] const std::vector<std::pair<std::string, RegistrationPath>>& paths();
+/// The names of the access flags on the command line, and their values.
+[[nodiscard]] const std::vector<std::pair<std::string, Access>>& access_flags();
+
+/// The keys and the addresses of memory that was registered.
+struct Registered {
+    /// The name of the registration path; "dm" for memory of the RDMA device.
+    std::string path;
+    /// The mapping of the exported dma-buf; empty if no dma-buf was registered.
+    std::string mapping;
+    std::string exporter;
+    std::string pci_address;
+    std::uint64_t iova = 0;
+    std::uint32_t lkey = 0;
+    std::uint32_t rkey = 0;
+    std::chrono::nanoseconds duration{};
+};
+
+/// The result of `rdmabuf register`.
+struct Trial {
+    std::string device;
+    /// The type and the source of the memory: "udmabuf, /dev/udmabuf, up to 64 MiB per buffer".
+    std::string memory;
+    /// The address of the first registered byte; 0 for memory of the RDMA device.
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    Access access{};
+    /// All attempts, in chronological order.
+    Trail trail;
+    /// Empty if the registration failed.
+    std::optional<Registered> registered;
+    /// The error of the registration, or of the allocation if `trail` is empty.
+    std::string problem = {};
+};
+
+/// Allocates the memory, registers and deregisters it.
+/// @throws UsageError if this build or this device does not support an option; Error if the device
+///         cannot be opened
+[[nodiscard]] Trial try_registration(const Options& options);
+
+[[nodiscard]] std::string to_text(const Trial& trial, const TextStyle& style);
+/// Returns one JSON object and a newline.
+[[nodiscard]] std::string to_json(const Trial& trial);
+
+} // namespace rdmabuf::tools::trial
