@@ -68,7 +68,7 @@ Program::Program() : app_("RDMA on dma-bufs and device memory.", "rdmabuf") {
     app_.add_flag("--json", json_, "With --version: print one JSON object");
     app_.require_subcommand(0, 1);
     app_.footer(
-        "rdmabuf SUBCOMMAND --help describes the options of a subcommand.\n"
+        "rdmabuf SUBCOMMAND --help describes the options of a subcommand.\n\n"
         "Exit status: 0 success, 1 failure, 2 wrong command line.");
     for (const auto& add : subcommands) {
         commands_.push_back(add(app_));
