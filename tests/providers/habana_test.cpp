@@ -2,7 +2,7 @@
 #include <rdmabuf/providers/habana.hpp>
 
 #include "exporter_suite.hpp"
-#include "fake_habana.hpp"
+#include "fake_driver.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -11,7 +11,7 @@ const Subject subject{.name = "habana",
                       .make = [] { return make_habana_exporter(); },
                       .machine =
                           [] {
-                              fake_habana_reset(1);
+                              fake_driver::reset(1);
                               return nullptr;
                           },
                       .works_with = "libhl-thunk.so, 0000:33:00.0",

@@ -2,7 +2,7 @@
 #include <rdmabuf/providers/neuron.hpp>
 
 #include "exporter_suite.hpp"
-#include "fake_neuron.hpp"
+#include "fake_driver.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -11,7 +11,7 @@ const Subject subject{.name = "neuron",
                       .make = [] { return make_neuron_exporter(); },
                       .machine =
                           [] {
-                              fake_neuron_reset(2);
+                              fake_driver::reset(2);
                               return nullptr;
                           },
                       .works_with = "libnrt.so.1 2.31.24.0, NeuronCores: 2",

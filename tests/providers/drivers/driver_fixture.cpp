@@ -37,9 +37,11 @@ std::vector<std::byte> DriverTest::part(const std::vector<std::byte>& bytes, std
     return {start, start + static_cast<std::ptrdiff_t>(length)};
 }
 
-std::optional<AddedRange> DriverTest::add(std::uint64_t address, std::size_t length) const {
-    return driver_row().add ? std::optional(driver_row().add(*exporter_, address, length))
-                            : std::nullopt;
+std::optional<AddedRange> DriverTest::add(std::uint64_t address, std::size_t length,
+                                          std::uint64_t generation) const {
+    return driver_row().add
+               ? std::optional(driver_row().add(*exporter_, address, length, generation))
+               : std::nullopt;
 }
 
 std::optional<Error> DriverTest::refusal(std::uint64_t address, std::size_t length,

@@ -67,8 +67,11 @@ struct DriverRow {
     std::function<std::shared_ptr<Allocator>(int device)> make;
     /// Makes an exporter for memory that the program has allocated. Null: the same exporter.
     std::function<std::shared_ptr<Allocator>()> for_program = nullptr;
-    /// Exporters without an interface for adding memory find the memory by its address.
-    std::function<AddedRange(Allocator&, std::uintptr_t, std::size_t)> add = nullptr;
+    /// Adds memory of the program to the exporter. Null for exporters that find memory by its
+    /// address.
+    std::function<AddedRange(Allocator&, std::uintptr_t address, std::size_t length,
+                             std::uint64_t generation)>
+        add = nullptr;
     /// Initialises the driver as the program. May be null.
     std::function<void(const Allocator&)> begin = nullptr;
     /// Checks that nothing of the exporter is left. May be null.
@@ -94,18 +97,19 @@ struct DriverRow {
     /// Whether Setting::packed has a meaning.
     bool packs = false;
 
+    /// Kinds of memory that are found on device 1, and its PCI address.
+    struct FoundKind {
+        fake::Kind made;
+        MemoryKind found;
+        std::string pci_address;
+    };
+    std::vector<FoundKind> kinds = {};
+
     // Exporters that find memory by its address:
     /// The function that initialises the driver, and the error before that.
     DriverFailure uninitialised{};
     /// Number of calls of find() for memory of another exporter.
     unsigned calls_of_miss = 1;
-    /// Kinds of memory that are found on device 1, and its PCI address.
-    struct FoundKind {
-        fake::Kind made;
-        MemoryKind found;
-        std::string pci_address = {};
-    };
-    std::vector<FoundKind> kinds = {};
     std::vector<RefusedKind> refused_kinds = {};
     std::vector<DriverFailure> find_failures = {};
     /// Calls of find() that fail after another thread has freed the memory. The failure then means
@@ -151,7 +155,8 @@ class DriverTest : public ::testing::Test {
         return bytes_through(range, false);
     }
     /// Adds memory to exporter_ if the exporter has to be notified of memory.
-    [[nodiscard]] std::optional<AddedRange> add(std::uint64_t address, std::size_t length) const;
+    [[nodiscard]] std::optional<AddedRange> add(std::uint64_t address, std::size_t length,
+                                                std::uint64_t generation = 0) const;
     /// Returns the error of exporting memory of the program, none if it is exported.
     [[nodiscard]] std::optional<Error> refusal(std::uint64_t address, std::size_t length = 1,
                                                MappingKind mapping = MappingKind::standard) const;

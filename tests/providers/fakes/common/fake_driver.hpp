@@ -96,6 +96,9 @@ std::uint64_t recorded(const std::string& function);
 /// @param exportable  whether the memory is allocated for export
 /// @return its address
 std::uint64_t make(Kind kind, std::size_t size, unsigned device = 0, bool exportable = true);
+/// Returns the first address of the pages that are exported together with an allocation; 0 if no
+/// allocation contains @p address.
+std::uint64_t block_of(std::uint64_t address);
 /// Reserves addresses. @return the first of them
 std::uint64_t reserve(std::size_t size);
 /// Maps memory to reserved addresses.

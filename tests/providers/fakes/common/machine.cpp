@@ -300,7 +300,17 @@ std::uint64_t recorded(const std::string& function) {
 std::uint64_t make(Kind kind, std::size_t size, unsigned device, bool exportable) {
     Allocation allocation{.size = size, .kind = kind, .device = device, .exportable = exportable};
     allocation.context = kind == Kind::pooled ? nullptr : program_context(device);
-    return Locked()->allocate(std::move(allocation));
+    const Locked machine;
+    if (vendor().make_initialises && !machine->initialised()) {
+        machine->initialise();
+    }
+    return machine->allocate(std::move(allocation));
+}
+
+std::uint64_t block_of(std::uint64_t address) {
+    const Locked machine;
+    const Allocation* const found = machine->holder(address);
+    return found != nullptr ? found->block : 0;
 }
 
 std::uint64_t reserve(std::size_t size) {

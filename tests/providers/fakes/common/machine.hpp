@@ -74,6 +74,8 @@ struct Vendor {
     std::map<Setting, std::int64_t> settings = {};
     /// Whether the program has one context for all devices, and not one for each.
     bool one_context = false;
+    /// Whether make() initialises the driver, as a program does that has memory.
+    bool make_initialises = false;
     /// Resets the vendor's own state. May be null.
     void (*reset)() = nullptr;
 };

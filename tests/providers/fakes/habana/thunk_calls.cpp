@@ -1,99 +1,135 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of libhl-thunk.so that rdmabuf calls.
+// Functions of libhl-thunk.so that rdmabuf calls.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 
+#include "fake_habana.hpp"
+#include "functions.hpp"
 #include "machine.hpp"
 
-namespace abi = fake_habana::abi;
-using fake_habana::Call;
+// A definition with another type than the type by which rdmabuf calls the function does not
+// compile.
+#define DECLARE_FUNCTION(scope, type, name) extern "C" scope::type name;
+THUNK_FUNCTIONS(DECLARE_FUNCTION)
 
-// The definitions below have the types that rdmabuf calls them by, or they do not compile.
-extern "C" {
-extern abi::GetDeviceName hlthunk_get_device_name_from_fd;
-extern abi::GetPciBusId hlthunk_get_pci_bus_id_from_fd;
-extern abi::OpenControl hlthunk_open_control;
-extern abi::Close hlthunk_close;
-extern abi::ExportMemory hlthunk_device_memory_export_dmabuf_fd;
-extern abi::ExportMappedMemory hlthunk_device_mapped_memory_export_dmabuf_fd;
-}
+namespace abi = fake_habana::abi;
+using fake_driver::Machine;
+using fake_driver::Needs;
+using fake_habana::open_devices;
 
 namespace {
 
-/// What of the arguments is refused whichever call it is.
-int check(const Call& call, int fd, std::uint64_t address, std::uint64_t size) {
-    if (call.refused() != 0) {
-        return call.refused();
-    }
-    if (!call->open.contains(fd)) {
-        return -ENOTTY;
-    }
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    return address % page != 0 || size % page != 0 || size == 0 ? -EINVAL : 0;
+template <class Body>
+int call(const char* function, Body&& body) {
+    return fake_driver::call<int>(function, Needs::nothing, body);
 }
 
 bool is_gaudi1(abi::DeviceName name) {
     return name == abi::DeviceName::gaudi || name == abi::DeviceName::gaudi_hl2000m;
 }
 
+/// Exports a whole mapping. @return the descriptor, or the negated errno value
+int export_mapping(const char* function, bool of_gaudi1, int fd, std::uint64_t mapping,
+                   std::uint64_t size) {
+    return call(function, [&](Machine& machine) -> int {
+        const auto device = open_devices().find(fd);
+        if (device == open_devices().end()) {
+            return -ENOTTY;
+        }
+        const std::size_t page = fake_driver::cpu_page_size();
+        const auto block = machine.blocks.find(mapping);
+        if (is_gaudi1(device->second) != of_gaudi1 || size % page != 0 || size == 0 ||
+            block == machine.blocks.end() || size > block->second.size) {
+            return -EINVAL;
+        }
+        machine.recorded[function] = size;
+        int exported = -1;
+        return machine.share(mapping, block->second.size, &exported) && exported >= 0 ? exported
+                                                                                      : -ENOMEM;
+    });
+}
+
 } // namespace
 
+namespace fake_habana {
+
+std::map<int, abi::DeviceName>& open_devices() {
+    static auto* const devices = new std::map<int, abi::DeviceName>;
+    return *devices;
+}
+
+int open_device(abi::DeviceName name) {
+    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd >= 0) {
+        open_devices().emplace(fd, name);
+    }
+    return fd;
+}
+
+void close_device(int fd) {
+    ::close(fd);
+    open_devices().erase(fd);
+}
+
+int open(abi::DeviceName name) {
+    const std::lock_guard lock(Machine::get().mutex);
+    return open_device(name);
+}
+
+} // namespace fake_habana
+
+const fake_driver::Vendor& fake_driver::vendor() {
+    static const Vendor habana{.reset = [] {
+        while (!open_devices().empty()) {
+            fake_habana::close_device(open_devices().begin()->first);
+        }
+    }};
+    return habana;
+}
+
 abi::DeviceName hlthunk_get_device_name_from_fd(int fd) {
-    const Call call("hlthunk_get_device_name_from_fd");
-    const auto found = call->open.find(fd);
-    return found != call->open.end() ? found->second : abi::DeviceName::invalid;
+    abi::DeviceName name = abi::DeviceName::invalid;
+    call(__func__, [&](Machine&) {
+        const auto found = open_devices().find(fd);
+        name = found != open_devices().end() ? found->second : abi::DeviceName::invalid;
+        return 0;
+    });
+    return name;
 }
 
 int hlthunk_get_pci_bus_id_from_fd(int fd, char* text, int length) {
-    const Call call("hlthunk_get_pci_bus_id_from_fd");
-    if (call.refused() != 0 || !call->open.contains(fd)) {
-        return call.refused() != 0 ? call.refused() : -ENODEV;
-    }
-    std::snprintf(text, static_cast<std::size_t>(length), "0000:33:00.0");
-    return 0;
+    return call(__func__, [&](Machine&) -> int {
+        if (!open_devices().contains(fd)) {
+            return -ENODEV;
+        }
+        std::snprintf(text, static_cast<std::size_t>(length), "0000:33:00.0");
+        return 0;
+    });
 }
 
 int hlthunk_open_control(int index, const char* /*pci_bus_id*/) {
-    const Call call("hlthunk_open_control");
-    if (call.refused() != 0 || static_cast<unsigned>(index) >= call->devices) {
-        return -1;
-    }
-    return call->open_device(abi::DeviceName::gaudi2);
+    return call(__func__, [&](Machine& machine) -> int {
+        return machine.has_device(index) ? fake_habana::open_device(abi::DeviceName::gaudi2) : -1;
+    });
 }
 
 int hlthunk_close(int fd) {
-    const Call call("hlthunk_close");
-    call->close_device(fd);
-    return 0;
+    return call(__func__, [&](Machine&) {
+        fake_habana::close_device(fd);
+        return 0;
+    });
 }
 
 int hlthunk_device_memory_export_dmabuf_fd(int fd, std::uint64_t address, std::uint64_t size,
                                            std::uint32_t /*flags*/) {
-    const Call call("hlthunk_device_memory_export_dmabuf_fd");
-    if (const int refused = check(call, fd, address, size); refused != 0) {
-        return refused;
-    }
-    // The allocations in its DRAM are nothing to the driver of a Gaudi 1; here they are mappings,
-    // and exported from their begin on.
-    const auto found = call->mappings.find(address);
-    if (!is_gaudi1(call->open.at(fd)) || found == call->mappings.end() || size > found->second) {
-        return -EINVAL;
-    }
-    return call->share(address, size);
+    // The driver of a Gaudi 1 knows no allocations in the DRAM. In the fake they are mappings.
+    return export_mapping(__func__, true, fd, address, size);
 }
 
 int hlthunk_device_mapped_memory_export_dmabuf_fd(int fd, std::uint64_t mapping, std::uint64_t size,
                                                   std::uint64_t offset, std::uint32_t /*flags*/) {
-    const Call call("hlthunk_device_mapped_memory_export_dmabuf_fd");
-    if (const int refused = check(call, fd, mapping, size); refused != 0) {
-        return refused;
-    }
-    const auto found = call->mappings.find(mapping);
-    if (is_gaudi1(call->open.at(fd)) || offset != 0 || found == call->mappings.end() ||
-        size > found->second) {
-        return -EINVAL;
-    }
-    return call->share(mapping, size);
+    return export_mapping(__func__, false, fd, mapping, offset == 0 ? size : 0);
 }
