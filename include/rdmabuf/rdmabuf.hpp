@@ -54,9 +54,11 @@
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>
+#include <rdmabuf/prepared_queue_pair.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair_options.hpp>
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registered_memory.hpp>
