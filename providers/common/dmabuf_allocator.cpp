@@ -49,17 +49,7 @@ class DmaBufMemory final : public Buffer::Memory {
 
 } // namespace
 
-DmaBufAllocator::DmaBufAllocator(const char* name)
-    : name_(name), table_(std::make_shared<BufferTable>()) {}
-
-std::optional<Allocation> DmaBufAllocator::find(std::uintptr_t address) const {
-    return table_->find(address);
-}
-
-ExportedRange DmaBufAllocator::export_range(std::uintptr_t address, std::size_t length,
-                                            MappingKind mapping) const {
-    return table_->export_range(name_, address, length, mapping);
-}
+DmaBufAllocator::DmaBufAllocator(const char* name) : TableExporter(name) {}
 
 Buffer DmaBufAllocator::allocate(std::size_t size) {
     check_allocated(size);

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <memory>
 #include <string>
-#include <string_view>
 
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 #include "common/mapping.hpp"
+#include "common/table_exporter.hpp"
 
 namespace rdmabuf::detail {
 
-class BufferTable;
-
 /// Base class of exporters whose buffers are whole dma-bufs that the CPU can access. The address of
 /// a buffer is the address of its CPU mapping. A provider implements make() and availability().
-class DmaBufAllocator : public Allocator {
+class DmaBufAllocator : public TableExporter<Allocator> {
   public:
-    [[nodiscard]] std::string_view name() const noexcept final { return name_; }
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const final;
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const final;
     [[nodiscard]] Buffer allocate(std::size_t size) final;
 
   protected:
@@ -41,12 +34,6 @@ class DmaBufAllocator : public Allocator {
     /// Allocates the memory of a buffer.
     /// @param size  in bytes; a multiple of the page size, not 0
     [[nodiscard]] virtual NewBuffer make(std::size_t size) const = 0;
-
-  private:
-    const char* name_;
-    /// The live buffers of this exporter. Each Buffer also owns this table, because a Buffer can
-    /// outlive the allocator.
-    std::shared_ptr<BufferTable> table_;
 };
 
 } // namespace rdmabuf::detail

@@ -14,6 +14,7 @@
 #include "base/text.hpp"
 #include "common/buffer_table.hpp"
 #include "common/exported_memory.hpp"
+#include "common/table_exporter.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -61,22 +62,13 @@ UniqueFd duplicate(int fd) {
     return copy;
 }
 
-class RangeExporter final : public ExternalExporter {
+class RangeExporter final : public detail::TableExporter<ExternalExporter> {
   public:
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+    RangeExporter() : TableExporter(name_of_exporter) {}
 
     [[nodiscard]] Availability availability() const override {
         return Availability::yes("ranges that the program adds; it has added " +
                                  std::to_string(table_->size()));
-    }
-
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
     }
 
     [[nodiscard]] AddedRange add(int fd, const ExternalMemory& memory) override {
@@ -106,10 +98,6 @@ class RangeExporter final : public ExternalExporter {
                               .pci_address = memory.pci_address};
         return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
     }
-
-    /// The memory that the program has added to this exporter. Each AddedRange also owns this
-    /// table, because an AddedRange can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace

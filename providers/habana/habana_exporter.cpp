@@ -10,6 +10,7 @@
 #include "base/address_space.hpp"
 #include "common/driver_buffer.hpp"
 #include "common/exported_memory.hpp"
+#include "common/table_exporter.hpp"
 #include "habana/synapse.hpp"
 #include "habana/thunk.hpp"
 
@@ -28,11 +29,10 @@ std::string allocating() {
     return loaded ? "" : "; allocate() cannot be used: " + loaded.reason();
 }
 
-class DriverExporter final : public HabanaExporter {
+class DriverExporter final : public detail::TableExporter<HabanaExporter> {
   public:
-    explicit DriverExporter(const HabanaOptions& options) : options_(options) {}
-
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+    explicit DriverExporter(const HabanaOptions& options)
+        : TableExporter(name_of_exporter), options_(options) {}
 
     [[nodiscard]] Availability availability() const override {
         const auto loaded = Thunk::of_process().load();
@@ -41,15 +41,6 @@ class DriverExporter final : public HabanaExporter {
         }
         const Thunk& thunk = **loaded;
         return options_.fd >= 0 ? availability_of_device(thunk) : availability_of_any(thunk);
-    }
-
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
     }
 
     [[nodiscard]] AddedRange add(const HabanaMemory& memory) override {
@@ -133,9 +124,6 @@ class DriverExporter final : public HabanaExporter {
     }
 
     HabanaOptions options_;
-    /// The live buffers of this exporter. Each Buffer and each AddedRange also owns this table,
-    /// because a Buffer or an AddedRange can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace

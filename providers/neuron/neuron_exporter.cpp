@@ -11,6 +11,7 @@
 #include "base/text.hpp"
 #include "common/driver_buffer.hpp"
 #include "common/exported_memory.hpp"
+#include "common/table_exporter.hpp"
 #include "neuron/neuron_memory.hpp"
 
 namespace rdmabuf {
@@ -54,11 +55,10 @@ Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     return count;
 }
 
-class RuntimeExporter final : public NeuronExporter {
+class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
   public:
-    explicit RuntimeExporter(const NeuronOptions& options) : options_(options) {}
-
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+    explicit RuntimeExporter(const NeuronOptions& options)
+        : TableExporter(name_of_exporter), options_(options) {}
 
     [[nodiscard]] Availability availability() const override {
         const auto usable = usable_driver();
@@ -76,15 +76,6 @@ class RuntimeExporter final : public NeuronExporter {
                                  (driver.functions().get_dmabuf_fd_v2 != nullptr
                                       ? ""
                                       : ", without nrt_get_dmabuf_fd_v2: whole allocations only"));
-    }
-
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
     }
 
     [[nodiscard]] AddedRange add(const NeuronMemory& memory) override {
@@ -115,9 +106,6 @@ class RuntimeExporter final : public NeuronExporter {
 
   private:
     NeuronOptions options_;
-    /// The live buffers of this exporter. Each Buffer and each AddedRange also owns this table,
-    /// because a Buffer or an AddedRange can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace

@@ -15,6 +15,7 @@
 #include "base/text.hpp"
 #include "common/buffer_table.hpp"
 #include "common/exported_memory.hpp"
+#include "common/table_exporter.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -136,11 +137,10 @@ class VerbsBufMemory final : public Buffer::Memory {
     detail::TableRange range_;
 };
 
-class PdExporter final : public VerbsBufExporter {
+class PdExporter final : public detail::TableExporter<VerbsBufExporter> {
   public:
-    explicit PdExporter(ProtectionDomain pd) : pd_(std::move(pd)) {}
-
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+    explicit PdExporter(ProtectionDomain pd)
+        : TableExporter(name_of_exporter), pd_(std::move(pd)) {}
 
     [[nodiscard]] Availability availability() const override {
         try {
@@ -157,15 +157,6 @@ class PdExporter final : public VerbsBufExporter {
         } catch (const Error& error) {
             return Availability::no(error.what());
         }
-    }
-
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
@@ -201,9 +192,6 @@ class PdExporter final : public VerbsBufExporter {
     }
 
     ProtectionDomain pd_;
-    /// The live buffers of this exporter. Each Buffer and each AddedRange also owns this table,
-    /// because a Buffer or an AddedRange can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace

@@ -21,6 +21,7 @@
 #include "common/device_node.hpp"
 #include "common/exported_memory.hpp"
 #include "common/mapping.hpp"
+#include "common/table_exporter.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -220,12 +221,12 @@ std::string pci_address_of(const Context& context) {
                                                              : std::string();
 }
 
-class VerbsDmExporter final : public Allocator {
+class VerbsDmExporter final : public detail::TableExporter<Allocator> {
   public:
     explicit VerbsDmExporter(const Context& context)
-        : context_(context), pci_address_(pci_address_of(context)) {}
-
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+        : TableExporter(name_of_exporter),
+          context_(context),
+          pci_address_(pci_address_of(context)) {}
 
     [[nodiscard]] Availability availability() const override {
         try {
@@ -244,15 +245,6 @@ class VerbsDmExporter final : public Allocator {
         }
     }
 
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
-    }
-
     [[nodiscard]] Buffer allocate(std::size_t size) override {
         detail::check_allocated(size);
         return Buffer(std::make_unique<NicBuffer>(
@@ -262,8 +254,6 @@ class VerbsDmExporter final : public Allocator {
   private:
     Context context_;
     std::string pci_address_;
-    /// The table is shared with the buffers, because a buffer can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace

@@ -18,6 +18,7 @@
 #include "base/text.hpp"
 #include "common/buffer_table.hpp"
 #include "common/mapping.hpp"
+#include "common/table_exporter.hpp"
 #include "vfio/dma_buf_feature.hpp"
 
 namespace rdmabuf {
@@ -150,16 +151,15 @@ VfioRegion checked(int device, VfioRegion region) {
     return region;
 }
 
-class BarExporter final : public VfioExporter {
+class BarExporter final : public detail::TableExporter<VfioExporter> {
   public:
     /// @param device_error  errno if the descriptor of the device could not be duplicated,
     ///                      otherwise 0
     BarExporter(UniqueFd device, int device_error, std::string pci_address)
-        : device_(std::make_shared<const UniqueFd>(std::move(device))),
+        : TableExporter(name_of_exporter),
+          device_(std::make_shared<const UniqueFd>(std::move(device))),
           device_error_(device_error),
           pci_address_(std::move(pci_address)) {}
-
-    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
 
     [[nodiscard]] Availability availability() const override {
         if (device_error_ != 0) {
@@ -171,15 +171,6 @@ class BarExporter final : public VfioExporter {
         }
         return Availability::yes("BARs of the VFIO device" +
                                  (pci_address_.empty() ? "" : " " + pci_address_));
-    }
-
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        return table_->find(address);
-    }
-
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
-                                             MappingKind mapping) const override {
-        return table_->export_range(name_of_exporter, address, length, mapping);
     }
 
     [[nodiscard]] AddedRange add(const VfioRegion& wanted) override {
@@ -207,9 +198,6 @@ class BarExporter final : public VfioExporter {
     std::shared_ptr<const UniqueFd> device_;
     int device_error_;
     std::string pci_address_;
-    /// The memory that the program has added to this exporter. Each AddedRange also owns this
-    /// table, because an AddedRange can outlive the exporter.
-    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
 } // namespace
