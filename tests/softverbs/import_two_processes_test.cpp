@@ -84,19 +84,22 @@ ibv_context* open_device() {
     return context;
 }
 
+int make_memfd() {
+    const int fd = ::memfd_create("imported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    done(::ftruncate(fd, size), "ftruncate");
+    return fd;
+}
+
+ibv_dm* allocate_device_memory(ibv_context* context) {
+    ibv_alloc_dm_attr attributes{};
+    attributes.length = 64;
+    return made(ibv_alloc_dm(context, &attributes), "ibv_alloc_dm");
+}
+
 /// The process that creates the objects.
 struct Creator {
-    explicit Creator(int peer) : socket(peer) {
-        done(::ftruncate(memfd, size), "ftruncate");
-        data = static_cast<std::byte*>(
-            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
-        ibv_alloc_dm_attr attributes{};
-        attributes.length = 64;
-        dm = made(ibv_alloc_dm(context, &attributes), "ibv_alloc_dm");
-        dm_region = made(ibv_reg_dm_mr(pd, dm, 0, 64, access | IBV_ACCESS_ZERO_BASED), "dm");
-        buffer = made(ibv_reg_dmabuf_mr(pd, 0, size, iova, memfd, access), "ibv_reg_dmabuf_mr");
-        host_region = made(ibv_reg_mr(pd, host.data(), host.size(), access), "ibv_reg_mr");
-    }
+    explicit Creator(int peer) : socket(peer) {}
+
     void send_handles() const {
         const Handles handles{pd->handle, buffer->handle,    buffer->lkey,   host_region->handle,
                               dm->handle, dm_region->handle, dm_region->lkey};
@@ -112,27 +115,26 @@ struct Creator {
     int socket;
     ibv_context* context = open_device();
     ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
-    int memfd = ::memfd_create("imported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    std::byte* data = nullptr;
+    int memfd = make_memfd();
+    std::byte* data = static_cast<std::byte*>(
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
+    ibv_mr* buffer = made(ibv_reg_dmabuf_mr(pd, 0, size, iova, memfd, access), "ibv_reg_dmabuf_mr");
     std::array<std::byte, 4096> host{};
-    ibv_dm* dm = nullptr;
-    ibv_mr *dm_region = nullptr, *buffer = nullptr, *host_region = nullptr;
+    ibv_mr* host_region = made(ibv_reg_mr(pd, host.data(), host.size(), access), "ibv_reg_mr");
+    ibv_dm* dm = allocate_device_memory(context);
+    ibv_mr* dm_region =
+        made(ibv_reg_dm_mr(pd, dm, 0, 64, access | IBV_ACCESS_ZERO_BASED), "ibv_reg_dm_mr");
 };
 
 /// The process that imports the objects. Its queue pair is connected to itself.
 struct Importer {
-    explicit Importer(int peer) : socket(peer) {
-        const int fd = receive_bytes(socket, &handles, sizeof handles);
-        context = made(ibv_import_device(fd), "ibv_import_device");
-        pd = made(ibv_import_pd(context, handles.pd), "ibv_import_pd");
-        cq = made(ibv_create_cq(context, 16, nullptr, nullptr, 0), "ibv_create_cq");
-        own = made(ibv_reg_mr(pd, memory.data(), memory.size(), access), "ibv_reg_mr");
+    explicit Importer(int peer) : socket(peer) { connect(); }
+    [[nodiscard]] ibv_qp* make_queue_pair() const {
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
         init.cap = {4, 4, 1, 1, 0};
         init.qp_type = IBV_QPT_RC;
-        qp = made(ibv_create_qp(pd, &init), "ibv_create_qp");
-        connect();
+        return made(ibv_create_qp(pd, &init), "ibv_create_qp");
     }
     void connect() const {
         ibv_port_attr port{};
@@ -193,12 +195,13 @@ struct Importer {
 
     int socket;
     Handles handles{};
-    ibv_context* context = nullptr;
-    ibv_pd* pd = nullptr;
-    ibv_cq* cq = nullptr;
-    ibv_qp* qp = nullptr;
-    ibv_mr* own = nullptr;
+    int device = receive_bytes(socket, &handles, sizeof handles);
+    ibv_context* context = made(ibv_import_device(device), "ibv_import_device");
+    ibv_pd* pd = made(ibv_import_pd(context, handles.pd), "ibv_import_pd");
+    ibv_cq* cq = made(ibv_create_cq(context, 16, nullptr, nullptr, 0), "ibv_create_cq");
     std::array<std::byte, 4096> memory{};
+    ibv_mr* own = made(ibv_reg_mr(pd, memory.data(), memory.size(), access), "ibv_reg_mr");
+    ibv_qp* qp = make_queue_pair();
 };
 
 using CreatorRole = std::function<void(Creator&)>;
