@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # CPack runs this script after it has installed the components to CPACK_TEMPORARY_DIRECTORY/<component>. As debhelper
-# does, it adds the changelog, the licence and the overrides for lintian to each package, and writes control files:
+# does, it adds the changelog, the licence and the overrides for lintian to each package, compresses manual pages, and writes control files:
 # symbols and shlibs, from which other packages derive their dependency on the library, and triggers.
 find_program(GZIP gzip REQUIRED)
 find_program(DPKG_GENSYMBOLS dpkg-gensymbols REQUIRED)
@@ -13,6 +13,10 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     file(MAKE_DIRECTORY "${directory}")
     file(COPY "${CPACK_RDMABUF_DEBIAN_DIR}/copyright" "${CPACK_RDMABUF_DEBIAN_DIR}/changelog" DESTINATION "${directory}")
     execute_process(COMMAND "${GZIP}" -9nf "${directory}/changelog" COMMAND_ERROR_IS_FATAL ANY)
+    file(GLOB manual_pages "${share}/man/man*/*[0-9]")
+    foreach(page IN LISTS manual_pages)
+        execute_process(COMMAND "${GZIP}" -9nf "${page}" COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()
     set(overrides "${CPACK_RDMABUF_DEBIAN_DIR}/${package}.lintian-overrides")
     if(EXISTS "${overrides}")
         file(MAKE_DIRECTORY "${share}/lintian/overrides")
