@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # CPack runs this script after it has installed the components to CPACK_TEMPORARY_DIRECTORY/<component>. As debhelper
-# does, it adds the changelog, the licence and the overrides for lintian to each package, compresses manual pages, and writes control files:
-# symbols and shlibs, from which other packages derive their dependency on the library, and triggers.
+# does, it adds the changelog, the licence and the overrides for lintian to each package, and compresses manual pages.
+# It also writes control files: symbols and shlibs, from which other packages derive their dependency on the library, and
+# triggers.
 find_program(GZIP gzip REQUIRED)
 find_program(DPKG_GENSYMBOLS dpkg-gensymbols REQUIRED)
 foreach(component IN LISTS CPACK_COMPONENTS_ALL)
