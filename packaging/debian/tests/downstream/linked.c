@@ -8,7 +8,8 @@
 int main(void) {
     softverbs_hide_real_devices(1);
     struct ibv_device** const devices = ibv_get_device_list(NULL);
-    if (devices == NULL || devices[0] == NULL || strcmp(ibv_get_device_name(devices[0]), "soft0") != 0) {
+    if (devices == NULL || devices[0] == NULL ||
+        strcmp(ibv_get_device_name(devices[0]), "soft0") != 0) {
         fprintf(stderr, "the first device is not soft0\n");
         return 1;
     }
