@@ -43,6 +43,7 @@ struct ConditionGroup {
 [[nodiscard]] ConditionGroup accelerator_conditions() noexcept;
 [[nodiscard]] ConditionGroup path_conditions() noexcept;
 [[nodiscard]] ConditionGroup register_conditions() noexcept;
+[[nodiscard]] ConditionGroup gpu_initiated_conditions() noexcept;
 
 /// A GPU and a NIC.
 struct GpuAndNic {

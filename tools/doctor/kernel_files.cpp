@@ -85,4 +85,22 @@ std::optional<std::uint64_t> read_page_size(const Machine& machine) {
     return kibibytes * 1024;
 }
 
+NvidiaModules read_nvidia_modules(const Machine& machine) {
+    const std::string version = machine.line("/proc/driver/nvidia/version");
+    if (version.empty()) {
+        return NvidiaModules::none;
+    }
+    return version.find("Open Kernel Module") != std::string::npos ? NvidiaModules::open
+                                                                   : NvidiaModules::proprietary;
+}
+
+std::string peer_memory_module(const Machine& machine) {
+    for (const char* const module : {"nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"}) {
+        if (machine.exists(std::string("/sys/module/") + module)) {
+            return module;
+        }
+    }
+    return {};
+}
+
 } // namespace rdmabuf::tools::doctor

@@ -30,4 +30,11 @@ struct KernelLog {
 /// Returns the size of a page in bytes.
 [[nodiscard]] std::optional<std::uint64_t> read_page_size(const Machine& machine);
 
+/// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.
+enum class NvidiaModules : std::uint8_t { none, proprietary, open };
+[[nodiscard]] NvidiaModules read_nvidia_modules(const Machine& machine);
+/// Returns the name of the loaded module that registers memory of NVIDIA GPUs without dma-bufs;
+/// empty if no such module is loaded.
+[[nodiscard]] std::string peer_memory_module(const Machine& machine);
+
 } // namespace rdmabuf::tools::doctor

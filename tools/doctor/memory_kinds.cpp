@@ -2,12 +2,15 @@
 //
 // Finds the kinds of memory for which proofs are made.
 #include <algorithm>
+#include <array>
 #include <exception>
-#include <memory>
+#include <string_view>
+#include <utility>
 
 #include <rdmabuf/resolver.hpp>
 
 #include "cuda_devices.hpp"
+#include "kernel_files.hpp"
 #include "proof.hpp"
 
 #include <fmt/format.h>
@@ -16,15 +19,24 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-/// The memory of a driver, and the GPUs for which the driver is asked.
+/// The memory of a driver.
 struct Driver {
     const char* memory;
     /// The PCI vendor ID of the GPUs; 0 for memory that is not on a GPU.
-    std::uint32_t vendor;
+    std::uint32_t vendor = 0;
+    /// The device node of the driver. In a container, the node may exist although sysfs does not
+    /// list the GPU.
+    const char* node = nullptr;
 };
-constexpr Driver drivers[] = {
-    {"udmabuf", 0},   {"dma-heap", 0},        {"drm", 0},         {"cuda", 0x10de},
-    {"rocm", 0x1002}, {"level-zero", 0x8086}, {"habana", 0x1da3}, {"neuron", 0x1d0f},
+constexpr std::array drivers{
+    Driver{"udmabuf"},
+    Driver{"dma-heap"},
+    Driver{"drm"},
+    Driver{"cuda", 0x10de, "/dev/nvidiactl"},
+    Driver{"rocm", 0x1002, "/dev/kfd"},
+    Driver{"level-zero", 0x8086},
+    Driver{"habana", 0x1da3, "/dev/accel/accel0"},
+    Driver{"neuron", 0x1d0f, "/dev/neuron0"},
 };
 
 /// Returns the reason why the exporter cannot be used; empty if it can.
@@ -38,14 +50,37 @@ std::string why_missing(const Resolver& resolver, std::string name) {
     }
 }
 
+/// Returns the entry of a kind of memory. @param missing  the reason why it cannot be allocated
+MemoryKindEntry memory_of(const char* type, std::string missing = {}) {
+    MemoryKindEntry entry;
+    entry.options.type = type;
+    entry.name = type;
+    entry.missing = std::move(missing);
+    return entry;
+}
+
+/// Adds one entry for each GPU of NVIDIA.
 void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::string& missing) {
     const CudaDevices cuda = missing.empty() ? query_cuda_devices() : CudaDevices{};
+    if (check.machine().gpus().empty()) {
+        for (const CudaDevice& device : cuda.devices) {
+            MemoryKindEntry entry = memory_of("cuda");
+            entry.options.gpu = device.number;
+            entry.name = fmt::format("cuda:{}", device.number);
+            entry.gpu = device.pci_address;
+            all.push_back(std::move(entry));
+        }
+        if (!missing.empty()) {
+            all.push_back(memory_of("cuda", missing));
+        }
+        return;
+    }
     for (const Gpu* const gpu : check.gpus()) {
         if (gpu->vendor != 0x10de) {
             continue;
         }
-        MemoryKindEntry entry{
-            .options = {.type = "cuda"}, .name = "cuda", .missing = missing, .gpu = gpu->name};
+        MemoryKindEntry entry = memory_of("cuda", missing);
+        entry.gpu = gpu->name;
         const auto found = std::ranges::find(cuda.devices, gpu->name, &CudaDevice::pci_address);
         if (found != cuda.devices.end()) {
             entry.options.gpu = found->number;
@@ -57,47 +92,58 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::
     }
 }
 
+/// Adds the memory of a driver if the machine has a GPU of this driver.
+void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Resolver& resolver,
+                const Driver& driver) {
+    const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
+    const auto gpus = std::ranges::count_if(check.gpus(), is_vendor);
+    // Only a GPU that is not in sysfs is found by its node: --gpu selects GPUs of sysfs.
+    const bool hidden = check.machine().gpus().empty() && driver.node != nullptr &&
+                        check.machine().exists(driver.node);
+    if (gpus == 0 && !hidden) {
+        return;
+    }
+    const bool cuda = std::string_view(driver.memory) == "cuda";
+    // Initialising CUDA takes seconds, so it is not initialised for modules without any path.
+    const bool no_path = cuda &&
+                         read_nvidia_modules(check.machine()) == NvidiaModules::proprietary &&
+                         peer_memory_module(check.machine()).empty();
+    const std::string missing = no_path ? "the kernel modules export no dma-bufs (C-12)"
+                                        : why_missing(resolver, driver.memory);
+    if (cuda) {
+        add_cuda(all, check, missing);
+        return;
+    }
+    MemoryKindEntry entry = memory_of(driver.memory, missing);
+    if (gpus == 1) {
+        entry.gpu = (*std::ranges::find_if(check.gpus(), is_vendor))->name;
+    }
+    all.push_back(std::move(entry));
+}
+
 } // namespace
 
 std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options) {
     std::vector<MemoryKindEntry> all;
-    const bool only_gpus = options.gpu.has_value();
     const Resolver resolver = Resolver::system();
+    const bool only_gpus = options.gpu.has_value();
     if (!only_gpus) {
-        all.push_back({.options = {.type = "host"}, .name = "host", .counts = false});
+        all.push_back(memory_of("host"));
+        all.back().counts = false;
     }
     for (const Driver& driver : drivers) {
-        if (driver.vendor == 0) {
-            if (!only_gpus) {
-                all.push_back({.options = {.type = driver.memory},
-                               .name = driver.memory,
-                               .missing = why_missing(resolver, driver.memory)});
-            }
-            continue;
-        }
-        const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
-        const auto gpu = std::ranges::find_if(check.gpus(), is_vendor);
-        if (gpu == check.gpus().end()) {
-            continue;
-        }
-        const std::string missing = why_missing(resolver, driver.memory);
-        if (std::string_view(driver.memory) == "cuda") {
-            add_cuda(all, check, missing);
-        } else {
-            const bool single = std::ranges::count_if(check.gpus(), is_vendor) == 1;
-            all.push_back({.options = {.type = driver.memory},
-                           .name = driver.memory,
-                           .missing = missing,
-                           .gpu = single ? (*gpu)->name : ""});
+        if (driver.vendor != 0) {
+            add_driver(all, check, resolver, driver);
+        } else if (!only_gpus) {
+            all.push_back(memory_of(driver.memory, why_missing(resolver, driver.memory)));
         }
     }
+    const auto is_softverbs = [](const NicFiles* nic) { return nic->driver == "softverbs"; };
+    if (!only_gpus && std::ranges::any_of(check.nics(), is_softverbs)) {
+        all.push_back(memory_of("memfd"));
+    }
     if (!only_gpus) {
-        const bool softverbs = std::ranges::any_of(
-            check.nics(), [](const NicFiles* nic) { return nic->driver == "softverbs"; });
-        if (softverbs) {
-            all.push_back({.options = {.type = "memfd"}, .name = "memfd"});
-        }
-        all.push_back({.options = {.type = "dm"}, .name = "dm"});
+        all.push_back(memory_of("dm"));
     }
     return all;
 }

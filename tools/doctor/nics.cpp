@@ -3,7 +3,6 @@
 // The conditions on RDMA devices and their ports.
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 
 #include <rdmabuf/quirks.hpp>
@@ -265,27 +264,6 @@ void check_scatter_to_cqe(Check& check) {
     }
 }
 
-void check_firmware(Check& check) {
-    for (const NicFiles* const nic : check.nics()) {
-        const std::string version = check.machine().line(directory_of(*nic) + "/fw_ver");
-        if (nic->driver == "ionic" && version.starts_with("1.117.1")) {
-            check.fail({nic->name}, version,
-                       {.means = "Operations that the GPU posts fail with this firmware.",
-                        .remedy = "Install another firmware than 1.117.1."});
-        } else if (nic->driver == "bnxt_en") {
-            unsigned first = 0;
-            std::from_chars(version.data(), version.data() + version.size(), first);
-            if (first < 235) {
-                check.fail({nic->name}, version,
-                           {.means = "Operations that the GPU posts fail with this firmware.",
-                            .remedy = "Install firmware 235 or newer."});
-            } else {
-                check.pass({nic->name}, version);
-            }
-        }
-    }
-}
-
 void check_efa(Check& check) {
     for (const NicFiles* const nic : check.nics()) {
         const Context* const context = check.devices().find(nic->name);
@@ -327,8 +305,6 @@ constexpr std::array conditions{
               "rdmabuf, include/rdmabuf/quirks.hpp", check_import_mode},
     Condition{"C-44", Severity::blocks, "small receives are not copied by the CPU",
               "mlx5dv_create_qp(3)", check_scatter_to_cqe},
-    Condition{"C-47", Severity::gpu_initiated, "the firmware is fit for the GPU's requests",
-              "mori, tools/env_check.sh", check_firmware},
     Condition{"C-52", Severity::blocks, "EFA has RDMA read and write",
               "efadv_query_device(3), ucx issue 10966", check_efa},
 };

@@ -6,6 +6,8 @@
 
 #include "condition.hpp"
 #include "cuda_devices.hpp"
+#include "kernel_files.hpp"
+#include "nvml.hpp"
 
 #include <fmt/format.h>
 
@@ -23,35 +25,23 @@ bool has_gpu(const Check& check) {
     return std::ranges::any_of(check.gpus(), is_nvidia);
 }
 
-/// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.
-enum class Modules : std::uint8_t { none, proprietary, open };
-
-Modules modules(const Machine& machine) {
-    const std::string version = machine.line("/proc/driver/nvidia/version");
-    if (version.empty()) {
-        return Modules::none;
-    }
-    return version.find("Open Kernel Module") != std::string::npos ? Modules::open
-                                                                   : Modules::proprietary;
-}
-
 void check_modules(Check& check) {
     if (!has_gpu(check)) {
         return;
     }
     const std::string version = check.machine().line("/proc/driver/nvidia/version");
-    switch (modules(check.machine())) {
-        case Modules::open:
+    switch (read_nvidia_modules(check.machine())) {
+        case NvidiaModules::open:
             check.pass({}, version);
             break;
-        case Modules::proprietary:
+        case NvidiaModules::proprietary:
             check.fail({}, version,
                        {.means = "The proprietary kernel modules export no dma-bufs.",
                         .remedy = "Install the open kernel modules (nvidia-open; in the GPU "
                                   "Operator driver.kernelModuleType=open). They support Turing and "
                                   "newer GPUs."});
             break;
-        case Modules::none:
+        case NvidiaModules::none:
             check.fail(
                 {}, "/proc/driver/nvidia/version does not exist",
                 {.means = "The driver of the GPU is not loaded, or is not in this container.",
@@ -69,7 +59,7 @@ const CudaDevices& cuda_devices(const Machine& machine) {
     if (machine.recorded()) {
         return unused;
     }
-    if (modules(machine) != Modules::open) {
+    if (read_nvidia_modules(machine) != NvidiaModules::open) {
         return unfit;
     }
     static const CudaDevices queried = query_cuda_devices();
@@ -179,13 +169,11 @@ void check_peermem(Check& check) {
         return;
     }
     const Machine& machine = check.machine();
-    for (const char* const module : {"nvidia_peermem", "nv_peer_mem", "efa_nv_peermem"}) {
-        if (machine.exists(std::string("/sys/module/") + module)) {
-            check.pass({}, fmt::format("{} is loaded", module));
-            return;
-        }
+    if (const std::string module = peer_memory_module(machine); !module.empty()) {
+        check.pass({}, module + " is loaded");
+        return;
     }
-    if (modules(machine) == Modules::open) {
+    if (read_nvidia_modules(machine) == NvidiaModules::open) {
         check.pass({}, "no module is loaded; dma-bufs do not need one");
         return;
     }
@@ -194,6 +182,39 @@ void check_peermem(Check& check) {
                 .remedy = "Load nvidia_peermem, which needs the RDMA drivers of DOCA-OFED. On a "
                           "node of the GPU Operator the driver container loads it.",
                 .command = "modprobe nvidia_peermem"});
+}
+
+void check_free_bar(Check& check) {
+    if (!has_gpu(check)) {
+        return;
+    }
+    if (check.machine().recorded()) {
+        check.unknown({}, "a recorded machine has no NVML");
+        return;
+    }
+    constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
+    for (const Gpu* const gpu : check.gpus()) {
+        if (!is_nvidia(gpu)) {
+            continue;
+        }
+        const auto bar = query_bar1(gpu->name);
+        if (!bar) {
+            check.unknown({gpu->name}, "NVML does not report BAR1");
+            continue;
+        }
+        const std::string found =
+            fmt::format("{} of {} MiB are free", bar->free / mebibyte, bar->total / mebibyte);
+        // Each registration of each NIC takes the size of the memory. The proof takes 4 MiB.
+        if (bar->free >= 64 * mebibyte) {
+            check.pass({gpu->name}, found);
+        } else {
+            check.fail({gpu->name}, found,
+                       {.means = "Each registration on each NIC takes its own part of BAR1. "
+                                 "Registrations fail when no part is left.",
+                        .remedy = "Register on fewer NICs, do not use gdrcopy at the same time, or "
+                                  "enlarge BAR1 (C-34)."});
+        }
+    }
 }
 
 constexpr std::array conditions{
@@ -209,6 +230,8 @@ constexpr std::array conditions{
               "gpu-operator, gpu-operator-rdma.rst", check_generation},
     Condition{"C-15", Severity::blocks, "NVIDIA: the driver exports dma-bufs",
               "CUDA driver API, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED", check_exports},
+    Condition{"C-35", Severity::no_peer_to_peer, "NVIDIA: BAR1 has room for registrations",
+              "libfabric issue 10502, Mooncake issue 2523", check_free_bar},
     Condition{"C-16", Severity::information, "NVIDIA: the GPU has memory of its own",
               "perftest, src/cuda_memory.c", check_integrated},
 };

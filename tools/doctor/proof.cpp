@@ -17,6 +17,7 @@
 #include <rdmabuf/registration.hpp>
 
 #include "../memory.hpp"
+#include "kernel_files.hpp"
 #include "loopback.hpp"
 
 #include <fmt/format.h>
@@ -164,9 +165,11 @@ double measure(const Loopback& loopback, const TestMemory& memory, const HostBuf
     const auto length =
         static_cast<std::size_t>(std::min<std::uint64_t>({mebibyte, plan.size, max_rdma}));
     const Part part{.offset = 0, .length = length};
-    std::uint32_t posted = 0;
-    std::uint32_t done = 0;
     const auto begin = Clock::now();
+    loopback.post_write(host.sge(part), memory.remote().at(0));
+    loopback.wait();
+    std::uint32_t posted = 1;
+    std::uint32_t done = 1;
     while (Clock::now() - begin < measured_time) {
         for (; posted - done < Loopback::depth; ++posted) {
             loopback.post_write(host.sge(part), memory.remote().at(0));
@@ -227,6 +230,15 @@ std::optional<std::uint64_t> system_memory_of(const Machine& machine, const std:
                        : machine.number("/sys/bus/pci/devices/" + gpu + "/mem_info_gtt_used");
 }
 
+/// Returns the registration paths that are tried: also that of a module for peer memory if it is
+/// loaded, because it is the only path to GPUs whose driver exports no dma-bufs.
+PathOrder paths_for(const MemoryKindEntry& memory, const Machine& machine) {
+    if (memory.options.type == "cuda" && !peer_memory_module(machine).empty()) {
+        return {RegistrationPath::dmabuf, RegistrationPath::peermem};
+    }
+    return {};
+}
+
 std::uint64_t longest_rdma(const Context& context) {
     return context.srd() ? context.srd_attributes().max_rdma_size : context.max_message_size();
 }
@@ -250,7 +262,8 @@ Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& c
         const auto before = system_memory_of(machine, memory.gpu);
         TestMemory tested(
             pd, memory.options, {.size = plan.size, .region_offset = 0, .region_length = plan.size},
-            {.access = Access::local_write | Access::remote_write | Access::remote_read,
+            {.paths = paths_for(memory, machine),
+             .access = Access::local_write | Access::remote_write | Access::remote_read,
              .topology = &machine.topology(),
              .trail = &trail});
         describe_registration(proof, tested, trail);

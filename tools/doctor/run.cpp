@@ -18,9 +18,9 @@ namespace rdmabuf::tools::doctor {
 namespace {
 
 constexpr std::array groups{
-    library_conditions,   kernel_conditions, nic_conditions,
-    container_conditions, limit_conditions,  path_conditions,
-    register_conditions,  nvidia_conditions, accelerator_conditions,
+    library_conditions,     kernel_conditions,        nic_conditions,      container_conditions,
+    limit_conditions,       path_conditions,          register_conditions, nvidia_conditions,
+    accelerator_conditions, gpu_initiated_conditions,
 };
 
 /// Checks that the machine has the device and the GPU of the options.

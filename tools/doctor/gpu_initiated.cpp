@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The conditions on operations that the GPU itself posts to the NIC (IBGDA, GDAKI).
+#include <dlfcn.h>
+#include <infiniband/mlx5dv.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+
+#include <rdmabuf/error.hpp>
+
+#include "condition.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+bool has_nvidia(const Check& check) {
+    constexpr std::uint32_t nvidia = 0x10de;
+    return std::ranges::any_of(check.gpus(), [](const Gpu* gpu) { return gpu->vendor == nvidia; });
+}
+
+void check_peer_mapping(Check& check) {
+    const FileText params = check.machine().read("/proc/driver/nvidia/params");
+    if (!has_nvidia(check) || !params.text) {
+        return;
+    }
+    const auto registry = value_of(*params.text, "RegistryDwords:");
+    if (registry && registry->find("PeerMappingOverride=1") != std::string::npos) {
+        check.pass({}, "PeerMappingOverride=1");
+        return;
+    }
+    check.unknown(
+        {}, "PeerMappingOverride is not set, and only mapping a doorbell of the NIC shows it",
+        {.means = "cuMemHostRegister() of a doorbell may fail with error 800.",
+         .remedy = "Set options nvidia NVreg_RegistryDwords=\"PeerMappingOverride=1;\" in "
+                   "/etc/modprobe.d, run update-initramfs and reboot; or let the CPU "
+                   "post the requests (NVSHMEM 3.4.5)."});
+}
+
+/// Opens the device with access to its firmware commands (DEVX), and closes it.
+/// @return 0 or an errno value
+int open_devx(ibv_device* device, const decltype(&::mlx5dv_open_device)& open) {
+    mlx5dv_context_attr attributes{};
+    attributes.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    errno = 0;
+    ibv_context* const context = open(device, &attributes);
+    if (context == nullptr) {
+        return errno != 0 ? errno : EOPNOTSUPP;
+    }
+    ::ibv_close_device(context);
+    return 0;
+}
+
+void check_devx(Check& check) {
+    // libibverbs has loaded libmlx5 if there is an mlx5 device. softverbs defines the functions in
+    // the program.
+    const auto function = [](const char* name) {
+        void* found = ::dlsym(RTLD_DEFAULT, name);
+        if (found == nullptr) {
+            if (void* const library = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+                found = ::dlsym(library, name);
+                ::dlclose(library);
+            }
+        }
+        return found;
+    };
+    const auto is_mlx5 =
+        reinterpret_cast<decltype(&::mlx5dv_is_supported)>(function("mlx5dv_is_supported"));
+    const auto open =
+        reinterpret_cast<decltype(&::mlx5dv_open_device)>(function("mlx5dv_open_device"));
+    for (const NicFiles* const nic : check.nics()) {
+        const Context* const context = check.devices().find(nic->name);
+        if (context == nullptr || is_mlx5 == nullptr || open == nullptr ||
+            !is_mlx5(context->native()->device)) {
+            continue;
+        }
+        const int error = open_devx(context->native()->device, open);
+        if (error == 0) {
+            check.pass({nic->name}, "DEVX");
+        } else {
+            check.fail({nic->name}, describe_errno(error),
+                       {.means = "The process cannot create the queue pairs that a GPU uses.",
+                        .remedy = "Give the process CAP_NET_RAW, or use a privileged container."});
+        }
+    }
+}
+
+void check_firmware(Check& check) {
+    for (const NicFiles* const nic : check.nics()) {
+        const std::string version =
+            check.machine().line("/sys/class/infiniband/" + nic->name + "/fw_ver");
+        if (nic->driver == "ionic" && version.starts_with("1.117.1")) {
+            check.fail({nic->name}, version,
+                       {.means = "Operations that the GPU posts fail with this firmware.",
+                        .remedy = "Install another firmware than 1.117.1."});
+        } else if (nic->driver == "bnxt_en") {
+            unsigned first = 0;
+            std::from_chars(version.data(), version.data() + version.size(), first);
+            if (first < 235) {
+                check.fail({nic->name}, version,
+                           {.means = "Operations that the GPU posts fail with this firmware.",
+                            .remedy = "Install firmware 235 or newer."});
+            } else {
+                check.pass({nic->name}, version);
+            }
+        }
+    }
+}
+
+constexpr std::array conditions{
+    Condition{"C-45", Severity::gpu_initiated, "the GPU can map the doorbells of the NIC",
+              "NCCL, gdaki.c; nvshmem issues 23 and 34", check_peer_mapping},
+    Condition{"C-46", Severity::gpu_initiated, "the process can use DEVX",
+              "mlx5dv_open_device(3), sglang issue 12533", check_devx},
+    Condition{"C-47", Severity::gpu_initiated, "the firmware is fit for the GPU's requests",
+              "mori, tools/env_check.sh", check_firmware},
+};
+
+} // namespace
+
+ConditionGroup gpu_initiated_conditions() noexcept {
+    return {.title = "Operations that the GPU posts", .conditions = conditions};
+}
+
+} // namespace rdmabuf::tools::doctor
