@@ -25,6 +25,7 @@ struct Command {
 [[nodiscard]] Command add_exporters(CLI::App& program);
 [[nodiscard]] Command add_perf(CLI::App& program);
 [[nodiscard]] Command add_register(CLI::App& program);
+[[nodiscard]] Command add_resources(CLI::App& program);
 [[nodiscard]] Command add_topology(CLI::App& program);
 
 /// The exit status of all subcommands.

@@ -24,8 +24,8 @@ namespace rdmabuf::tools {
 namespace {
 
 /// All subcommands, in the order of the help text.
-constexpr std::array subcommands{add_devices,  add_doctor,   add_exporters,
-                                 add_topology, add_register, add_perf};
+constexpr std::array subcommands{add_devices,  add_doctor,    add_exporters, add_topology,
+                                 add_register, add_resources, add_perf};
 
 std::vector<std::string> names_of_commands(std::span<const Command> all) {
     std::vector<std::string> names;

@@ -114,6 +114,9 @@ Command add_perf(CLI::App& program) {
     add_transfer(*app, *parsed);
     add_memory_options(*app, parsed->options.memory);
     add_device_options(*app, parsed->options.device);
+    app->option_defaults()->group("Output");
+    add_option(*app, "--plot", "FILE", parsed->options.plot,
+               "Plot the latency of each percentile with gnuplot to this file: .svg, .png or .pdf");
     add_output_options(*app, parsed->options.json);
     app->footer(notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.

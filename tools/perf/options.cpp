@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plot.hpp"
+
 #include <fmt/format.h>
 
 namespace rdmabuf::tools::perf {
@@ -91,6 +93,12 @@ void complete(Options& options, bool size_given, bool warmup_given) {
         check_srd(options);
     }
     tools::check(options.memory);
+    if (!options.plot.empty()) {
+        if (options.listen) {
+            throw UsageError("--plot excludes --listen: the connecting end measures the latencies");
+        }
+        check_plot(options.plot);
+    }
 }
 
 } // namespace rdmabuf::tools::perf

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "report.hpp"
 
+#include <array>
+#include <utility>
+
 #include "../format.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +12,9 @@
 namespace rdmabuf::tools::perf {
 
 namespace {
+
+/// The number of columns of the table of latencies.
+constexpr std::size_t columns_of_table = 69;
 
 const char* latency_meaning(Verb verb) {
     return is_exchange(verb) ? "half a round trip" : "the whole operation";
@@ -51,7 +57,8 @@ Rates rates_of(const Options& options, const Figures& figures) {
 
 } // namespace
 
-std::string format_table(const Options& options, const Setting& setting, const Result& result) {
+std::string format_table(const Options& options, const Setting& setting, const Result& result,
+                         const TextStyle& style) {
     const Figures& figures = result.figures;
     const Rates rates = rates_of(options, figures);
     std::string gid;
@@ -59,26 +66,51 @@ std::string format_table(const Options& options, const Setting& setting, const R
         gid = fmt::format(", GID {} {} ({})", setting.gid->index, to_string(setting.gid->gid),
                           to_string(setting.gid->type));
     }
-    const std::string each = is_exchange(options.verb) ? "   in each direction" : "";
+    const bool narrow = style.width < columns_of_table;
+    std::string each;
+    if (is_exchange(options.verb)) {
+        each = (narrow ? "\n" + std::string(16, ' ') : "   ") + "in each direction";
+    }
+    const auto line = [&style](const char* name, const std::string& value) {
+        return wrap(style, value, fmt::format("  {:<14}", name), std::string(16, ' '));
+    };
     std::string out;
-    out += fmt::format("  transfer      {} of {}, {} in flight, {}\n", to_string(options.verb),
-                       format_size(options.size), options.depth, describe_ends(options));
-    out +=
-        fmt::format("  iterations    {} after {} to warm up\n", options.iterations, options.warmup);
-    out += fmt::format("  memory        {}, registered as {}\n", options.memory.type,
-                       describe_memory(setting.origin));
-    out += fmt::format("  device        {} port {}{}\n\n", setting.device, setting.port, gid);
-    out += fmt::format("                {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n", "min", "typical",
-                       "99 %", "99.9 %", "max");
-    out += fmt::format("  latency       {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n",
-                       format_usec(figures.min), format_usec(figures.p50), format_usec(figures.p99),
-                       format_usec(figures.p999), format_usec(figures.max));
-    out += fmt::format("                of {}{}\n", latency_meaning(options.verb),
-                       options.check ? ", with the time of --check" : "");
+    out += line("transfer",
+                fmt::format("{} of {}, {} in flight, {}", to_string(options.verb),
+                            format_size(options.size), options.depth, describe_ends(options)));
+    out += line("iterations",
+                fmt::format("{} after {} to warm up", options.iterations, options.warmup));
+    out += line("memory", fmt::format("{}, registered as {}", options.memory.type,
+                                      describe_memory(setting.origin)));
+    out += line("device", fmt::format("{} port {}{}", setting.device, setting.port, gid)) + "\n";
+    const std::array<std::pair<const char*, double>, 5> latencies{{{"min", figures.min},
+                                                                   {"typical", figures.p50},
+                                                                   {"99 %", figures.p99},
+                                                                   {"99.9 %", figures.p999},
+                                                                   {"max", figures.max}}};
+    if (narrow) {
+        for (const auto& [name, latency] : latencies) {
+            out += fmt::format("  {:<14}{:>9}\n", name, format_usec(latency));
+        }
+    } else {
+        std::string names(16, ' ');
+        std::string values = "  latency       ";
+        for (const auto& [name, latency] : latencies) {
+            names += fmt::format("{:>9}  ", name);
+            values += fmt::format("{:>9}  ", format_usec(latency));
+        }
+        names.erase(names.find_last_not_of(' ') + 1);
+        values.erase(values.find_last_not_of(' ') + 1);
+        out += names + "\n" + values + "\n";
+    }
+    out += line("", fmt::format("of {}{}", latency_meaning(options.verb),
+                                options.check ? ", with the time of --check" : ""));
     out += fmt::format("  bandwidth     {:>9}{}\n", format_bandwidth(rates.bytes), each);
     out += fmt::format("  message rate  {:>9}{}\n\n", format_rate(rates.messages), each);
-    out += fmt::format("{} over {} on {}\n", verdict(options, result),
-                       describe_memory(setting.origin), setting.device);
+    out += wrap(style,
+                fmt::format("{} over {} on {}", verdict(options, result),
+                            describe_memory(setting.origin), setting.device),
+                "", "");
     return out;
 }
 

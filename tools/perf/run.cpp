@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/error.hpp>
@@ -16,6 +16,7 @@
 #include "../format.hpp"
 #include "endpoint.hpp"
 #include "options.hpp"
+#include "plot.hpp"
 #include "report.hpp"
 #include "transfers.hpp"
 
@@ -108,8 +109,12 @@ nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options&
     return message;
 }
 
-Figures figures_of(Transfers& initiator, Verb verb) {
-    return summarise(initiator.take_times(), is_exchange(verb) ? 2 : 1, initiator.elapsed());
+/// Sets the figures and the latencies of the initiator.
+void set_times(Result& result, Transfers& initiator, Verb verb) {
+    const int divisor = is_exchange(verb) ? 2 : 1;
+    std::vector<std::chrono::nanoseconds> times = initiator.take_times();
+    result.latencies = sorted_latencies(times, divisor);
+    result.figures = summarise(std::move(times), divisor, initiator.elapsed());
 }
 
 Result run_loopback(End& here, End& there, const Options& options) {
@@ -120,9 +125,11 @@ Result run_loopback(End& here, End& there, const Options& options) {
     static_cast<void>(drive(ends, nullptr, options));
     const Checked initiator = ends[0].finish();
     const Checked responder = ends[1].finish();
-    return {.figures = figures_of(ends[0], options.verb),
-            .checked = {.data = initiator.data + responder.data,
-                        .guard = initiator.guard + responder.guard}};
+    Result result{.figures = {},
+                  .checked = {.data = initiator.data + responder.data,
+                              .guard = initiator.guard + responder.guard}};
+    set_times(result, ends[0], options.verb);
+    return result;
 }
 
 Result run_end(End& end, Channel& control, const Options& options) {
@@ -133,7 +140,7 @@ Result run_end(End& end, Channel& control, const Options& options) {
         nlohmann::json message = drive({&transfers, 1}, &control, options);
         Result result;
         if (options.role() == Role::initiator) {
-            result.figures = figures_of(transfers, options.verb);
+            set_times(result, transfers, options.verb);
             result.checked = transfers.finish();
             send(control, {{"figures", result.figures}});
             // This end waits for {"finished": true} before it destroys its queue pair, because the
@@ -168,9 +175,13 @@ void run(const Options& options) {
                               .port = own.port,
                               .gid = own.gid,
                               .origin = own.memory.origin()};
-        const std::string text = options.json ? format_json(options, setting, result)
-                                              : format_table(options, setting, result);
-        std::fputs(text.c_str(), stdout);
+        const std::string text = options.json
+                                     ? format_json(options, setting, result)
+                                     : format_table(options, setting, result, style_of_stdout());
+        write_stdout(text);
+        if (!options.plot.empty()) {
+            run_gnuplot(plot_script(options, setting, result, result.latencies));
+        }
     };
     if (options.loopback) {
         auto [here, there] = connect_loopback(options);
