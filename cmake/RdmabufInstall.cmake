@@ -82,7 +82,14 @@ if(TARGET softverbs)
 endif()
 
 install(
-    DIRECTORY docs/ examples
+    DIRECTORY docs/
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    COMPONENT doc
+    FILES_MATCHING
+    PATTERN *.md
+    PATTERN *.svg)
+install(
+    DIRECTORY examples
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc
     PATTERN CMakeLists.txt EXCLUDE)
