@@ -12,6 +12,7 @@ namespace {
 namespace abi = detail::cuda;
 using abi::DeviceAttribute;
 using fake::Kind;
+using ::testing::HasSubstr;
 
 constexpr const char* query = "cuPointerGetAttributes";
 constexpr const char* retain = "cuDevicePrimaryCtxRetain";
@@ -174,8 +175,11 @@ TEST_F(CudaKinds, OfTheHostAreExportedByDriversThatCan) {
 TEST_F(CudaKinds, OfAGpuWithoutDmaBufsAreRefusedWithThePathsThatItHas) {
     const std::uint64_t address = make();
     driver_row().disable_exports();
+    fake::set_attribute(1, number(DeviceAttribute::dma_buf_supported), 0);
+    EXPECT_FALSE(exporter_->availability());
+    EXPECT_THAT(exporter_->availability().reason, HasSubstr("does not export dma-bufs"));
     fake::set_attribute(0, number(DeviceAttribute::gpu_direct_rdma_supported), 0);
-    EXPECT_THAT(refusal(address)->what(), ::testing::Not(::testing::HasSubstr("nvidia_peermem")));
+    EXPECT_THAT(refusal(address)->what(), ::testing::Not(HasSubstr("nvidia_peermem")));
     fake::set_attribute(0, number(DeviceAttribute::integrated), 1);
     EXPECT_THAT(refusal(address),
                 fails_with(EOPNOTSUPP, "uses the memory of the host", "cuMemHostAlloc"));

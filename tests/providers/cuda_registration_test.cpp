@@ -19,11 +19,8 @@ namespace {
 
 class CudaRegistration : public DriverTest {
   protected:
-    CudaRegistration() {
-        // The first queue pair of a process opens descriptors that stay open.
-        Loopback().connect();
-        descriptors_ = open_descriptors();
-    }
+    /// The first queue pair of a process opens descriptors that stay open.
+    static void SetUpTestSuite() { Loopback().connect(); }
 };
 
 /// Maps memory of several sizes to reserved addresses, one mapping after the other.
@@ -66,6 +63,16 @@ class CudaUnmapped : public CudaRegistration {
         softverbs_set_faults("dmabuf=unmappable");
     }
 
+    /// Memory of both sides of a transfer, and its regions.
+    struct Transfer {
+        std::uint64_t from, to;
+        DmaBufMR here, there;
+    };
+    Transfer transfer(unsigned device_of_target = 0) {
+        const std::uint64_t from = make(fake::Kind::device, length);
+        const std::uint64_t to = make(fake::Kind::device, length, device_of_target);
+        return {from, to, region(net_->a, from), region(net_->b, to)};
+    }
     DmaBufMR region(const End& end, std::uint64_t address) {
         return {end.pd, exporter_->export_range(address, length), {.access = full_access}};
     }
@@ -79,11 +86,8 @@ class CudaUnmapped : public CudaRegistration {
 };
 
 TEST_F(CudaUnmapped, IsCopiedInTheContextOfTheProgramAndNoOther) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length, 1);
+    const auto [from, to, here, there] = transfer(1);
     const auto sent = put(from, length, 1);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
     const auto calls = fake::calls("cuMemcpyHtoDAsync_v2");
     EXPECT_EQ(write(here, there), IBV_WC_SUCCESS);
     EXPECT_GT(fake::calls("cuMemcpyHtoDAsync_v2"), calls);
@@ -92,47 +96,32 @@ TEST_F(CudaUnmapped, IsCopiedInTheContextOfTheProgramAndNoOther) {
 }
 
 TEST_F(CudaUnmapped, TheFreedMemoryOfThePeerIsARemoteAccessError) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
+    const auto [from, to, here, there] = transfer();
     fake::free(to);
     EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST_F(CudaUnmapped, OnesOwnFreedMemoryIsALocalProtectionError) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
+    const auto [from, to, here, there] = transfer();
     fake::free(from);
     EXPECT_EQ(write(here, there), IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_F(CudaUnmapped, FreedBeforeTheDataOfAReadCameIsALocalProtectionErrorToo) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
+    const auto [from, to, here, there] = transfer();
     fake::fail("cuMemcpyHtoDAsync_v2", detail::cuda::invalid_value);
     ASSERT_TRUE(net_->a.qp->post_read(here.sge(0, length), there.remote(), {.wr_id = 1}));
     EXPECT_EQ(net_->a.next().status, IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_F(CudaUnmapped, ADestroyedContextTakesItsMemoryAlong) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length, 1);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
+    const auto [from, to, here, there] = transfer(1);
     fake::destroy_program_context(1);
     EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST_F(CudaUnmapped, AtomicsOnFreedMemoryAreRefused) {
-    const std::uint64_t from = make(fake::Kind::device, length);
-    const std::uint64_t to = make(fake::Kind::device, length);
-    const DmaBufMR here = region(net_->a, from);
-    const DmaBufMR there = region(net_->b, to);
+    const auto [from, to, here, there] = transfer();
     fake::free(to);
     ASSERT_TRUE(net_->a.qp->post_fetch_add(here.sge(0, 8), there.remote(), 1, {.wr_id = 1}));
     EXPECT_EQ(net_->a.next().status, IBV_WC_REM_ACCESS_ERR);

@@ -6,7 +6,6 @@
 #include "cuda_calls.hpp"
 #include "drivers/driver_fixture.hpp"
 #include "drivers/load_error.hpp"
-#include "exporter_suite.hpp"
 
 namespace rdmabuf::testing {
 
@@ -41,6 +40,7 @@ const DriverRow& driver_row() {
         .no_device_remedy = "CUDA_VISIBLE_DEVICES",
         .available = "libcuda.so.1 for CUDA 13.0, 0000:3b:00.0, 0000:3c:00.0",
         .allocate_failures = {{"cuInit", 802, EIO, "unknown result (802)"},
+                              {"cuInit", 802, EIO, "nvidia-smi"},
                               fails("cuDeviceGetCount"),
                               fails("cuDeviceGet"),
                               fails("cuDevicePrimaryCtxRetain"),
@@ -58,18 +58,19 @@ const DriverRow& driver_row() {
         .silent_free_failures = {{"cuMemFree_v2", deinitialized, 0, ""}},
         .export_call = "cuMemGetHandleForAddressRange",
         .packs = true,
+        .exports_pages = true,
         .uninitialised = {"cuInit", 0, ENODEV, "CUDA is not initialised in this process"},
         .kinds = {{Kind::device, MemoryKind::device, "0000:3c:00.0"},
                   {Kind::managed, MemoryKind::managed, "0000:3c:00.0"},
                   {Kind::pooled, MemoryKind::device, "0000:3c:00.0"},
                   {Kind::host, MemoryKind::pinned_host, "0000:3c:00.0"}},
-        .refused_kinds =
-            {{Kind::managed, true, EOPNOTSUPP, {"managed (cuMemAllocManaged)", "with cuMemAlloc"}},
-             {Kind::pooled,
-              true,
-              EOPNOTSUPP,
-              {"from a memory pool (cuMemAllocAsync)", "with cuMemAlloc"}},
-             {Kind::host, true, EOPNOTSUPP, {"with MemoryRegion"}}},
+        .refused_kinds = {{Kind::managed,
+                           EOPNOTSUPP,
+                           {"managed (cuMemAllocManaged)", "with cuMemAlloc"}},
+                          {Kind::pooled,
+                           EOPNOTSUPP,
+                           {"from a memory pool (cuMemAllocAsync)", "with cuMemAlloc"}},
+                          {Kind::host, EOPNOTSUPP, {"with MemoryRegion"}}},
         .find_failures = {{"cuPointerGetAttributes", 999, EIO, "(999)"},
                           {"cuPointerGetAttributes", deinitialized, ENODEV,
                            "the owner of the memory"},

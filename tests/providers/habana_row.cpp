@@ -61,6 +61,7 @@ const DriverRow& driver_row() {
         .export_call = export_call,
         .no_descriptor = {"", 0, ENOMEM, ""},
         .packs = true,
+        .exports_more = true,
         .kinds = {{fake::Kind::device, MemoryKind::device, "0000:33:00.0"}},
     };
     return row;

@@ -59,7 +59,7 @@ TEST_F(LevelZeroContexts, DoNotFindMemoryThatTheDriverReportsAsUnknown) {
     EXPECT_FALSE(exporter_->find(address));
     EXPECT_TRUE(exporter_->find(address));
     for (const auto unknown : {abi::invalid_argument, abi::address_not_found}) {
-        fake::fail("zeMemGetAddressRange", unknown);
+        fake::fail("zeMemGetAddressRange", static_cast<int>(unknown));
         EXPECT_FALSE(exporter_->find(address));
     }
 }

@@ -66,7 +66,6 @@ const DriverRow& driver_row() {
                   {Kind::managed, MemoryKind::managed, ""},
                   {Kind::host, MemoryKind::pinned_host, ""}},
         .refused_kinds = {{Kind::managed,
-                           true,
                            EOPNOTSUPP,
                            {"shared (zeMemAllocShared), and migrates", "use zeMemAllocDevice"}}},
         .find_failures = {loses_device("zeMemGetAllocProperties"),

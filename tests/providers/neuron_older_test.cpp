@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A runtime without nrt_get_dmabuf_fd_v2(), which exports only from the first address of an
-// allocation. The program also contains neuron_test.cpp.
+// allocation.
 #include "drivers/driver_fixture.hpp"
 
 namespace rdmabuf::testing {
 namespace {
 
 using NeuronOlder = DriverTest;
-
-TEST_F(NeuronOlder, ReportsThatItExportsWholeAllocationsOnly) {
-    EXPECT_THAT(exporter_->availability().reason,
-                ::testing::HasSubstr("without nrt_get_dmabuf_fd_v2: whole allocations only"));
-}
 
 TEST_F(NeuronOlder, ExportsInteriorRangesOfAnAllocationFromItsBase) {
     const std::uint64_t address = make(fake::Kind::device, 3 * page_size());

@@ -29,7 +29,9 @@ const DriverRow& driver_row() {
                        .update = "update aws-neuronx-runtime-lib",
                        .old = LACKING_DRIVER}},
         .no_device = "no NeuronCore 0; number of NeuronCores: 0",
-        .available = "libnrt.so.1 2.31.24.0, NeuronCores: 2",
+        .available = OLDER_DRIVER ? "libnrt.so.1 2.31.24.0, NeuronCores: 2, without "
+                                    "nrt_get_dmabuf_fd_v2: whole allocations only"
+                                  : "libnrt.so.1 2.31.24.0, NeuronCores: 2",
         .allocate_failures = {{export_call, resource, ENOMEM, "NRT_RESOURCE (4)"},
                               {"nrt_tensor_allocate", resource, ENOMEM, "NRT_RESOURCE (4)"}},
         .export_failures = {{export_call, failure, EIO, "NRT_FAILURE (1)"},

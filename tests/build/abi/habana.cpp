@@ -12,8 +12,8 @@
 
 #include <cstddef>
 
-#include "providers/habana/habana_abi.hpp"
 #include "same_abi.hpp"
+#include "tests/providers/fakes/habana/functions.hpp"
 
 namespace abi = rdmabuf::detail::habana;
 
@@ -25,15 +25,7 @@ static_assert(same(abi::DeviceName::invalid, HLTHUNK_DEVICE_INVALID));
 static_assert(same(abi::DeviceName::gaudi2, HLTHUNK_DEVICE_GAUDI2));
 static_assert(same(abi::DeviceName::gaudi_hl2000m, HLTHUNK_DEVICE_GAUDI_HL2000M));
 
-SAME_FUNCTION(abi::GetDeviceName, hlthunk_get_device_name_from_fd,
-              "hlthunk_get_device_name_from_fd");
-SAME_FUNCTION(abi::GetPciBusId, hlthunk_get_pci_bus_id_from_fd, "hlthunk_get_pci_bus_id_from_fd");
-SAME_FUNCTION(abi::OpenControl, hlthunk_open_control, "hlthunk_open_control");
-SAME_FUNCTION(abi::Close, hlthunk_close, "hlthunk_close");
-SAME_FUNCTION(abi::ExportMemory, hlthunk_device_memory_export_dmabuf_fd,
-              "hlthunk_device_memory_export_dmabuf_fd");
-SAME_FUNCTION(abi::ExportMappedMemory, hlthunk_device_mapped_memory_export_dmabuf_fd,
-              "hlthunk_device_mapped_memory_export_dmabuf_fd");
+THUNK_FUNCTIONS(SAME_DECLARATION)
 
 #ifdef HAVE_SYNAPSE
 static_assert(same(abi::success, synSuccess));
@@ -60,16 +52,5 @@ static_assert(offsetof(abi::DeviceInfo, fd) == offsetof(synDeviceInfoV2, fd));
 static_assert(offsetof(abi::DeviceInfo, global_hbm_base_address) ==
               offsetof(synDeviceInfoV2, globalHbmBaseAddress));
 
-SAME_FUNCTION(abi::Initialize, synInitialize, "synInitialize");
-SAME_FUNCTION(abi::DeviceAcquire, synDeviceAcquire, "synDeviceAcquire");
-SAME_FUNCTION(abi::DeviceRelease, synDeviceRelease, "synDeviceRelease");
-SAME_FUNCTION(abi::DeviceGetInfo, synDeviceGetInfoV2, "synDeviceGetInfoV2");
-SAME_FUNCTION(abi::DeviceMalloc, synDeviceMalloc, "synDeviceMalloc");
-SAME_FUNCTION(abi::DeviceFree, synDeviceFree, "synDeviceFree");
-SAME_FUNCTION(abi::HostMalloc, synHostMalloc, "synHostMalloc");
-SAME_FUNCTION(abi::HostFree, synHostFree, "synHostFree");
-SAME_FUNCTION(abi::StreamCreate, synStreamCreateGeneric, "synStreamCreateGeneric");
-SAME_FUNCTION(abi::StreamDestroy, synStreamDestroy, "synStreamDestroy");
-SAME_FUNCTION(abi::StreamSynchronize, synStreamSynchronize, "synStreamSynchronize");
-SAME_FUNCTION(abi::MemCopyAsync, synMemCopyAsync, "synMemCopyAsync");
+SYNAPSE_FUNCTIONS(SAME_DECLARATION)
 #endif

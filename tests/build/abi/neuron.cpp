@@ -7,8 +7,8 @@
 
 #include <cstddef>
 
-#include "providers/neuron/neuron_abi.hpp"
 #include "same_abi.hpp"
+#include "tests/providers/fakes/neuron/functions.hpp"
 
 namespace abi = rdmabuf::detail::neuron;
 
@@ -36,12 +36,4 @@ static_assert(offsetof(abi::Version, maintenance) == offsetof(nrt_version_t, rt_
 static_assert(offsetof(abi::Version, detail) == offsetof(nrt_version_t, rt_detail));
 static_assert(offsetof(abi::Version, git_hash) == offsetof(nrt_version_t, git_hash));
 
-SAME_FUNCTION(abi::Init, nrt_init, "nrt_init");
-SAME_FUNCTION(abi::GetVersion, nrt_get_version, "nrt_get_version");
-SAME_FUNCTION(abi::GetTotalCoreCount, nrt_get_total_nc_count, "nrt_get_total_nc_count");
-SAME_FUNCTION(abi::TensorAllocate, nrt_tensor_allocate, "nrt_tensor_allocate");
-SAME_FUNCTION(abi::TensorFree, nrt_tensor_free, "nrt_tensor_free");
-SAME_FUNCTION(abi::TensorGetAddress, nrt_tensor_get_va, "nrt_tensor_get_va");
-SAME_FUNCTION(abi::TensorRead, nrt_tensor_read, "nrt_tensor_read");
-SAME_FUNCTION(abi::TensorWrite, nrt_tensor_write, "nrt_tensor_write");
-SAME_FUNCTION(abi::GetDmabufFd, nrt_get_dmabuf_fd, "nrt_get_dmabuf_fd");
+NEURON_FUNCTIONS(SAME_DECLARATION)

@@ -126,8 +126,8 @@ TEST_F(DriverRanges, OfMemoryThatIsFreedDuringTheExportAreRefused) {
 }
 
 TEST_F(DriverKinds, ThatCannotBeExportedAreRefusedWithARemedy) {
-    for (const auto& [kind, exportable, error, texts] : driver_row().refused_kinds) {
-        const auto refused = refusal(make(kind, page_size(), 0, exportable));
+    for (const auto& [kind, error, texts] : driver_row().refused_kinds) {
+        const auto refused = refusal(make(kind));
         for (const std::string& text : texts) {
             EXPECT_THAT(refused, fails_with(error, text));
         }

@@ -53,7 +53,6 @@ struct LibraryRow {
 /// Memory that an exporter refuses to export.
 struct RefusedKind {
     fake::Kind kind;
-    bool exportable;
     int error;
     std::vector<std::string> texts = {};
 };
@@ -91,25 +90,30 @@ struct DriverRow {
     /// has been shut down before.
     std::vector<DriverFailure> free_failures = {};
     std::vector<DriverFailure> silent_free_failures = {};
-    /// The function that exports. Empty if several do.
+    /// The function that exports.
     std::string export_call = {};
+    /// Number of calls when an ExportedRange is destroyed.
+    unsigned calls_of_range_end = 0;
+    /// The Error of an export for which the driver reports success and returns no descriptor.
     DriverFailure no_descriptor{"", 0, EIO, "returned no descriptor"};
     /// Whether Setting::packed has a meaning.
     bool packs = false;
-
-    /// Kinds of memory that are found on device 1, and its PCI address.
-    struct FoundKind {
-        fake::Kind made;
-        MemoryKind found;
-        std::string pci_address;
-    };
-    std::vector<FoundKind> kinds = {};
+    /// See Subject in exporter_suite.hpp.
+    bool exports_pages = false, exports_more = false;
 
     // Exporters that find memory by its address:
     /// The function that initialises the driver, and the error before that.
     DriverFailure uninitialised{};
     /// Number of calls of find() for memory of another exporter.
     unsigned calls_of_miss = 1;
+    /// Kinds of memory that are found on device 1, and its PCI address. Exporters to which memory
+    /// is added have one row.
+    struct FoundKind {
+        fake::Kind made;
+        MemoryKind found;
+        std::string pci_address;
+    };
+    std::vector<FoundKind> kinds = {};
     std::vector<RefusedKind> refused_kinds = {};
     std::vector<DriverFailure> find_failures = {};
     /// Calls of find() that fail after another thread has freed the memory. The failure then means
@@ -130,14 +134,16 @@ struct DriverRow {
     int pcie_failure = 0;
     /// The function that exports MappingKind::pcie.
     std::string pcie_call = {};
+    /// Text of the Error in a child process.
     std::string fork_text = {};
+    /// Whether the exporter calls the driver in a child process, which then refuses the call.
     bool child_calls_driver = true;
 };
 
 [[nodiscard]] const DriverRow& driver_row();
 
 /// Tests on a machine with two devices of the fake driver, which a program already uses. After each
-/// test no descriptor is left, and DriverRow::end has no objection.
+/// test no descriptor is left, and the checks of DriverRow::end succeed.
 class DriverTest : public ::testing::Test {
   protected:
     DriverTest();

@@ -9,7 +9,6 @@
 
 using namespace fake_cuda;
 using fake_driver::cpu_page_size;
-using fake_driver::round_up;
 
 namespace {
 

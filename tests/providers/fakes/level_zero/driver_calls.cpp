@@ -39,7 +39,7 @@ std::set<const void*>& contexts() {
 
 bool is_context(ze_context_handle_t handle) {
     return contexts().contains(handle) ||
-           handle == static_cast<const void*>(&Machine::get().program_contexts[0]);
+           handle == static_cast<const void*>(Machine::get().program_contexts.data());
 }
 
 template <class Body>

@@ -16,7 +16,6 @@ namespace {
 using fake_driver::Allocation;
 using fake_driver::Machine;
 using fake_driver::Needs;
-using fake_driver::Setting;
 
 constexpr unsigned success = 0;
 constexpr unsigned uninitialized = 0x78000001;
