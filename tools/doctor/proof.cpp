@@ -102,7 +102,8 @@ void fill(TestMemory& memory, std::size_t size) {
     });
 }
 
-/// Returns the bytes that @p plan writes at their offsets, and other( ) of the offset between them.
+/// Returns the bytes that @p plan writes at their offsets, and the result of @p other for each
+/// offset between them.
 template <class Other>
 std::vector<std::byte> expected_bytes(const Plan& plan, const Other& other) {
     std::vector<std::byte> bytes(plan.size);
