@@ -40,7 +40,7 @@ void check_dmabuf_import(Check& check) {
         const Availability import = context->dmabuf_import();
         if (import) {
             check.pass({nic->name}, import.reason.empty()
-                                        ? "the kernel answers EBADF to descriptor -1"
+                                        ? "ibv_reg_dmabuf_mr() returns EBADF for descriptor -1"
                                         : import.reason);
         } else {
             check.fail({nic->name}, import.reason,
@@ -64,7 +64,7 @@ void check_on_demand_paging(Check& check) {
             check.pass({nic->name}, option.where);
         } else if (option.state == KernelOption::State::off) {
             check.fail({nic->name}, "off in " + option.where,
-                       {.means = "mlx5 answers EOPNOTSUPP to the registration of a dma-buf.",
+                       {.means = "The registration of a dma-buf fails with EOPNOTSUPP.",
                         .remedy = "Boot a kernel with CONFIG_INFINIBAND_ON_DEMAND_PAGING."});
         } else {
             check.unknown({nic->name}, option.where);
@@ -123,8 +123,7 @@ void check_real_machine(Check& check) {
     if (machine.virtual_machine()) {
         check.fail({}, "a hypervisor runs this machine",
                    {.means = "The PCI tree is virtual, so distances in it can be wrong.",
-                    .remedy = "Trust the proofs below and the documents of the provider, and not "
-                              "the distances."});
+                    .remedy = "Decide by the proofs below and by the documents of the provider."});
     } else if (flat) {
         check.fail({}, "sysfs does not show the bridges above the devices",
                    {.means = "Distances between GPUs and NICs are not known.",

@@ -108,9 +108,9 @@ void check_fork(Check& check) {
         check.unknown({}, not_recorded);
         return;
     }
-    const bool asked = std::getenv("RDMAV_FORK_SAFE") != nullptr || // NOLINT(concurrency-mt-unsafe)
-                       std::getenv("IBV_FORK_SAFE") != nullptr;     // NOLINT(concurrency-mt-unsafe)
-    if (!asked) {
+    const bool set = std::getenv("RDMAV_FORK_SAFE") != nullptr || // NOLINT(concurrency-mt-unsafe)
+                     std::getenv("IBV_FORK_SAFE") != nullptr;     // NOLINT(concurrency-mt-unsafe)
+    if (!set) {
         check.pass({}, "RDMAV_FORK_SAFE and IBV_FORK_SAFE are not set");
     } else if (::ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) {
         check.fail({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set",

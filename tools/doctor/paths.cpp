@@ -89,10 +89,11 @@ void check_assignment(Check& check) {
     for (const auto& [nic, gpus] : gpus_of) {
         const std::string found = fmt::format("nearest to {} GPU(s)", gpus.size());
         if (gpus.size() > 1 && !idle.empty()) {
-            check.fail({nic}, fmt::format("{}, while no GPU is near {}", found, idle),
-                       {.means = "The GPUs share the bandwidth of one NIC.",
-                        .remedy = "Assign one NIC to each GPU, also a farther one, if the "
-                                  "transfers are longer than latency matters."});
+            check.fail(
+                {nic}, fmt::format("{}, while no GPU is near {}", found, idle),
+                {.means = "The GPUs share the bandwidth of one NIC.",
+                 .remedy = "Assign a NIC of its own to each GPU. For long transfers, a farther NIC "
+                           "that no other GPU uses is faster than a shared NIC."});
         } else {
             check.pass({nic}, found);
         }

@@ -29,7 +29,8 @@ struct MemoryKindEntry {
 };
 
 /// Returns all kinds of memory, and which of them this process can allocate. Initialises the driver
-/// of a GPU only if a GPU of this driver is in @p check.
+/// of a GPU only if @p check has a GPU of this driver, or if sysfs lists no GPU and the device node
+/// of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
 /// The result of a proof for one pair of memory and NIC.
