@@ -24,6 +24,7 @@ namespace rdmabuf::tools {
 template <class Table>
 [[nodiscard]] std::vector<std::string> names_of(const Table& table) {
     std::vector<std::string> names;
+    names.reserve(std::size(table));
     for (const auto& row : table) {
         names.push_back(row.first);
     }

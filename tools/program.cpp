@@ -29,6 +29,7 @@ constexpr std::array subcommands{add_devices,  add_doctor,    add_exporters, add
 
 std::vector<std::string> names_of_commands(std::span<const Command> all) {
     std::vector<std::string> names;
+    names.reserve(all.size());
     for (const Command& command : all) {
         names.push_back(command.app->get_name());
     }

@@ -19,7 +19,6 @@
 namespace {
 
 using namespace rdmabuf::tools::resources;
-using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// A message of the kernel.

@@ -11,6 +11,7 @@
 #include "program.hpp"
 #include "topology/machine.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 namespace {
@@ -103,9 +104,7 @@ TEST_F(TopologyReport, FitsTerminalsOf80And40Columns) {
 TEST(TopologyReportTest, SplitsTheTableOfManyNics) {
     std::string table;
     for (int nic = 0; nic < 10; ++nic) {
-        const std::string number = std::to_string(nic);
-        table +=
-            "pci0000:0" + number + "/0000:0" + number + ":00.0 nic=mlx5_" + number + " numa=0\n";
+        table += fmt::format("pci0000:0{0}/0000:0{0}:00.0 nic=mlx5_{0} numa=0\n", nic);
     }
     const SysfsTree tree(table);
     const std::string text = topology::to_text(Topology::read(tree.root()), {});
@@ -152,6 +151,7 @@ class TopologyCommand : public testing::Test {
             words.emplace_back("--json");
         }
         std::vector<char*> arguments;
+        arguments.reserve(words.size());
         for (std::string& word : words) {
             arguments.push_back(word.data());
         }

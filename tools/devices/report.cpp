@@ -174,8 +174,10 @@ std::string text_of_opened(const OpenedInfo& opened, const TextStyle& style) {
                                  srd->rdma_read ? "yes" : "no", srd->rdma_write ? "yes" : "no",
                                  format_size(srd->max_rdma_size)));
     }
+    const std::vector<Limit> all = limits_of(opened);
     std::vector<std::string> limits;
-    for (const Limit& limit : limits_of(opened)) {
+    limits.reserve(all.size());
+    for (const Limit& limit : all) {
         limits.push_back(describe_limit(limit));
     }
     out += field(style, "limits", fmt::format("{}", fmt::join(limits, ", ")));

@@ -107,6 +107,7 @@ std::string describe(const ExporterInfo& exporter, const TextStyle& style) {
 
 std::vector<std::string> all_names() {
     std::vector<std::string> names;
+    names.reserve(rows.size());
     for (const Row& row : rows) {
         names.emplace_back(row.name);
     }

@@ -99,6 +99,7 @@ std::string zsh_options(const CommandModel& command, std::string_view indent) {
 
 std::string bash_completion(const ProgramModel& model) {
     std::vector<std::string> top;
+    top.reserve(model.subcommands.size());
     for (const CommandModel& command : model.subcommands) {
         top.push_back(command.name);
     }

@@ -44,6 +44,7 @@ struct Options {
 /// @throws UsageError if the kernel does not list this device
 void select(resources::Report& report, const std::string& device) {
     std::vector<std::string> names;
+    names.reserve(report.devices.size());
     for (const auto& each : report.devices) {
         names.push_back(each.name);
     }

@@ -28,6 +28,7 @@ std::string describe(const QueuePairInfo& qp) {
 std::string text_of_device(const DeviceResources& device, const TextStyle& style) {
     std::string out = paint(style, Colour::heading, device.name) + "\n";
     std::vector<std::string> counts;
+    counts.reserve(device.counts.size());
     for (const auto& [name, count] : device.counts) {
         const auto limit = device.limits.find(name);
         counts.push_back(limit != device.limits.end()
