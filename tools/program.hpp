@@ -15,6 +15,7 @@ namespace rdmabuf::tools {
 class Program {
   public:
     Program();
+    ~Program() = default;
     Program(const Program&) = delete;
     Program& operator=(const Program&) = delete;
 
