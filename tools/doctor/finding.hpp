@@ -15,7 +15,7 @@ enum class Severity : std::uint8_t {
     no_peer_to_peer,
     /// Transfers are slower than the hardware permits.
     slows,
-    /// Operations that the GPU itself posts are not possible.
+    /// A failure only prevents operations that the GPU itself posts to the NIC.
     gpu_initiated,
     /// The condition has no effect by itself, but explains other findings.
     information,

@@ -204,7 +204,8 @@ void check_free_bar(Check& check) {
         }
         const std::string found =
             fmt::format("{} of {} MiB are free", bar->free / mebibyte, bar->total / mebibyte);
-        // Each registration of each NIC takes the size of the memory. The proof takes 4 MiB.
+        // Each registration by a NIC uses as much BAR space as the registered memory has bytes. The
+        // proof needs 4 MiB; programs need more.
         if (bar->free >= 64 * mebibyte) {
             check.pass({gpu->name}, found);
         } else {

@@ -102,8 +102,8 @@ void fill(TestMemory& memory, std::size_t size) {
     });
 }
 
-/// Returns the bytes that @p plan writes at their offsets, and the result of @p other for each
-/// offset between them.
+/// Returns the expected contents of the memory: the bytes that @p plan writes, and for each offset
+/// that @p plan does not write, the byte that @p other returns for this offset.
 template <class Other>
 std::vector<std::byte> expected_bytes(const Plan& plan, const Other& other) {
     std::vector<std::byte> bytes(plan.size);
@@ -231,8 +231,8 @@ std::optional<std::uint64_t> system_memory_of(const Machine& machine, const std:
                        : machine.number("/sys/bus/pci/devices/" + gpu + "/mem_info_gtt_used");
 }
 
-/// Returns the registration paths that are tried: also that of a module for peer memory if it is
-/// loaded, because it is the only path to GPUs whose driver exports no dma-bufs.
+/// Returns the registration paths that a proof tries. If a peer memory module is loaded, its path
+/// is tried as well: it is the only path to GPUs whose driver exports no dma-bufs.
 PathOrder paths_for(const MemoryKindEntry& memory, const Machine& machine) {
     if (memory.options.type == "cuda" && !peer_memory_module(machine).empty()) {
         return {RegistrationPath::dmabuf, RegistrationPath::peermem};

@@ -20,7 +20,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* proof_source = "mori issue 566, rocm-systems issue 6987";
 
-/// The share of the link's bandwidth below which a proof reports that the pair is slow.
+/// If a proof reaches less than this share of the bandwidth of the link, the report says that the
+/// pair of memory and NIC is slow.
 constexpr double slow_share = 0.7;
 
 bool is_slow(const Proof& proof) {
