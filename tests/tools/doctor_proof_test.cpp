@@ -25,8 +25,8 @@ using ::testing::SizeIs;
 
 class DoctorProofTest : public ::testing::Test {
   protected:
-    DoctorProofTest() { fake_cuda_reset(2); }
-    ~DoctorProofTest() override { fake_cuda_reset(1); }
+    void SetUp() override { fake_cuda_reset(2); }
+    void TearDown() override { fake_cuda_reset(1); }
 
     static MemoryKindEntry cuda(int gpu) {
         MemoryKindEntry entry;

@@ -15,27 +15,28 @@ int gpu = 0;
 } // namespace
 
 extern "C" {
-int nvmlInit_v2();
-int nvmlShutdown();
-int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device);
-int nvmlDeviceGetBAR1MemoryInfo(void* device, Bar1* memory);
+// The symbols have the names of NVML.
+int init() __asm__("nvmlInit_v2");
+int shut_down() __asm__("nvmlShutdown");
+int find_device(const char* address, void** device) __asm__("nvmlDeviceGetHandleByPciBusId_v2");
+int query_bar1(void* device, Bar1* memory) __asm__("nvmlDeviceGetBAR1MemoryInfo");
 
-int nvmlInit_v2() {
+int init() {
     ++users;
     return 0;
 }
 
-int nvmlShutdown() {
+int shut_down() {
     return users-- > 0 ? 0 : 1;
 }
 
-int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+int find_device(const char* address, void** device) {
     constexpr int not_found = 6;
     *device = &gpu;
     return users > 0 && std::string_view(address) == "0000:3b:00.0" ? 0 : not_found;
 }
 
-int nvmlDeviceGetBAR1MemoryInfo(void* device, Bar1* memory) {
+int query_bar1(void* device, Bar1* memory) {
     memory->total = 131072ULL << 20U;
     memory->free = 7ULL << 20U;
     memory->used = memory->total - memory->free;

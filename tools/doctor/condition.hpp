@@ -47,9 +47,9 @@ struct ConditionGroup {
 
 /// A GPU and a NIC.
 struct GpuAndNic {
-    const Gpu* gpu;
-    const NicFiles* nic;
-    Path path;
+    const Gpu* gpu = nullptr;
+    const NicFiles* nic = nullptr;
+    Path path = {};
 };
 
 /// The input and the output of the functions of the conditions.

@@ -19,7 +19,7 @@ namespace {
 std::string node_of(const Machine& machine, const std::string& nic) {
     const std::string directory = "/sys/class/infiniband_verbs";
     for (const std::string& name : machine.list(directory)) {
-        if (machine.line(directory + "/" + name + "/ibdev") == nic) {
+        if (machine.line(fmt::format("{}/{}/ibdev", directory, name)) == nic) {
             return name;
         }
     }

@@ -116,8 +116,7 @@ void check_fork(Check& check) {
         check.fail({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set",
                    {.means = "The kernel copies registered pages on fork(2), so the variable is "
                              "not needed. Registrations are slower with it, and split mappings.",
-                    .remedy = "Unset the variable.",
-                    .command = "unset RDMAV_FORK_SAFE IBV_FORK_SAFE"});
+                    .remedy = "Unset the variable."});
     } else {
         check.pass({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set, and this kernel needs it");
     }

@@ -34,7 +34,7 @@ std::uint8_t active_port(const Context& context) {
 Loopback::Loopback(const ProtectionDomain& pd)
     : Loopback(CompletionQueue(pd.context(), {.depth = depth}), pd) {}
 
-Loopback::Loopback(CompletionQueue cq, const ProtectionDomain& pd)
+Loopback::Loopback(const CompletionQueue& cq, const ProtectionDomain& pd)
     : Loopback(cq, connect(pd, cq)) {}
 
 Loopback::Loopback(CompletionQueue cq, Ends ends)

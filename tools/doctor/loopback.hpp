@@ -41,7 +41,7 @@ class Loopback {
   private:
     struct Ends;
     [[nodiscard]] static Ends connect(const ProtectionDomain& pd, const CompletionQueue& cq);
-    Loopback(CompletionQueue cq, const ProtectionDomain& pd);
+    Loopback(const CompletionQueue& cq, const ProtectionDomain& pd);
     Loopback(CompletionQueue cq, Ends ends);
 
     CompletionQueue cq_;

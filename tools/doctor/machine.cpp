@@ -68,7 +68,9 @@ Machine::Machine(const std::filesystem::path& root)
 void Machine::find_gpus() {
     for (const PciFunction& function : topology_.pci_functions()) {
         const std::string name = to_string(function.address);
-        const std::string driver = link_name("/sys/bus/pci/devices/" + name + "/driver");
+        std::string link = "/sys/bus/pci/devices/";
+        link.append(name).append("/driver");
+        const std::string driver = link_name(link);
         if (is_gpu(function, driver)) {
             gpus_.push_back({.address = function.address,
                              .name = name,

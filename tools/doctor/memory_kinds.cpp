@@ -21,7 +21,7 @@ namespace {
 
 /// The memory of a driver.
 struct Driver {
-    const char* memory;
+    const char* memory = nullptr;
     /// The PCI vendor ID of the GPUs; 0 for memory that is not on a GPU.
     std::uint32_t vendor = 0;
     /// The device node of the driver. In a container, the node may exist although sysfs does not

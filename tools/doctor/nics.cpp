@@ -52,8 +52,8 @@ void check_exists(Check& check) {
     if (!nics.empty()) {
         std::string names;
         for (const NicFiles& nic : nics) {
-            names += (names.empty() ? "" : ", ") + nic.name +
-                     (nic.driver.empty() ? "" : " (" + nic.driver + ")");
+            names += fmt::format("{}{}{}", names.empty() ? "" : ", ", nic.name,
+                                 nic.driver.empty() ? "" : fmt::format(" ({})", nic.driver));
         }
         check.pass({}, names);
         return;
