@@ -38,7 +38,7 @@ known, or wrong command line. With --fix-script: 0.)";
 
 Command add_doctor(CLI::App& program) {
     CLI::App* const app = program.add_subcommand(
-        "doctor", "Find out whether RDMA on device memory works, and why not");
+        "doctor", "Find out if RDMA on device memory works, and why not");
     auto parsed = std::make_shared<doctor::Options>();
     doctor::Options& options = *parsed;
     app->set_help_flag();
