@@ -130,8 +130,9 @@ void check_roce_gid(Check& check, const NicFiles& nic, const std::string& number
     const Check::Subject subject{nic.name, "port " + number};
     std::string local;
     for (const std::string& index : machine.list(port + "/gid_attrs/types")) {
-        const std::string gid = machine.line(port + "/gids/" + index);
-        if (!machine.line(port + "/gid_attrs/types/" + index).starts_with("RoCE v2") ||
+        const std::string gid = machine.line(fmt::format("{}/gids/{}", port, index));
+        if (!machine.line(fmt::format("{}/gid_attrs/types/{}", port, index))
+                 .starts_with("RoCE v2") ||
             gid.empty() || gid == "0000:0000:0000:0000:0000:0000:0000:0000") {
             continue;
         }
