@@ -15,7 +15,7 @@
 #include "doctor/cuda_devices.hpp"
 #include "doctor/nvml.hpp"
 #include "doctor/proof.hpp"
-#include "fake_cuda.hpp"
+#include "fake_driver.hpp"
 
 namespace rdmabuf::tools::doctor {
 namespace {
@@ -25,8 +25,8 @@ using ::testing::SizeIs;
 
 class DoctorProofTest : public ::testing::Test {
   protected:
-    void SetUp() override { fake_cuda_reset(2); }
-    void TearDown() override { fake_cuda_reset(1); }
+    void SetUp() override { fake_driver::reset(2); }
+    void TearDown() override { fake_driver::reset(1); }
 
     static MemoryKindEntry cuda(int gpu) {
         MemoryKindEntry entry;
@@ -84,7 +84,7 @@ TEST_F(DoctorProofTest, CudaReportsItsDevicesWithoutAContext) {
     EXPECT_EQ(cuda.devices[0].dmabuf, 1);
     EXPECT_TRUE(PciAddress::parse(cuda.devices[0].pci_address)) << cuda.devices[0].pci_address;
     EXPECT_GE(cuda.driver_version, 11070);
-    EXPECT_EQ(fake_cuda_primary_references(0), 0U);
+    EXPECT_EQ(fake_driver::primary_references(0), 0U);
 }
 
 TEST_F(DoctorProofTest, NvmlReportsTheFreePartOfBar1) {
