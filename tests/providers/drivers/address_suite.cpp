@@ -19,6 +19,11 @@ const int host_memory = 0;
 const auto host_address = reinterpret_cast<std::uintptr_t>(&host_memory);
 
 TEST_F(DriverOwnership, FindingDoesNotInitialiseTheDriver) {
+    // The library of Level Zero keeps its contexts when the driver is reset. After this allocation
+    // it has them in any order of the tests.
+    if (allocator_) {
+        static_cast<void>(allocator_->allocate(1));
+    }
     allocator_.reset();
     exporter_.reset();
     fake::reset(2);
@@ -57,6 +62,8 @@ TEST_F(DriverOwnership, FindingExportsNothingAndCallsLittleForMemoryOfOthers) {
     EXPECT_TRUE(exporter_->find(address));
     EXPECT_EQ(open_descriptors(), before);
     EXPECT_EQ(fake::calls(driver_row().export_call), 0U);
+    // The first call may list the contexts of the driver.
+    EXPECT_FALSE(exporter_->find(host_address));
     const unsigned calls = fake::all_calls();
     EXPECT_FALSE(exporter_->find(host_address));
     EXPECT_EQ(fake::all_calls(), calls + driver_row().calls_of_miss);
