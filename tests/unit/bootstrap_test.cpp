@@ -248,7 +248,7 @@ TEST_F(Bootstrap, agreements_have_a_limit_and_up_to_it_never_block) {
     Pair pair = make_pair();
     const std::string name(Channel::max_agreement, 'n');
     EXPECT_THAT(error_of([&] { pair.connected.agree(name, "v"); }),
-                fails_with(EMSGSIZE, "up to 1024 bytes together, not 1025"));
+                fails_with(EMSGSIZE, "at most 1024 bytes together, not 1025"));
     const auto [ours, theirs] =
         errors_of([&] { pair.connected.agree(name, ""); }, [&] { pair.accepted.agree(name, ""); });
     EXPECT_FALSE(ours.has_value());

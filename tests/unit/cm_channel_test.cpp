@@ -388,7 +388,7 @@ TEST_F(CmChannel, FunctionsInAWrongStateSayWhichStateItIs) {
                 fails_with("rdma_reject", ENOTCONN, "resolved, not requested"));
     const std::vector<std::byte> long_data(57);
     EXPECT_THAT(error_of([&] { connection.connect(resources.prepare(), long_data); }),
-                fails_with("rdma_connect", EMSGSIZE, "up to 56 bytes"));
+                fails_with("rdma_connect", EMSGSIZE, "at most 56 bytes"));
     const Resources other(Context::open_first());
     EXPECT_THAT(error_of([&] { connection.connect(other.prepare()); }),
                 fails_with("rdma_connect", EINVAL, "another context"));
