@@ -277,7 +277,7 @@ TEST_F(Bootstrap, both_sides_learn_that_they_take_different_steps) {
                   [&] { static_cast<void>(pair.accepted.exchange(RemoteRegion{})); });
     EXPECT_THAT(ours, fails_with(EPROTO,
                                  "the peer sent a remote region where a barrier was "
-                                 "awaited: both sides must take the same steps in the same "
+                                 "expected: both sides must take the same steps in the same "
                                  "order"));
     EXPECT_THAT(theirs,
                 fails_with(EPROTO, "the peer sent a barrier where a remote region was expected"));
@@ -291,7 +291,7 @@ TEST_F(Bootstrap, connecting_where_nobody_listens_is_refused) {
     }
     EXPECT_THAT(error_of([&] { static_cast<void>(Channel::connect("127.0.0.1", port, 5s)); }),
                 fails_with(ECONNREFUSED,
-                           "connect: Connection refused (ECONNREFUSED): nobody "
+                           "connect: Connection refused (ECONNREFUSED): no program "
                            "listens at 127.0.0.1:" +
                                std::to_string(port)));
 }
