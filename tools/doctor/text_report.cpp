@@ -200,15 +200,14 @@ std::string wrap(std::string_view text, std::size_t column, std::size_t indent, 
     std::string result;
     bool first = true;
     for (const std::string_view word : words(text)) {
-        if (!first && column + 1 + word.size() > width) {
+        const bool too_long = first ? column > indent && column + word.size() > width
+                                    : column + 1 + word.size() > width;
+        if (too_long) {
             result += "\n" + std::string(indent, ' ');
             column = indent;
         } else if (!first) {
             result += ' ';
             ++column;
-        } else if (column + word.size() > width && column > indent) {
-            result += "\n" + std::string(indent, ' ');
-            column = indent;
         }
         result += word;
         column += word.size();
