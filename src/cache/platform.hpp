@@ -55,18 +55,18 @@ struct Platform {
   private:
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
 
-    // These attributes save instructions in a shared library. With hidden visibility, the code need
-    // not read addresses from the global offset table. With the initial-exec model, the code need
-    // not call a function to get the address of a thread-local member.
+    // Hidden visibility saves instructions in a shared library: the code need not read addresses
+    // from the global offset table. The thread-local members do not use the initial-exec model: a
+    // library with static thread-local storage, such as a plugin, cannot be loaded by dlopen(3) if
+    // the static storage of the process is exhausted. In programs, the linker replaces the access
+    // by the local-exec model.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
-    [[gnu::visibility("hidden"),
-      gnu::tls_model("initial-exec")]] static constinit thread_local std::size_t
-        thread_slot_; // NOLINT(*-naming)
-    [[gnu::visibility("hidden"),
-      gnu::tls_model("initial-exec")]] static constinit thread_local std::size_t
-        fast_thread_slot_; // NOLINT(*-naming)
+    [[gnu::visibility(
+        "hidden")]] static constinit thread_local std::size_t thread_slot_; // NOLINT(*-naming)
+    [[gnu::visibility(
+        "hidden")]] static constinit thread_local std::size_t fast_thread_slot_; // NOLINT(*-naming)
 };
 
 /// This variant of Platform is for threads whose fast_thread_slot() is not shared_thread_slot. For
