@@ -47,7 +47,6 @@ int main(int argc, char** argv) try {
     static_cast<void>(::write(pipe[1], listener.handle().bytes().data(), Handle::wire_size));
     Channel channel = value_of(listener.accept(10s));
     finish(channel, channel.irecv(memory, address, message.size(), 1, request), request);
-    finish(channel, channel.iflush(memory, address, message.size(), request), request);
     std::vector<std::byte> received(message.size());
     buffer.copy_out(0, received);
     const std::string owner(resolver.find(buffer.address()).exporter->name());

@@ -92,12 +92,12 @@ class End {
             check(channel_->state());
         }
     }
-    void finish(const Request& request) {
-        Outcome outcome;
-        while (!outcome.done) {
-            outcome = channel_->test(request);
+    void finish(Request request) {
+        Completion completion;
+        while (!completion.done) {
+            completion = channel_->test(request);
         }
-        check(outcome.error);
+        check(completion.error);
     }
     /// Both ends are here.
     void meet() {

@@ -91,7 +91,6 @@ void Ring::shift(const RingMemory& memory, std::size_t send_offset, std::size_t 
     const auto right = [&](std::error_code e) { check(e, "sending to rank ", rank_ + 1); };
     Request sending;
     Request receiving;
-    Request flushing;
     left(from_left_->irecv(memory.registered(), memory.at(receive_offset), receive_length, tag,
                            receiving));
     right(to_right_->isend(memory.registered(), memory.at(send_offset), send_length, tag, sending));
@@ -99,20 +98,16 @@ void Ring::shift(const RingMemory& memory, std::size_t send_offset, std::size_t 
     // channels in turn.
     for (bool received = false, sent = false; !received || !sent; std::this_thread::yield()) {
         if (!received) {
-            const auto outcome = from_left_->test(receiving);
-            left(outcome.error);
-            received = outcome.done;
+            const auto completion = from_left_->test(receiving);
+            left(completion.error);
+            received = completion.done;
         }
         if (!sent) {
-            const auto outcome = to_right_->test(sending);
-            right(outcome.error);
-            sent = outcome.done;
+            const auto completion = to_right_->test(sending);
+            right(completion.error);
+            sent = completion.done;
         }
     }
-    // In GPU memory, received data is visible to copies by the GPU's driver only after this flush.
-    left(from_left_->iflush(memory.registered(), memory.at(receive_offset), receive_length,
-                            flushing));
-    left(from_left_->wait(flushing, rdmabuf::wait_forever).error);
 }
 
 } // namespace mpi_ring

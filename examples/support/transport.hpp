@@ -49,7 +49,7 @@ template <class T>
 /// @param begun  the return value of the call that began the request
 /// @throws std::system_error if @p begun is an error, or if the request failed
 inline void finish(rdmabuf::transport::Channel& channel, std::error_code begun,
-                   const rdmabuf::transport::Request& request) {
+                   rdmabuf::transport::Request& request) {
     const auto error = begun ? begun : channel.wait(request, rdmabuf::wait_forever).error;
     if (error) {
         throw std::system_error(error, "the transfer");

@@ -2,9 +2,10 @@
 #pragma once
 
 /// A transport in the style of MPI and NCCL: connections, messages and one-sided operations on host
-/// memory or GPU memory. The transport is header-only on top of the library. It throws no
-/// exceptions, so that it works in programs that are compiled without exceptions. It allocates no
-/// memory after a channel was created.
+/// memory or GPU memory. What a program calls for each message is header-only. The transport throws
+/// no exceptions, so that it works in programs that are compiled without exceptions. It allocates
+/// memory only when the number of requests in flight, or of messages that wait for their receives,
+/// is greater than ever before. See docs/transport.md.
 ///
 ///     using namespace rdmabuf::transport;
 ///     auto endpoint = Endpoint::open(Context::open_first(), Resolver::system());
@@ -16,7 +17,7 @@
 ///     auto channel = listener->accept(5s);
 ///     Request request;
 ///     channel->irecv(*memory, gpu_pointer, size, tag, request);
-///     const Outcome received = channel->wait(request, wait_forever);
+///     const Completion received = channel->wait(request, wait_forever);
 ///
 ///     // The other side connects to this handle.
 ///     auto channel = endpoint->connect(handle, 5s);
@@ -30,3 +31,4 @@
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 #include <rdmabuf/transport/request.hpp>
+#include <rdmabuf/transport/transfer_entry.hpp>

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +20,10 @@ namespace {
 
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::raise;
+
+/// QueuePairOptions::min_rnr_timer: 0.02 ms. The shared receive queue is replenished quickly, so
+/// that a short wait is enough.
+constexpr std::uint8_t rnr_timer = 2;
 
 /// The largest errno value in Linux.
 constexpr std::uint32_t max_errno = 4095;
@@ -90,13 +95,6 @@ void do_and_report(const Work& work, const SendError& send_error) {
 
 } // namespace
 
-Rail::Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth, std::uint32_t self_depth,
-           unsigned cq_depth)
-    : pd(std::move(protection_domain)),
-      cq(pd.context(), {.depth = cq_depth}),
-      to_peer(peer_depth),
-      to_self(self_depth) {}
-
 std::unique_ptr<Handshake> Handshake::connect(std::shared_ptr<EndpointState> endpoint,
                                               const Handle& handle) {
     if (handle == Handle()) {
@@ -122,7 +120,18 @@ Handshake::Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, c
       inline_data_(endpoint_->options.inline_data),
       step_(Step::introduce) {}
 
-Handshake::~Handshake() = default;
+Handshake::~Handshake() {
+    if (channel_ != nullptr) {
+        endpoint_->detach(*channel_);
+    }
+}
+
+std::unique_ptr<ChannelState> Handshake::take_channel() {
+    if (endpoint_->options.keep_sockets && theirs_.keep_socket != 0) {
+        endpoint_->watch_socket(*channel_, std::move(socket_));
+    }
+    return std::move(channel_);
+}
 
 SetupProgress Handshake::advance(ErrorInfo& error) noexcept {
     const auto advanced = attempt([&] {
@@ -228,17 +237,21 @@ void Handshake::introduce() {
 }
 
 void Handshake::send_hello(int error) {
-    Hello hello = {.rails = static_cast<std::uint16_t>(rails_.size()),
+    const EndpointOptions& options = endpoint_->options;
+    SharedState& shared = endpoint_->shared;
+    Hello hello = {.rails = static_cast<std::uint16_t>(prepared_.size()),
                    .secret = is_connector_ ? Handle::Secret{} : handle_.listener_secret(),
                    .error = static_cast<std::uint32_t>(error),
-                   .eager_limit = endpoint_->options.eager_limit,
-                   .eager_slots = endpoint_->options.eager_slots,
-                   .max_message_size = endpoint_->max_message};
+                   .eager_limit = options.eager_limit,
+                   .unexpected_limit = options.unexpected_limit,
+                   .notification_limit = options.notification_limit,
+                   .keep_socket = options.keep_sockets ? 1U : 0U,
+                   .max_message_size = endpoint_->max_message,
+                   .probe_address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line())};
     if (error == 0) {
-        hello.probe_rkey = rails_[0].probe->rkey();
-        hello.probe_address = reinterpret_cast<std::uintptr_t>(arena_->scratch());
-        for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-            hello.addresses[rail] = rails_[rail].prepared->address().encode();
+        for (std::size_t rail = 0; rail < prepared_.size(); ++rail) {
+            hello.probe_rkeys[rail] = shared.rails[rail]->probe_line.rkey();
+            hello.addresses[rail] = prepared_[rail].address().encode();
         }
     }
     send(socket_.get(), hello);
@@ -258,63 +271,41 @@ void Handshake::check_hello() {
     }
     check_zero(checked_errno(theirs_.error), "ibv_create_qp",
                "the peer could not create its queue pairs; its own error has the details");
-    if (theirs_.rails == 0 || theirs_.rails > max_rails || theirs_.eager_slots < 4 ||
-        theirs_.max_message_size == 0) {
+    constexpr std::uint32_t least_limit = 4096;
+    if (theirs_.rails == 0 || theirs_.rails > max_rails || theirs_.unexpected_limit < least_limit ||
+        theirs_.notification_limit < least_limit || theirs_.max_message_size == 0) {
         raise(EPROTO, "recv", "the limits that the peer sent are impossible");
     }
 }
 
 void Handshake::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
-    arena_.emplace(all.eager_limit, all.eager_slots + control_slots + credit_slots);
-    const std::uint32_t receives = arena_->receive_slots();
-    const std::uint32_t sends = endpoint_->max_send_wr;
-    rails_.reserve(endpoint_->pds.size());
-    for (const ProtectionDomain& pd : endpoint_->pds) {
-        const bool first = rails_.empty();
-        const std::uint32_t selves = std::min(max_self_depth, sends);
-        Rail& rail =
-            rails_.emplace_back(pd, sends, selves, sends + selves + (first ? receives : 0));
-        // The loopback queue pair reads messages from the bounce buffers (arena). The peer gets no
-        // key of the arena; it gets the rkey of the scratch line, whose contents are not used.
-        rail.arena.emplace(
-            pd, arena_->data(), arena_->size(),
-            MemoryRegionOptions{.access = Access::local_write | Access::remote_read});
-        rail.probe.emplace(
-            pd, arena_->scratch(), Arena::line,
-            MemoryRegionOptions{.access = Access::local_write | Access::remote_write});
-        QueuePairOptions options = {.send_cq = rail.cq,
-                                    .recv_cq = rail.cq,
-                                    .max_send_wr = sends,
-                                    .max_recv_wr = first ? receives : 1,
+    prepared_.reserve(endpoint_->shared.rails.size());
+    for (const auto& rail : endpoint_->shared.rails) {
+        QueuePairOptions options = {.send_cq = rail->cq,
+                                    .recv_cq = rail->cq,
+                                    .max_send_wr = rail->send_depth,
+                                    .max_recv_wr = 0,
                                     .max_send_sge = 2,
-                                    .max_inline_data = all.inline_data,
+                                    .max_inline_data = inline_data_,
+                                    .srq = &rail->srq,
                                     .extended = ExtendedInterface::off,
                                     .port = all.port,
+                                    .gid_index = all.gid_index,
+                                    .pkey_index = all.pkey_index,
+                                    .service_level = all.service_level,
+                                    .traffic_class = all.traffic_class,
+                                    .flow_label = all.flow_label,
                                     .timeout = all.ack_timeout,
-                                    .retry_count = all.retry_count};
-        prepare_peer(rail, options);
-        options.max_send_wr = selves;
-        options.max_recv_wr = 1;
-        options.max_inline_data = 0;
-        PreparedQueuePair self(pd, options);
-        const QueuePairAddress address = self.address();
-        rail.self.emplace(std::move(self).connect(address));
-    }
-    const Rail& rail = rails_.front();
-    for (std::uint32_t slot = 0; slot < receives; ++slot) {
-        rail.prepared
-            ->post_recv({.addr = reinterpret_cast<std::uintptr_t>(arena_->receive_slot(slot)),
-                         .length = arena_->receive_size(),
-                         .lkey = rail.arena->lkey()},
-                        WorkId{.work = Work::receive, .number = slot}.encode())
-            .throw_if_failed("ibv_post_recv");
+                                    .retry_count = all.retry_count,
+                                    .min_rnr_timer = rnr_timer};
+        prepare(rail->pd, options);
     }
 }
 
-void Handshake::prepare_peer(Rail& rail, QueuePairOptions& options) {
+void Handshake::prepare(const ProtectionDomain& pd, QueuePairOptions& options) {
     try {
-        rail.prepared.emplace(rail.pd, options);
+        prepared_.emplace_back(pd, options);
         return;
     } catch (const Error&) {
         if (options.max_inline_data == 0) {
@@ -323,21 +314,35 @@ void Handshake::prepare_peer(Rail& rail, QueuePairOptions& options) {
     }
     // The device may support less inline data or none: create the queue pair without inline data.
     inline_data_ = options.max_inline_data = 0;
-    rail.prepared.emplace(rail.pd, options);
+    prepared_.emplace_back(pd, options);
 }
 
 void Handshake::connect_queue_pairs() {
-    while (rails_.size() > theirs_.rails) {
-        rails_.pop_back();
+    static constinit std::atomic<std::uint32_t> last_number{0};
+    SharedState& shared = endpoint_->shared;
+    while (prepared_.size() > theirs_.rails) {
+        prepared_.pop_back();
     }
-    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+    std::vector<ChannelRail> rails;
+    rails.reserve(prepared_.size());
+    for (std::size_t rail = 0; rail < prepared_.size(); ++rail) {
         const auto address = QueuePairAddress::decode(theirs_.addresses[rail]);
         if (!address) {
             address.error_info().raise();
         }
-        rails_[rail].peer.emplace(std::move(*rails_[rail].prepared).connect(*address));
-        rails_[rail].prepared.reset();
+        rails.emplace_back(std::move(prepared_[rail]).connect(*address),
+                           shared.rails[rail]->send_depth);
     }
+    prepared_.clear();
+    constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
+    auto channel = std::make_unique<ChannelState>(
+        shared, endpoint_.get(), ++last_number, std::move(rails), theirs_, inline_data_,
+        static_cast<std::uint32_t>(
+            std::min({endpoint_->max_message, theirs_.max_message_size, longest})));
+    // The peer may send as soon as its queue pair is connected. The channel receives these messages
+    // although its handshake has not finished.
+    endpoint_->attach(*channel);
+    channel_ = std::move(channel);
 }
 
 } // namespace rdmabuf::transport::detail

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include <rdmabuf/transport/detail/engine.hpp>
+#include <rdmabuf/transport/detail/clock.hpp>
 
 namespace rdmabuf::transport::detail {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Once a channel is there it allocates nothing.
+// Requests allocate no memory after a warm-up, in which the pools of the endpoint grow.
 #include <dlfcn.h>
 
 #include <array>
@@ -21,7 +21,7 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<unsigned> allocations{0};
 
-/// The device is software, and does what it likes.
+/// Returns true for a function of softverbs: allocations of the device are not counted.
 bool is_device(const void* caller) {
     Dl_info info{};
     return ::dladdr(caller, &info) != 0 && std::strstr(info.dli_fname, "libsoftverbs") != nullptr;
@@ -65,9 +65,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::Channel;
+using transport::Completion;
 using transport::Endpoint;
 using transport::Memory;
-using transport::Outcome;
 using transport::RemoteMemory;
 using transport::Request;
 
@@ -90,16 +90,16 @@ class Allocations : public ::testing::Test {
     [[nodiscard]] std::byte* data(std::size_t offset) const {
         return reinterpret_cast<std::byte*>(buffer_.address()) + offset;
     }
-    void finish(Channel& channel, const Request& request) {
-        Outcome outcome;
-        while (!outcome.done) {
-            outcome = channel.test(request);
+    void finish(Channel& channel, Request& request) {
+        Completion completion;
+        while (!completion.done) {
+            completion = channel.test(request);
             left_->progress();
             right_->progress();
         }
-        ASSERT_FALSE(outcome.error);
+        ASSERT_FALSE(completion.error);
     }
-    /// One of everything.
+    /// Performs one request of each type, each with a message of @p length bytes.
     void work(const Memory& from, const Memory& to, const RemoteMemory& remote,
               std::size_t length) {
         std::array<Request, 5> requests;
@@ -113,6 +113,12 @@ class Allocations : public ::testing::Test {
             finish(*left_, requests[i]);
         }
         ASSERT_TRUE(right_->notification().has_value());
+        // A message that arrives before its receive is posted.
+        ASSERT_FALSE(left_->isend(from, data(0), length, 2, requests[1]));
+        right_->progress();
+        ASSERT_FALSE(right_->irecv(to, data(size), length, 2, requests[0]));
+        finish(*right_, requests[0]);
+        finish(*left_, requests[1]);
     }
 
     std::shared_ptr<Allocator> memfds_ = make_memfd_exporter();
@@ -122,12 +128,12 @@ class Allocations : public ::testing::Test {
     std::optional<Channel> right_;
 };
 
-TEST_F(Allocations, do_not_happen_on_the_data_path) {
+TEST_F(Allocations, do_not_happen_on_the_data_path_after_a_warm_up) {
     const Memory from = memory(0);
     const Memory to = memory(size);
     const RemoteMemory remote = *to.remote();
-    counting = true;
     for (int round = 0; round < 20; ++round) {
+        counting = round > 0; // In the first round the pools of the endpoint grow.
         for (const unsigned length : {0U, 9U, 5000U, 300000U}) {
             work(from, to, remote, length);
         }
@@ -136,7 +142,7 @@ TEST_F(Allocations, do_not_happen_on_the_data_path) {
     EXPECT_EQ(allocations, 0);
 }
 
-TEST_F(Allocations, are_noticed) {
+TEST_F(Allocations, are_counted) {
     allocations = 0;
     counting = true;
     const Memory registered = memory(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A CUDA program that includes the transport, which both of nvcc's compilers have to read.
+// A CUDA program that includes the transport: nvcc compiles it for the host and for the GPU.
 #include <rdmabuf/transport.hpp>
 
 __global__ void fill(float* values) {

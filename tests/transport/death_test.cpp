@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One process talks to another, which is killed after so many steps, for one number after the
-// other. The test's own process makes no call of verbs: each end is a child of it.
+// Two processes exchange messages, and one of them is killed after a number of steps. The test is
+// repeated for many numbers of steps. Both processes are children of the test program, which calls
+// no verbs.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -32,16 +33,16 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::Channel;
+using transport::Completion;
 using transport::Endpoint;
 using transport::Handle;
-using transport::Outcome;
 using transport::Request;
 
 constexpr std::size_t size = 1U << 20U;
-/// Short, gathered, and long enough to be written by the device.
+/// Lengths of messages that are copied, gathered by the device, and transferred by RDMA.
 constexpr std::array<std::size_t, 4> lengths = {64, 5000, 200000, size};
 
-/// One end: an endpoint, memory, and the channel.
+/// One end of the channel, with its endpoint and memory.
 class End {
   public:
     End(int socket, bool listens)
@@ -63,8 +64,9 @@ class End {
         }
     }
 
-    /// Messages of every length both ways, without an end. @param step  is called between looks
-    /// @return what ended it
+    /// Sends and receives messages of all lengths until a request fails.
+    /// @param step  is called between two tests of a request
+    /// @return the error of the first request that failed
     std::error_code exchange(const std::function<void()>& step) {
         for (std::size_t round = 0;; ++round) {
             const std::size_t length = lengths[round % lengths.size()];
@@ -87,7 +89,7 @@ class End {
   private:
     static void check(bool well) {
         if (!well) {
-            throw std::runtime_error("the other end is gone");
+            throw std::runtime_error("the other process has ended");
         }
     }
     template <class T>
@@ -97,14 +99,14 @@ class End {
         }
         return *std::move(result);
     }
-    /// The first error counts.
-    std::error_code finish(const Request& request, const std::function<void()>& step,
+    /// Waits for a request. @return @p before, or the error of the request if @p before is none
+    std::error_code finish(Request& request, const std::function<void()>& step,
                            std::error_code before) {
-        const auto end = std::chrono::steady_clock::now() + 10s;
+        const auto end = std::chrono::steady_clock::now() + 20s;
         for (;;) {
-            const Outcome outcome = channel_->test(request);
-            if (outcome.done) {
-                return before ? before : outcome.error;
+            const Completion completion = channel_->test(request);
+            if (completion.done) {
+                return before ? before : completion.error;
             }
             if (std::chrono::steady_clock::now() > end) {
                 throw std::runtime_error("a request has not ended");
@@ -142,14 +144,15 @@ class Death : public ::testing::Test {
     TemporaryDirectory directory_;
 };
 
-/// What the death of a peer is told as: its socket closes, or its device answers no more.
-bool tells_of_death(std::error_code error) {
+/// Returns true for the errors of a channel whose peer process has ended: its socket closes, or its
+/// device does not respond.
+bool is_end_of_peer(std::error_code error) {
     return error.value() == ECONNRESET || error.value() == EHOSTUNREACH;
 }
 
-class AfterSteps : public Death, public ::testing::WithParamInterface<bool> {};
+class DeathAfterSteps : public Death, public ::testing::WithParamInterface<bool> {};
 
-TEST_P(AfterSteps, of_a_peer_ends_every_request_and_the_channel_can_be_closed) {
+TEST_P(DeathAfterSteps, of_a_peer_ends_every_request_and_the_channel_can_be_closed) {
     const bool victim_listens = GetParam();
     for (unsigned steps = 0; steps < 400; steps += steps < 20 ? 1 : 37) {
         SCOPED_TRACE(steps);
@@ -158,7 +161,7 @@ TEST_P(AfterSteps, of_a_peer_ends_every_request_and_the_channel_can_be_closed) {
                 End end(socket, !victim_listens);
                 const std::error_code error = end.exchange([] {});
                 const std::error_code state = end.channel().close();
-                if (!tells_of_death(error) || state != error || end.channel().in_flight() != 0) {
+                if (!is_end_of_peer(error) || state != error || end.channel().in_flight() != 0) {
                     std::fprintf(stderr, "error %s, state %s\n", error.message().c_str(),
                                  state.message().c_str());
                     return 1;
@@ -180,7 +183,7 @@ TEST_P(AfterSteps, of_a_peer_ends_every_request_and_the_channel_can_be_closed) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(listening, AfterSteps, ::testing::Bool(), [](const auto& value) {
+INSTANTIATE_TEST_SUITE_P(listening, DeathAfterSteps, ::testing::Bool(), [](const auto& value) {
     return value.param ? "the_victim" : "the_survivor";
 });
 

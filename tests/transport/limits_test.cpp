@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Devices that can do little: memory is in many regions, messages in many requests, and queues are
-// full.
+// Devices with small limits: memory needs many regions, messages need many work requests, and send
+// queues are full.
 #include <algorithm>
 #include <array>
 #include <tuple>
@@ -17,7 +17,7 @@ struct Limit {
     int queue;
     std::uint32_t inline_data;
 };
-/// More than a channel needs for itself, and less than the memory of these tests.
+/// Longer than the bounce buffers of the endpoint, and shorter than the memory of these tests.
 constexpr std::uint64_t region = 524288;
 constexpr std::uint64_t no_region_limit = std::uint64_t{1} << 40U;
 constexpr std::uint32_t no_message_limit = std::uint32_t{1} << 30U;
@@ -48,7 +48,8 @@ class Limits : public TransportTest,
             set_port(port, 1, device);
         }
         options_.inline_data = limit.inline_data;
-        options_.eager_slots = 4; // all receives have to fit into the queue, too
+        options_.receive_buffers = 16;
+        options_.send_buffers = 64;
         connect();
         from_.emplace(left_memory(size));
         to_.emplace(right_memory(size));
@@ -70,10 +71,10 @@ INSTANTIATE_TEST_SUITE_P(of, Limits,
 constexpr std::array<std::size_t, 9> sizes = {0,     1,      1000,    1500,   8192,
                                               10001, 600000, 1200000, 5000000};
 
-TEST_P(Limits, messages_pass_whole) {
+TEST_P(Limits, messages_arrive_unchanged) {
     for (const std::size_t count : sizes) {
         SCOPED_TRACE(count);
-        // From the end of one region to the begin of the next.
+        // From the end of one region to the beginning of the next.
         pass(*from_, *to_, count, 1, region - 700, 2 * region - 300);
 
         Request sent;
@@ -89,7 +90,7 @@ TEST_P(Limits, messages_pass_whole) {
     }
 }
 
-TEST_P(Limits, an_offer_is_of_the_whole_receive) {
+TEST_P(Limits, a_message_uses_all_regions_of_an_advertisement) {
     std::size_t named = 0;
     for (const auto& chunk :
          to_->memory().state()->rail(0).first(std::min<std::size_t>(8, regions()))) {
@@ -105,7 +106,7 @@ TEST_P(Limits, an_offer_is_of_the_whole_receive) {
     EXPECT_TRUE(to_->bytes(0, named) == from_->bytes(0, named));
 }
 
-TEST_P(Limits, many_messages_at_once_pass_whole) {
+TEST_P(Limits, many_messages_at_once_arrive_unchanged) {
     constexpr std::size_t count = 50;
     constexpr std::size_t length = 20001;
     std::array<Request, count> sends;
@@ -116,14 +117,14 @@ TEST_P(Limits, many_messages_at_once_pass_whole) {
         ASSERT_EQ(right().irecv(to_->memory(), to_->data(at), length, i % 3, receives[i]), code(0));
     }
     for (std::size_t i = 0; i < count; ++i) {
-        EXPECT_EQ(finish(left(), sends[i]).error, code(0));
-        EXPECT_EQ(finish(right(), receives[i]).error, code(0));
+        ASSERT_EQ(finish(left(), sends[i]).error, code(0)) << left().reason() << right().reason();
+        ASSERT_EQ(finish(right(), receives[i]).error, code(0)) << right().reason();
     }
     EXPECT_TRUE(to_->bytes(0, count * length) == from_->bytes(0, count * length));
 }
 
-TEST_P(Limits, memory_is_written_and_read_whole) {
-    constexpr std::size_t most = 8 * region - 8192; // wherever in a page it begins
+TEST_P(Limits, memory_of_the_peer_is_written_and_read_unchanged) {
+    constexpr std::size_t most = 8 * region - 8192; // for any offset of the memory in a page
     const TestMemory theirs = right_memory(most);
     const auto remote = theirs.memory().remote();
     ASSERT_TRUE(remote.ok()) << remote.message();
@@ -142,10 +143,27 @@ TEST_P(Limits, memory_is_written_and_read_whole) {
     EXPECT_TRUE(back.bytes(1, length) == from_->bytes(3, length));
 }
 
-TEST_P(Limits, memory_of_more_than_eight_regions_is_not_offered_whole) {
+TEST_P(Limits, memory_of_more_than_eight_regions_has_no_descriptor) {
     const auto remote = to_->memory().remote();
     EXPECT_EQ(remote.code(), code(regions() > 8 ? EOVERFLOW : 0)) << remote.message();
     EXPECT_EQ(regions() > 8, std::get<0>(GetParam()).region < size / 8);
+}
+
+using PortLimits = TransportTest;
+
+TEST_F(PortLimits, also_limit_the_length_of_eager_messages) {
+    ibv_port_attr port = roce_port();
+    port.max_msg_sz = 10000;
+    set_port(port);
+    options_.eager_limit = 20000;
+    connect();
+    TestMemory from = left_memory(30000);
+    const TestMemory to = right_memory(30000);
+    from.fill(pattern(30000));
+    for (const std::size_t count : {std::size_t{9984}, std::size_t{9985}, std::size_t{20000}}) {
+        SCOPED_TRACE(count);
+        pass(from, to, count);
+    }
 }
 
 } // namespace

@@ -10,45 +10,45 @@ class OneSided : public TransportTest, public ::testing::WithParamInterface<Test
     static constexpr std::size_t size = 1U << 19U;
 };
 
-TEST_P(OneSided, writes_and_reads_what_the_peer_offers) {
+TEST_P(OneSided, writes_and_reads_memory_of_the_peer) {
     connect();
     TestMemory mine = left_memory(size, GetParam());
     const TestMemory theirs = right_memory(size, GetParam());
     mine.fill(pattern(size));
-    const auto offered = theirs.memory().remote();
-    ASSERT_TRUE(offered.ok());
-    const auto travelled = RemoteMemory::decode(offered->bytes());
-    ASSERT_TRUE(travelled) << travelled.reason();
+    const auto remote = theirs.memory().remote();
+    ASSERT_TRUE(remote.ok());
+    const auto decoded = RemoteMemory::decode(remote->bytes());
+    ASSERT_TRUE(decoded) << decoded.reason();
 
     for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{100000}}) {
         SCOPED_TRACE(count);
         Request request;
-        ASSERT_EQ(left().iput(mine.memory(), mine.data(), count, *travelled, 77, request), code(0));
-        Outcome outcome = finish(left(), request);
-        EXPECT_EQ(outcome.error, code(0));
-        EXPECT_EQ(outcome.bytes, count);
+        ASSERT_EQ(left().iput(mine.memory(), mine.data(), count, *decoded, 77, request), code(0));
+        Completion completion = finish(left(), request);
+        EXPECT_EQ(completion.error, code(0));
+        EXPECT_EQ(completion.bytes, count);
 
         // The completion of the write does not make the data visible to the CPU of the target. The
         // read does.
-        ASSERT_EQ(left().iget(mine.memory(), mine.data(size / 2), count, *travelled, 77, request),
+        ASSERT_EQ(left().iget(mine.memory(), mine.data(size / 2), count, *decoded, 77, request),
                   code(0));
-        outcome = finish(left(), request);
-        EXPECT_EQ(outcome.error, code(0));
+        completion = finish(left(), request);
+        EXPECT_EQ(completion.error, code(0));
         EXPECT_TRUE(mine.bytes(size / 2, count) == mine.bytes(0, count));
         EXPECT_TRUE(theirs.bytes(77, count) == mine.bytes(0, count));
     }
 }
 
-TEST_P(OneSided, tells_the_peer_when_the_data_is_there) {
+TEST_P(OneSided, notifies_the_peer_after_the_data_has_arrived) {
     connect();
     TestMemory mine = left_memory(size, GetParam());
     const TestMemory theirs = right_memory(size, GetParam());
     mine.fill(pattern(size));
-    const auto offered = theirs.memory().remote();
+    const auto remote = theirs.memory().remote();
     EXPECT_EQ(right().notification(), std::nullopt);
     std::array<Request, 3> requests;
     for (std::size_t i = 0; i < requests.size(); ++i) {
-        ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(i * 1000), i * 1000, *offered,
+        ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(i * 1000), i * 1000, *remote,
                                      i * 1000, 0x123456789abcdef0 + i, requests[i]),
                   code(0));
     }
@@ -62,8 +62,8 @@ TEST_P(OneSided, tells_the_peer_when_the_data_is_there) {
     EXPECT_TRUE(theirs.bytes(2000, 2000) == mine.bytes(2000, 2000));
 }
 
-// In many requests, of which one is lost and sent again.
-TEST_P(OneSided, is_done_when_all_of_it_is_there) {
+// The transfer consists of many work requests. One packet is lost and sent again.
+TEST_P(OneSided, completes_after_all_data_has_arrived) {
     for (const std::size_t devices : {std::size_t{1}, std::size_t{2}}) {
         disconnect();
         use_devices(devices);
@@ -76,16 +76,16 @@ TEST_P(OneSided, is_done_when_all_of_it_is_there) {
         connect();
         TestMemory mine = left_memory(size, GetParam());
         TestMemory theirs = right_memory(size, GetParam());
-        const auto offered = theirs.memory().remote();
+        const auto remote = theirs.memory().remote();
         for (unsigned lost = 1; lost < 14; ++lost) {
             SCOPED_TRACE(std::to_string(devices) + " devices, lost: " + std::to_string(lost));
             mine.fill(pattern(size, lost));
             ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
             Request request;
-            ASSERT_EQ(left().iput(mine.memory(), mine.data(), size, *offered, 0, request), code(0));
-            EXPECT_EQ(left().wait(request, 20s).error, code(0));
+            ASSERT_EQ(left().iput(mine.memory(), mine.data(), size, *remote, 0, request), code(0));
+            EXPECT_EQ(wait(left(), request).error, code(0));
             // This read makes the data visible to the CPU of the target.
-            ASSERT_EQ(left().iget(mine.memory(), mine.data(), size, *offered, 0, request), code(0));
+            ASSERT_EQ(left().iget(mine.memory(), mine.data(), size, *remote, 0, request), code(0));
             EXPECT_EQ(finish(left(), request).error, code(0));
             EXPECT_TRUE(mine.bytes(0, size) == pattern(size, lost));
             EXPECT_TRUE(theirs.bytes(0, size) == pattern(size, lost));
@@ -93,15 +93,15 @@ TEST_P(OneSided, is_done_when_all_of_it_is_there) {
             mine.fill(pattern(size, lost + 100));
             softverbs_clear_faults();
             ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
-            ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(), size, *offered, 0, 1, request),
+            ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(), size, *remote, 0, 1, request),
                       code(0));
-            const auto end = std::chrono::steady_clock::now() + 20s;
-            std::optional<std::uint64_t> told;
-            while (!told && std::chrono::steady_clock::now() < end) {
+            const auto end = std::chrono::steady_clock::now() + 30s;
+            std::optional<std::uint64_t> notified;
+            while (!notified && std::chrono::steady_clock::now() < end) {
                 left().progress();
-                told = right().notification();
+                notified = right().notification();
             }
-            EXPECT_EQ(told, 1);
+            EXPECT_EQ(notified, 1);
             EXPECT_TRUE(theirs.bytes(0, size) == mine.bytes(0, size));
             EXPECT_EQ(finish(left(), request).error, code(0));
             softverbs_clear_faults();
@@ -109,7 +109,27 @@ TEST_P(OneSided, is_done_when_all_of_it_is_there) {
     }
 }
 
-TEST_P(OneSided, reads_back_what_was_received) {
+// A receiver may flush data after the sender has closed the channel.
+TEST_P(OneSided, flushes_received_data_after_the_peer_has_closed_the_channel) {
+    connect();
+    TestMemory mine = left_memory(size, GetParam());
+    TestMemory theirs = right_memory(size, GetParam());
+    pass(mine, theirs, size);
+    left().close();
+    const auto end = std::chrono::steady_clock::now() + 20s;
+    while (!right().state() && std::chrono::steady_clock::now() < end) {
+        right().progress();
+    }
+    ASSERT_EQ(right().state(), code(ECONNRESET));
+    for (int i = 0; i < 3; ++i) {
+        Request request;
+        ASSERT_EQ(right().iflush(theirs.memory(), theirs.data(), size, request), code(0));
+        EXPECT_EQ(wait(right(), request).error, code(0));
+    }
+    EXPECT_EQ(right().in_flight(), 0U);
+}
+
+TEST_P(OneSided, flushes_received_data) {
     connect();
     TestMemory mine = left_memory(size, GetParam());
     Request request;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests that cannot be, and what is told of requests.
+// Invalid requests, and how the completion of a request is reported.
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -16,7 +16,7 @@ class Requests : public TransportTest {
                                        std::size_t length) {
         return left().isend(memory, address, length, 1, request_);
     }
-    [[nodiscard]] RemoteMemory offered(Access access = Endpoint::default_access) {
+    [[nodiscard]] RemoteMemory remote_memory(Access access = Endpoint::default_access) {
         const auto remote = right_memory(4096, Kind::host, access).memory().remote();
         EXPECT_TRUE(remote.ok());
         return *remote;
@@ -27,7 +27,7 @@ class Requests : public TransportTest {
     Request request_;
 };
 
-TEST_F(Requests, outside_their_memory_are_refused) {
+TEST_F(Requests, outside_their_memory_fail_with_erange) {
     const Memory& memory = mine_->memory();
     EXPECT_EQ(send(memory, mine_->data(), 4097), code(ERANGE));
     EXPECT_EQ(send(memory, mine_->data(1), 4096), code(ERANGE));
@@ -37,7 +37,7 @@ TEST_F(Requests, outside_their_memory_are_refused) {
     EXPECT_EQ(left().in_flight(), 0);
 }
 
-TEST_F(Requests, without_memory_have_to_be_empty) {
+TEST_F(Requests, without_memory_transfer_0_bytes) {
     EXPECT_EQ(send(Memory(), mine_->data(), 1), code(EINVAL));
     EXPECT_EQ(send(Memory(), nullptr, 0), code(0));
     Request receive;
@@ -46,27 +46,27 @@ TEST_F(Requests, without_memory_have_to_be_empty) {
     EXPECT_EQ(finish(left(), request_).error, code(0));
 }
 
-TEST_F(Requests, of_another_endpoints_memory_are_refused) {
+TEST_F(Requests, with_memory_of_another_endpoint_fail_with_einval) {
     EXPECT_EQ(send(theirs_->memory(), theirs_->data(), 1), code(EINVAL));
 }
 
-TEST_F(Requests, need_the_access_their_memory_was_registered_for) {
+TEST_F(Requests, need_memory_with_the_required_access) {
     const TestMemory read_only = left_memory(4096, Kind::dmabuf, Access::local_read);
     EXPECT_EQ(left().irecv(read_only.memory(), read_only.data(), 1, 1, request_), code(EACCES));
-    EXPECT_EQ(left().iget(read_only.memory(), read_only.data(), 1, offered(), 0, request_),
+    EXPECT_EQ(left().iget(read_only.memory(), read_only.data(), 1, remote_memory(), 0, request_),
               code(EACCES));
     EXPECT_EQ(left().iflush(read_only.memory(), read_only.data(), 1, request_), code(EACCES));
-    const RemoteMemory write_only = offered(Access::local_write | Access::remote_write);
+    const RemoteMemory write_only = remote_memory(Access::local_write | Access::remote_write);
     EXPECT_EQ(left().iget(mine_->memory(), mine_->data(), 1, write_only, 0, request_),
               code(EACCES));
-    const RemoteMemory unwritable = offered(Access::local_write | Access::remote_read);
+    const RemoteMemory unwritable = remote_memory(Access::local_write | Access::remote_read);
     EXPECT_EQ(left().iput(mine_->memory(), mine_->data(), 1, unwritable, 0, request_),
               code(EACCES));
     EXPECT_EQ(left().state(), code(0));
 }
 
-TEST_F(Requests, outside_the_peers_memory_are_refused) {
-    const RemoteMemory remote = offered();
+TEST_F(Requests, outside_the_memory_of_the_peer_fail_with_erange) {
+    const RemoteMemory remote = remote_memory();
     const Memory& memory = mine_->memory();
     EXPECT_EQ(left().iput(memory, mine_->data(), 1, remote, 4096, request_), code(ERANGE));
     EXPECT_EQ(left().iput(memory, mine_->data(), 4096, remote, 1, request_), code(ERANGE));
@@ -75,7 +75,7 @@ TEST_F(Requests, outside_the_peers_memory_are_refused) {
     EXPECT_EQ(left().iput(memory, mine_->data(), 0, RemoteMemory(), 0, request_), code(EINVAL));
 }
 
-TEST_F(Requests, reach_only_what_is_registered_with_as_many_devices) {
+TEST_F(Requests, need_memory_that_the_peer_registered_with_all_devices_of_the_channel) {
     mine_.reset();
     theirs_.reset();
     disconnect();
@@ -90,80 +90,92 @@ TEST_F(Requests, reach_only_what_is_registered_with_as_many_devices) {
     EXPECT_EQ(left().iput(mine_->memory(), mine_->data(), 1, *remote, 0, request_), code(EINVAL));
 }
 
-TEST_F(Requests, are_told_of_once) {
-    ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
-    EXPECT_TRUE(left().test(request_).done);
-    const Outcome again = left().test(request_);
+TEST_F(Requests, are_reported_once) {
+    Request receive;
+    ASSERT_EQ(left().irecv(mine_->memory(), mine_->data(), 10, 1, receive), code(0));
+    Request sent;
+    ASSERT_EQ(right().isend(theirs_->memory(), theirs_->data(), 10, 1, sent), code(0));
+    Request copy = receive;
+    EXPECT_EQ(finish(left(), receive).bytes, 10);
+    const Completion again = left().test(copy);
     EXPECT_TRUE(again.done);
     EXPECT_EQ(again.error, code(ESTALE));
-    // Its place is another's now.
+    // Other requests reuse the state of the completed request.
     Request other;
     for (int i = 0; i < 300; ++i) {
         ASSERT_EQ(left().irecv(mine_->memory(), mine_->data(), 10, 1, other),
                   i < 256 ? code(0) : code(EAGAIN));
     }
+    EXPECT_EQ(left().test(copy).error, code(ESTALE));
+}
+
+TEST_F(Requests, are_empty_after_their_completion_was_reported) {
+    ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
+    const Completion completion = left().test(request_);
+    EXPECT_TRUE(completion.done);
+    EXPECT_EQ(completion.bytes, 10);
+    EXPECT_EQ(request_.index, Request::empty_index);
     EXPECT_EQ(left().test(request_).error, code(ESTALE));
+    EXPECT_TRUE(left().test(request_).done);
 }
 
 TEST_F(Requests, belong_to_one_channel) {
+    Request receive;
+    ASSERT_EQ(left().irecv(mine_->memory(), mine_->data(), 10, 1, receive), code(0));
+    EXPECT_EQ(right().test(receive).error, code(EINVAL));
+    Request beyond = receive;
+    beyond.index += 64; // The pool has grown by one block of 64 requests.
+    EXPECT_EQ(left().test(beyond).error, code(EINVAL));
+    EXPECT_FALSE(left().test(receive).done);
     ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
     EXPECT_EQ(right().test(request_).error, code(EINVAL));
-    EXPECT_EQ(left().test({}).error, code(EINVAL));
-    Request beyond = request_;
-    beyond.index = options_.depth;
-    EXPECT_EQ(left().test(beyond).error, code(EINVAL));
     EXPECT_EQ(left().test(request_).error, code(0));
 }
 
 TEST_F(Requests, end_with_their_channel) {
     ASSERT_EQ(left().irecv(mine_->memory(), mine_->data(), 10, 1, request_), code(0));
     EXPECT_EQ(left().close(), code(0));
-    const Outcome outcome = left().test(request_);
-    EXPECT_TRUE(outcome.done);
-    EXPECT_EQ(outcome.error, code(EBADF));
+    const Completion completion = left().test(request_);
+    EXPECT_TRUE(completion.done);
+    EXPECT_EQ(completion.error, code(EBADF));
     EXPECT_EQ(send(mine_->memory(), mine_->data(), 10), code(EBADF));
     EXPECT_EQ(left().notification(), std::nullopt);
     EXPECT_EQ(left().close(), code(0));
 }
 
-TEST_F(Requests, that_are_too_many_lose_no_message) {
+TEST_F(Requests, beyond_the_depth_fail_with_eagain_and_lose_no_message) {
     ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
-    Request other;
-    for (std::uint32_t i = 0; i < options_.depth; ++i) {
+    std::vector<Request> others(options_.depth);
+    for (Request& other : others) {
         ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 2, other), code(0));
     }
-    right().progress();
+    settle();
     Request receive;
     EXPECT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(EAGAIN));
+    EXPECT_EQ(right().isend(theirs_->memory(), theirs_->data(), 4000, 1, receive), code(EAGAIN));
     Request unblock;
     ASSERT_EQ(left().isend(mine_->memory(), mine_->data(), 10, 2, unblock), code(0));
-    const auto end = std::chrono::steady_clock::now() + 10s;
-    for (Request done = {.channel = other.channel, .generation = 0, .index = 0};
-         right().in_flight() == options_.depth && std::chrono::steady_clock::now() < end;
-         done.index = (done.index + 1) % options_.depth) {
-        static_cast<void>(right().test(done));
-        left().progress();
-    }
+    EXPECT_EQ(finish(right(), others[0]).bytes, 10);
     ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(0));
     EXPECT_EQ(finish(right(), receive).bytes, 10);
 }
 
-TEST_F(Requests, can_be_awaited_together) {
+TEST_F(Requests, of_one_channel_can_be_waited_for_together) {
     std::array<Request, 3> receives;
     for (std::size_t i = 0; i < receives.size(); ++i) {
         ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, i, receives[i]), code(0));
     }
     ASSERT_EQ(left().isend(mine_->memory(), mine_->data(), 10, 1, request_), code(0));
-    const std::array<transport::Pending, 3> pending = {
-        {{.channel = &right(), .request = receives[0]},
-         {.channel = &right(), .request = receives[1]},
-         {.channel = &right(), .request = receives[2]}}};
-    Outcome outcome;
-    EXPECT_EQ(transport::wait_any(pending, outcome, 20s), 1);
-    EXPECT_EQ(outcome.bytes, 10);
-    EXPECT_EQ(transport::wait_any(std::span(pending).first(1), outcome, 1ms), 1);
-    EXPECT_FALSE(outcome.done);
-    EXPECT_EQ(transport::wait_any({}, outcome, wait_forever), 0);
+    std::array<transport::Pending, 3> pending = {{{.channel = &right(), .request = receives[0]},
+                                                  {.channel = &right(), .request = receives[1]},
+                                                  {.channel = &right(), .request = receives[2]}}};
+    Completion completion;
+    EXPECT_EQ(transport::wait_any(pending, completion, 30s), 1);
+    EXPECT_EQ(completion.bytes, 10);
+    EXPECT_EQ(pending[1].request.index, Request::empty_index);
+    EXPECT_EQ(transport::wait_any(std::span(pending).first(1), completion, 1ms), 1);
+    EXPECT_FALSE(completion.done);
+    EXPECT_EQ(transport::wait_any({}, completion, wait_forever), 0);
 }
 
 } // namespace

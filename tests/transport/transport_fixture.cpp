@@ -113,12 +113,12 @@ TestMemory TransportTest::right_memory(std::size_t size, Kind kind, Access acces
     return {*right_end_, *memfds_, kind, size, access};
 }
 
-Outcome TransportTest::finish(Channel& channel, const Request& request) {
-    const auto end = std::chrono::steady_clock::now() + 20s;
+Completion TransportTest::finish(Channel& channel, Request request) {
+    const auto end = std::chrono::steady_clock::now() + 30s;
     while (std::chrono::steady_clock::now() < end) {
-        const Outcome outcome = channel.test(request);
-        if (outcome.done) {
-            return outcome;
+        const Completion completion = channel.test(request);
+        if (completion.done) {
+            return completion;
         }
         (&channel == &*left_ ? right_ : left_)->progress();
     }
@@ -127,7 +127,7 @@ Outcome TransportTest::finish(Channel& channel, const Request& request) {
 }
 
 std::optional<std::uint64_t> TransportTest::next_notification(Channel& channel) {
-    const auto end = std::chrono::steady_clock::now() + 20s;
+    const auto end = std::chrono::steady_clock::now() + 30s;
     std::optional<std::uint64_t> value;
     while (!value && std::chrono::steady_clock::now() < end) {
         left_->progress();
@@ -147,14 +147,14 @@ void TransportTest::settle() {
     }
 }
 
-Outcome TransportTest::after_a_while(Channel& channel, const Request& request) {
-    Outcome outcome;
-    for (int i = 0; i < 1000 && !outcome.done; ++i) {
-        outcome = channel.test(request);
+Completion TransportTest::after_a_while(Channel& channel, Request request) {
+    Completion completion;
+    for (int i = 0; i < 1000 && !completion.done; ++i) {
+        completion = channel.test(request);
         left_->progress();
         right_->progress();
     }
-    return outcome;
+    return completion;
 }
 
 void TransportTest::pass(const TestMemory& from, const TestMemory& to, std::size_t count, Tag tag,
@@ -163,10 +163,10 @@ void TransportTest::pass(const TestMemory& from, const TestMemory& to, std::size
     Request receive;
     ASSERT_EQ(right_->irecv(to.memory(), to.data(to_offset), count, tag, receive), code(0));
     ASSERT_EQ(left_->isend(from.memory(), from.data(from_offset), count, tag, send), code(0));
-    const Outcome received = finish(*right_, receive);
+    const Completion received = finish(*right_, receive);
     EXPECT_EQ(received.error, code(0)) << received.error.message();
     EXPECT_EQ(received.bytes, count);
-    const Outcome sent = finish(*left_, send);
+    const Completion sent = finish(*left_, send);
     EXPECT_EQ(sent.error, code(0)) << sent.error.message();
     EXPECT_EQ(sent.bytes, count);
     EXPECT_TRUE(to.bytes(to_offset, count) == from.bytes(from_offset, count));

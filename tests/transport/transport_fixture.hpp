@@ -24,23 +24,23 @@ namespace rdmabuf::testing {
 
 using namespace std::chrono_literals;
 using transport::Channel;
+using transport::Completion;
 using transport::Endpoint;
 using transport::EndpointOptions;
 using transport::Memory;
-using transport::Outcome;
 using transport::RemoteMemory;
 using transport::Request;
 using transport::Tag;
 
-/// As an error: what channels say.
+/// Returns @p error as an error code of the functions of a channel.
 [[nodiscard]] inline std::error_code code(int error) {
     return {error, std::system_category()};
 }
 
-/// Bytes that tell where they belong.
+/// Returns pseudorandom bytes. Equal arguments give equal bytes.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1);
 
-/// Memory that requests may use, and its bytes.
+/// Registered memory for requests.
 class TestMemory {
   public:
     enum class Kind : std::uint8_t { host, dmabuf };
@@ -56,7 +56,7 @@ class TestMemory {
     void fill(std::span<const std::byte> bytes, std::size_t offset = 0);
     [[nodiscard]] std::vector<std::byte> bytes(std::size_t offset, std::size_t count) const;
 
-    /// Lets go of the registration, and keeps the bytes.
+    /// Destroys the Memory. The bytes remain.
     void deregister() { memory_.reset(); }
 
   private:
@@ -68,19 +68,19 @@ class TestMemory {
 /// Two endpoints of one process, and a channel between them.
 class TransportTest : public SoftverbsTest {
   protected:
-    /// Of both ends; for tests to change before connect().
+    /// The options of both endpoints. Tests change them before connect().
     EndpointOptions options_ = {.handshake = 20'000ms, .linger = 100ms};
     std::size_t devices_ = 1;
 
     TransportTest();
     ~TransportTest() override;
-    /// As many that reach each other.
+    /// Uses @p count software devices.
     void use_devices(std::size_t count);
     void open();
     void connect();
-    /// Lets go of all that connect() and open() made, for another time.
+    /// Destroys the channels and the endpoints, so that connect() can be called again.
     void disconnect();
-    /// Has both ends go on until both have their channel. @return the first error
+    /// Advances both ends until both have a channel. @return the first error
     [[nodiscard]] std::error_code meet(transport::Connector& connector,
                                        transport::Listener& listener);
 
@@ -95,17 +95,22 @@ class TransportTest : public SoftverbsTest {
     [[nodiscard]] TestMemory right_memory(std::size_t size, Kind kind = Kind::host,
                                           Access access = Endpoint::default_access);
 
-    /// Goes on at both ends until @p request of @p channel is done; fails the test after ten
+    /// Makes progress at both ends until @p request of @p channel is done; fails the test after 30
     /// seconds.
-    Outcome finish(Channel& channel, const Request& request);
+    Completion finish(Channel& channel, Request request);
+    /// Waits for a request without progress at the other end.
+    static Completion wait(Channel& channel, Request request,
+                           std::chrono::milliseconds timeout = 30s) {
+        return channel.wait(request, timeout);
+    }
     /// Makes progress at both ends until @p channel has a notification. Returns its value, or
-    /// nothing after ten seconds.
+    /// std::nullopt after 30 seconds.
     [[nodiscard]] std::optional<std::uint64_t> next_notification(Channel& channel);
     /// Makes progress at both ends until all messages that they have sent have arrived.
     void settle();
-    /// Goes on at both ends for a while, and tells whether it is done.
-    [[nodiscard]] Outcome after_a_while(Channel& channel, const Request& request);
-    /// Sends @p count bytes from left to right, and compares them.
+    /// Makes some hundred calls of progress at both ends. @return the state of @p request
+    [[nodiscard]] Completion after_a_while(Channel& channel, Request request);
+    /// Sends @p count bytes from left to right, and compares the received bytes.
     void pass(const TestMemory& from, const TestMemory& to, std::size_t count, Tag tag = 1,
               std::size_t from_offset = 0, std::size_t to_offset = 0);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that is compiled with -fno-exceptions -fno-rtti, as many transports are, sends itself a
-// message. Everything that fails here fails as a value.
+// A program that is compiled with -fno-exceptions -fno-rtti sends a message to itself. All
+// functions that it calls report errors by their return values.
 #if defined(__cpp_exceptions) || defined(__cpp_rtti)
 #error "this is to be compiled with -fno-exceptions -fno-rtti"
 #endif
@@ -28,7 +28,7 @@ int failures = 0;
 
 void expect(bool holds, const char* what) {
     if (!holds) {
-        std::fprintf(stderr, "not so: %s\n", what);
+        std::fprintf(stderr, "this is false: %s\n", what);
         ++failures;
     }
 }
@@ -37,7 +37,7 @@ void sends_a_message(const Endpoint& endpoint) {
     auto listener = endpoint.listen("127.0.0.1");
     expect(listener.ok(), "a listener listens");
     auto connector = endpoint.start_connect(listener->handle());
-    expect(connector.ok(), "a connector begins");
+    expect(connector.ok(), "a connector starts to connect");
     std::optional<Channel> here;
     std::optional<Channel> there;
     while (!here || !there) {
@@ -54,8 +54,8 @@ void sends_a_message(const Endpoint& endpoint) {
     expect(memory.ok(), memory.message().c_str());
     Request receive;
     Request send;
-    expect(!there->irecv(*memory, bytes.data() + 32, 32, 1, receive), "a receive begins");
-    expect(!here->isend(*memory, bytes.data(), 32, 1, send), "a send begins");
+    expect(!there->irecv(*memory, bytes.data() + 32, 32, 1, receive), "a receive is posted");
+    expect(!here->isend(*memory, bytes.data(), 32, 1, send), "a send is posted");
     expect(!there->wait(receive, 10s).error, "a message arrives");
     expect(!here->wait(send, 10s).error, "a message leaves");
     expect(std::strcmp(bytes.data(), bytes.data() + 32) == 0, "its bytes are those that were sent");

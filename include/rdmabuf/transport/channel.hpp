@@ -13,29 +13,31 @@
 
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
-#include <rdmabuf/transport/detail/engine.hpp>
 #include <rdmabuf/transport/detail/spin_wait.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 #include <rdmabuf/transport/request.hpp>
+#include <rdmabuf/transport/transfer_entry.hpp>
 
 namespace rdmabuf::transport {
 
 /// A connection to one peer, for messages in both directions and for one-sided operations (RDMA
-/// writes and reads). A channel can be moved but not copied. Only one thread at a time may use a
-/// channel; different channels are independent of each other.
+/// writes, reads and atomic operations). A channel can be moved but not copied. Only one thread at
+/// a time may use an endpoint and all its channels; different endpoints are independent of each
+/// other.
 ///
-/// **Messages.** A message matches the first posted receive with the same tag. Messages with the
+/// **Messages.** A message matches the first posted receive that accepts its tag. Messages with the
 /// same tag arrive in the order in which they were sent. A receive may be posted before or after
-/// its message arrives. At most EndpointOptions::eager_slots messages wait at the receiver for a
-/// matching receive; all further messages wait at the sender, whatever their tag.
+/// its message arrives. A message that no receive accepts yet delays no other message.
 ///
-/// **Requests.** isend(), irecv(), iput(), iput_notify(), iget() and iflush() start a request.
-/// test(), wait() or wait_any() report its completion, in any order of the requests. Before its
-/// completion is reported, the program must not reuse or free the memory of the request. A channel
-/// makes progress only inside its calls: while requests are in flight, also those of the peer, the
-/// program has to call test(), wait() or progress() regularly.
+/// **Requests.** The functions whose name begins with i start a request. test(), wait() or
+/// wait_any() report its completion, in any order of the requests. A request that is started with a
+/// `context` pointer is reported by Endpoint::poll_completions() instead. Before its completion is
+/// reported, the program must not reuse or free the memory of the request. Requests make progress
+/// only inside the calls of an endpoint and its channels: while requests are in flight, also those
+/// of the peer, the program has to call test(), wait() or progress() regularly.
 ///
 /// Errors of the calls that start a request:
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
@@ -43,13 +45,16 @@ namespace rdmabuf::transport {
 ///     has regions for fewer devices than the channel uses
 ///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
 ///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
+///   - EMSGSIZE: a notification is longer than max_notification
+///   - ENOMEM: no memory for another request
 ///   - EBADF: the channel is closed
 ///   - the error of state(), if the channel has failed
 ///
-/// Errors with which a request ends (Outcome::error):
-///   - EMSGSIZE: the message is longer than the receive buffer; Outcome::bytes of the receive is
+/// Errors with which a request ends (Completion::error):
+///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
 ///     the length of the message. A message above the eager limit fails at both ends, an eager
 ///     message only at the receiver. The channel remains usable.
+///   - ECANCELED: the receive was cancelled. The channel remains usable.
 ///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout
 ///   - EFAULT: this side's device could not access this side's memory: it was revoked or unmapped
 ///   - EACCES: the peer's device rejected the access: the peer's memory was deregistered or revoked
@@ -59,14 +64,15 @@ namespace rdmabuf::transport {
 ///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, which ended the
 ///     channel
 ///   - EIO: the device of this side failed
-/// Every error except EMSGSIZE ends the channel and all its requests in flight.
+/// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
+/// reason(). The requests end after the devices have stopped to access their memory.
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
     Channel& operator=(Channel&& other) noexcept {
         static_cast<void>(close());
         endpoint_ = std::move(other.endpoint_);
-        engine_ = std::move(other.engine_);
+        channel_ = std::move(other.channel_);
         creator_ = other.creator_;
         return *this;
     }
@@ -74,154 +80,297 @@ class Channel {
     Channel& operator=(const Channel&) = delete;
     ~Channel() { static_cast<void>(close()); }
 
+    // Messages
+
     /// Sends a message of @p length bytes. Messages of 0 bytes are allowed. The request completes
     /// when its memory may be reused, possibly before the message arrives at the peer.
+    /// @param context  a pointer for Endpoint::poll_completions(); nullptr for test()
     [[nodiscard]] std::error_code isend(const Memory& memory, const void* address,
-                                        std::size_t length, Tag tag, Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.send(piece(memory, address, length), tag, request);
+                                        std::size_t length, Tag tag, Request& request,
+                                        void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.send(buffer(memory, address, length), tag, request, context);
         });
     }
     /// Receives a message of up to @p length bytes. The memory must be registered with
     /// Access::local_write and Access::remote_write. The request completes when the data has
-    /// arrived. GPU memory may need iflush() before GPU kernels read the data.
+    /// arrived. See Visibility for GPU kernels that read the data.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
-                                        Tag tag, Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.receive(piece(memory, address, length), tag, request);
+                                        Tag tag, Request& request,
+                                        void* context = nullptr) noexcept {
+        return irecv_masked(memory, address, length, tag, full_mask, request, context);
+    }
+    /// Receives a message as irecv() does. The receive accepts all messages whose tag is equal to
+    /// @p tag in the bits that are set in @p mask. Completion::tag is the tag of the message.
+    [[nodiscard]] std::error_code irecv_masked(const Memory& memory, void* address,
+                                               std::size_t length, Tag tag, Tag mask,
+                                               Request& request, void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.receive(buffer(memory, address, length), tag, mask, request, context);
         });
     }
+    /// Makes progress, and describes the first message that has arrived and that irecv_masked()
+    /// would receive; std::nullopt if there is no such message.
+    [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
+        const detail::UnexpectedMessage* const message =
+            channel_ ? endpoint_->probe(channel_.get(), tag, mask) : nullptr;
+        return message == nullptr
+                   ? std::nullopt
+                   : std::optional(MessageInfo{.tag = message->tag,
+                                               .length = static_cast<std::size_t>(message->length),
+                                               .channel = number()});
+    }
+    /// Cancels a receive. If the call succeeds, the receive ends with ECANCELED, or normally if its
+    /// message was already in flight.
+    /// @return no error; EALREADY if the message of the receive has already arrived, or if the
+    ///         receive is being cancelled; EINVAL for a request that is no receive; ESTALE if its
+    ///         completion was reported; EBADF after close()
+    [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
+        return {channel_ ? endpoint_->cancel(request) : EBADF, std::system_category()};
+    }
+
+    // One-sided operations
 
     /// Writes @p length bytes to the peer's memory (RDMA write), @p offset bytes behind the
     /// beginning of this memory. The request completes when the peer's device has acknowledged the
     /// data. The peer is not notified.
     [[nodiscard]] std::error_code iput(const Memory& memory, const void* address,
                                        std::size_t length, const RemoteMemory& remote,
-                                       std::uint64_t offset, Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.put(piece(memory, address, length), remote, offset, nullptr, request);
+                                       std::uint64_t offset, Request& request,
+                                       void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.put(buffer(memory, address, length), remote, offset, {}, false, request,
+                               context);
         });
     }
-    /// Writes as iput() does. After the data has arrived, the peer's notification() returns
+    /// Writes as iput() does. After this data and the data of all earlier iput() calls has arrived,
+    /// the peer's notification() returns the bytes of @p notification.
+    [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
+                                              std::size_t length, const RemoteMemory& remote,
+                                              std::uint64_t offset,
+                                              std::span<const std::byte> notification,
+                                              Request& request, void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.put(buffer(memory, address, length), remote, offset, notification, true,
+                               request, context);
+        });
+    }
+    /// Writes as the other iput_notify() does; the bytes of the notification are those of
     /// @p value.
     [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
                                               std::size_t length, const RemoteMemory& remote,
                                               std::uint64_t offset, std::uint64_t value,
-                                              Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.put(piece(memory, address, length), remote, offset, &value, request);
-        });
+                                              Request& request, void* context = nullptr) noexcept {
+        return iput_notify(memory, address, length, remote, offset,
+                           std::as_bytes(std::span(&value, 1)), request, context);
     }
     /// Reads @p length bytes of the peer's memory (RDMA read). The first byte is at @p offset in
     /// that memory. The local memory must be registered with Access::local_write.
     [[nodiscard]] std::error_code iget(const Memory& memory, void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
-                                       Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.get(piece(memory, address, length), remote, offset, request);
+                                       Request& request, void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
+    }
+    /// Writes all entries of a list. The request completes when all data is acknowledged.
+    /// @param entries       must remain valid until the request has completed, as the Memory and
+    ///                      RemoteMemory objects to which they point
+    /// @param notification  bytes for the peer's notification(), which returns them after all data
+    ///                      has arrived; std::nullopt for no notification
+    [[nodiscard]] std::error_code iput_list(
+        std::span<const TransferEntry> entries, Request& request,
+        std::optional<std::span<const std::byte>> notification = std::nullopt,
+        void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.transfer_list(entries, false,
+                                         notification.value_or(std::span<const std::byte>()),
+                                         notification.has_value(), request, context);
+        });
+    }
+    /// Reads all entries of a list. The parameters are those of iput_list().
+    [[nodiscard]] std::error_code iget_list(std::span<const TransferEntry> entries,
+                                            Request& request, void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.transfer_list(entries, true, {}, false, request, context);
+        });
+    }
+    /// Adds @p addend to the 8 bytes at @p offset of the peer's memory, whose address must be a
+    /// multiple of 8. The previous value is written to the 8 bytes at @p result. The RemoteMemory
+    /// must be registered with Access::remote_atomic. Atomicity: make_compare_swap().
+    [[nodiscard]] std::error_code ifetch_add(const Memory& memory, std::uint64_t* result,
+                                             const RemoteMemory& remote, std::uint64_t offset,
+                                             std::uint64_t addend, Request& request,
+                                             void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.atomic(detail::OneSidedRequest::Operation::fetch_add,
+                                  buffer(memory, result, sizeof *result), remote, offset, addend, 0,
+                                  request, context);
+        });
+    }
+    /// Replaces the 8 bytes at @p offset of the peer's memory by @p swap if they are equal to
+    /// @p expected. The other parameters and requirements are those of ifetch_add().
+    [[nodiscard]] std::error_code icompare_swap(const Memory& memory, std::uint64_t* result,
+                                                const RemoteMemory& remote, std::uint64_t offset,
+                                                std::uint64_t expected, std::uint64_t swap,
+                                                Request& request,
+                                                void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.atomic(detail::OneSidedRequest::Operation::compare_swap,
+                                  buffer(memory, result, sizeof *result), remote, offset, swap,
+                                  expected, request, context);
+        });
+    }
+    /// Starts a remote fence. The request completes when the data of all earlier iput() calls is in
+    /// the memory of the peer: each device reads a byte of the peer behind its writes.
+    [[nodiscard]] std::error_code ifence(Request& request, void* context = nullptr) noexcept {
+        return begin(
+            [&](detail::ChannelState& channel) { return channel.fence(request, context); });
     }
     /// Makes data that the channel's devices wrote to GPU memory visible to the GPU: each device
     /// reads one byte of the memory. The memory must be registered with Access::remote_read. The
     /// call has no effect on host memory.
-    /// @return also EAGAIN, if the loopback queue pair is full: it holds up to 64 work requests
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
-                                         std::size_t length, Request& request) noexcept {
-        return begin([&](detail::Engine& engine) {
-            return engine.flush(piece(memory, address, length), request);
+                                         std::size_t length, Request& request,
+                                         void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.flush(buffer(memory, address, length), request, context);
         });
     }
 
-    /// Returns the value of the oldest iput_notify() of the peer whose value was not returned yet;
-    /// std::nullopt if there is no such value.
+    /// Makes progress, copies the oldest notification of the peer to @p bytes and removes it.
+    /// @return the size of the notification in bytes. Errors: EAGAIN if no notification has
+    ///         arrived; EMSGSIZE if @p bytes is too small (the notification is kept); EBADF after
+    ///         close()
+    [[nodiscard]] Result<std::size_t> notification(std::span<std::byte> bytes) noexcept {
+        if (!channel_) {
+            return detail::error_info(EBADF, "the channel is closed");
+        }
+        endpoint_->progress();
+        const int size = channel_->take_notification(bytes);
+        return size >= 0 ? Result<std::size_t>(static_cast<std::size_t>(size))
+               : size == -EAGAIN
+                   ? detail::error_info(EAGAIN, "no notification has arrived")
+                   : detail::error_info(EMSGSIZE, "the notification is longer than the buffer");
+    }
+    /// Makes progress, and removes the oldest notification of the peer, which iput_notify() sent
+    /// with a value. @return the value; std::nullopt if no notification has arrived, or if the
+    /// oldest one has more than 8 bytes
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
-        return engine_ && engine_->notification(value) ? std::optional(value) : std::nullopt;
+        if (!channel_) {
+            return std::nullopt;
+        }
+        endpoint_->progress();
+        const int size = channel_->take_notification(std::as_writable_bytes(std::span(&value, 1)));
+        return size >= 0 ? std::optional(value) : std::nullopt;
     }
 
+    // Completion
+
     /// Makes progress and returns the state of @p request. The completion of a request is reported
-    /// only once. For an invalid request, Outcome::done is true and Outcome::error is set: ESTALE
-    /// if the completion was reported before, EINVAL for a request of another channel, EBADF after
-    /// close().
-    [[nodiscard]] Outcome test(const Request& request) noexcept {
-        Outcome outcome;
-        if (const int error = engine_ ? engine_->test(request, outcome) : EBADF; error != 0) {
+    /// only once; @p request is then empty. For an invalid request, Completion::done is true and
+    /// Completion::error is set: ESTALE if the completion was reported before, EINVAL for a request
+    /// of another channel, EBADF after close().
+    [[nodiscard]] Completion test(Request& request) noexcept {
+        Completion completion;
+        if (const int error =
+                channel_ ? endpoint_->test(channel_->number(), request, completion) : EBADF;
+            error != 0) {
             return {.done = true, .error = {error, std::system_category()}};
         }
-        return outcome;
+        return completion;
     }
-    /// Tests @p request until the request is done or @p timeout is over.
+    /// Tests @p request until the request is done or @p timeout is over. The call first polls for a
+    /// short time and then sleeps.
     /// @param timeout  wait_forever for no time limit
-    /// @return the Outcome of the request. If the time is over, Outcome::done is false and wait()
-    ///         may be called again.
-    [[nodiscard]] Outcome wait(const Request& request, std::chrono::milliseconds timeout) noexcept {
+    /// @return the Completion of the request. If the time is over, Completion::done is false and
+    ///         wait() may be called again.
+    [[nodiscard]] Completion wait(Request& request, std::chrono::milliseconds timeout) noexcept {
         detail::SpinWait spin(timeout);
         for (;;) {
-            const Outcome outcome = test(request);
-            if (outcome.done || !spin.wait()) {
-                return outcome;
+            const Completion completion = test(request);
+            if (completion.done ||
+                !spin.wait([this](std::chrono::milliseconds left) { endpoint_->sleep(left); })) {
+                return completion;
             }
         }
     }
-    /// Makes progress on all requests in flight.
+    /// Makes progress on all requests of the endpoint.
     void progress() noexcept {
-        if (engine_) {
-            engine_->progress();
+        if (channel_) {
+            endpoint_->progress();
         }
     }
 
+    /// Returns the number of the channel, which no other channel of this process has; 0 after
+    /// close().
+    [[nodiscard]] std::uint32_t number() const noexcept {
+        return channel_ ? channel_->number() : 0;
+    }
     /// Returns the error that prevents new requests: EBADF after close(), no error while the
     /// channel works.
     [[nodiscard]] std::error_code state() const noexcept {
-        return {engine_ ? engine_->broken() : EBADF, std::system_category()};
+        return {channel_ ? channel_->broken() : EBADF, std::system_category()};
+    }
+    /// Returns a description of the first cause of the error of state(); "" while the channel
+    /// works. The text is a constant.
+    [[nodiscard]] const char* reason() const noexcept {
+        return channel_ ? channel_->reason() : "the channel is closed";
     }
     /// Returns the number of requests that were started and whose completion was not reported yet.
     [[nodiscard]] std::size_t in_flight() const noexcept {
-        return engine_ ? engine_->in_flight() : 0;
+        return channel_ ? channel_->in_flight() : 0;
     }
     /// Returns the number of devices over which long messages are striped; 0 after close().
-    [[nodiscard]] std::size_t rails() const noexcept { return engine_ ? engine_->rails() : 0; }
+    [[nodiscard]] std::size_t rails() const noexcept {
+        return channel_ ? channel_->rails().size() : 0;
+    }
 
     /// Closes the channel. Waits until queued messages are sent and acknowledged, for at most
-    /// EndpointOptions::linger. Cancels the other requests, for example a message that waits for a
+    /// EndpointOptions::linger. Ends the other requests, for example a message that waits for a
     /// receive of the peer.
     /// @return the error of state() before the channel was closed
     std::error_code close() noexcept {
-        if (!engine_) {
+        if (!channel_) {
             return {};
         }
-        std::error_code state = this->state();
+        std::error_code state;
         // In a child process after fork(2), close() sends nothing: the queue pairs belong to the
         // parent process.
         if (creator_.is_current()) {
-            engine_->drain();
-            state = this->state();
-            engine_->fail(EBADF);
+            state = {endpoint_->close(*channel_), std::system_category()};
         }
-        engine_.reset();
+        channel_.reset();
         endpoint_.reset();
         return state;
     }
 
+    // Only wait_any() calls this function.
+    [[nodiscard]] detail::EndpointState* endpoint() const noexcept { return endpoint_.get(); }
+
     // Only Listener and Connector call this constructor.
     Channel(std::shared_ptr<detail::EndpointState> endpoint,
-            std::unique_ptr<detail::Engine> engine) noexcept
-        : endpoint_(std::move(endpoint)), engine_(std::move(engine)) {}
+            std::unique_ptr<detail::ChannelState> channel) noexcept
+        : endpoint_(std::move(endpoint)), channel_(std::move(channel)) {}
 
   private:
-    [[nodiscard]] static detail::Piece piece(const Memory& memory, const void* address,
-                                             std::size_t length) noexcept {
+    [[nodiscard]] static detail::BufferRef buffer(const Memory& memory, const void* address,
+                                                  std::size_t length) noexcept {
         return {.memory = memory.state(),
                 .address = reinterpret_cast<std::uintptr_t>(address),
                 .length = length};
     }
     template <class Begin>
     [[nodiscard]] std::error_code begin(const Begin& call) noexcept {
-        return {engine_ ? call(*engine_) : EBADF, std::system_category()};
+        if (!channel_ || !creator_.is_current()) {
+            return {EBADF, std::system_category()};
+        }
+        return {call(*channel_), std::system_category()};
     }
 
     std::shared_ptr<detail::EndpointState> endpoint_;
-    std::unique_ptr<detail::Engine> engine_;
+    std::unique_ptr<detail::ChannelState> channel_;
     rdmabuf::detail::CreatorProcess creator_;
 };
 
@@ -231,26 +380,39 @@ struct Pending {
     Request request = {};
 };
 
-/// Tests requests, which may belong to different channels, until one of them is done.
-/// @param outcome  receives the Outcome of the request that is done
-/// @param timeout  wait_forever for no time limit
-/// @return the index of the request that is done; requests.size() if the time is over or
-///         @p requests is empty
-[[nodiscard]] inline std::size_t wait_any(std::span<const Pending> requests, Outcome& outcome,
+/// Tests requests, which may belong to different channels, until one of them is done. Entries whose
+/// Request is empty are skipped. The call first polls for a short time and then sleeps.
+/// @param completion  receives the Completion of the request that is done; the Request is then
+///                    empty
+/// @param timeout     wait_forever for no time limit
+/// @return the index of the request that is done; requests.size() if the time is over or if no
+///         request is left
+[[nodiscard]] inline std::size_t wait_any(std::span<Pending> requests, Completion& completion,
                                           std::chrono::milliseconds timeout) noexcept {
     detail::SpinWait spin(timeout);
-    while (!requests.empty()) {
+    for (;;) {
+        detail::EndpointState* endpoint = nullptr;
+        bool several_endpoints = false;
         for (std::size_t i = 0; i < requests.size(); ++i) {
-            outcome = requests[i].channel->test(requests[i].request);
-            if (outcome.done) {
+            if (requests[i].request.index == Request::empty_index) {
+                continue;
+            }
+            detail::EndpointState* const owner = requests[i].channel->endpoint();
+            several_endpoints = several_endpoints || (endpoint != nullptr && endpoint != owner);
+            endpoint = owner;
+            completion = requests[i].channel->test(requests[i].request);
+            if (completion.done) {
                 return i;
             }
         }
-        if (!spin.wait()) {
-            break;
+        const auto sleep = [&](std::chrono::milliseconds left) {
+            // An event of another endpoint does not wake this one.
+            endpoint->sleep(several_endpoints ? std::chrono::milliseconds(1) : left);
+        };
+        if (endpoint == nullptr || !spin.wait(sleep)) {
+            return requests.size();
         }
     }
-    return requests.size();
 }
 
 } // namespace rdmabuf::transport

@@ -6,8 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -26,10 +28,14 @@
 
 namespace rdmabuf::transport {
 
-/// An endpoint holds the devices that a process uses and the memory that is registered with them.
-/// An endpoint creates listeners and connections. Copies of an endpoint share the same devices and
-/// memory. Listeners, channels and Memory objects may outlive the Endpoint. An endpoint is thread
-/// safe.
+/// An endpoint holds the devices that a process uses, the memory that is registered with them, and
+/// the queues and buffers that all channels of the endpoint share. An endpoint creates listeners
+/// and connections. Copies of an endpoint share the same state. Listeners, channels and Memory
+/// objects may outlive the Endpoint.
+///
+/// Only one thread at a time may use an endpoint with all its listeners, connectors and channels.
+/// In builds with assertions, an assertion fails if two threads do. A program with several threads
+/// opens an endpoint in each of them, or uses a lock. The registration cache is thread safe.
 class Endpoint {
   public:
     /// Opens an endpoint on 1 to 4 devices.
@@ -64,15 +70,19 @@ class Endpoint {
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.
-    /// @param access  local_write and remote_write for irecv(), local_write for iget(), remote_read
-    ///                for iflush(). Memory for requests of the peer: remote_write for its iput(),
-    ///                remote_read for its iget().
+    /// @param access      local_write and remote_write for irecv(), local_write for iget(),
+    ///                    remote_read for iflush(). Memory for requests of the peer: remote_write
+    ///                    for its iput(), remote_read for its iget(), remote_atomic for its atomic
+    ///                    operations.
+    /// @param visibility  the reader of received data, see Visibility
     /// @return the memory, or an error of rdmabuf::register_memory(), whose message lists every
-    ///         registration method that was tried
-    [[nodiscard]] Result<Memory> register_memory(const void* address, std::size_t length,
-                                                 Access access = default_access) const noexcept {
+    ///         registration method that was tried; EINVAL for Visibility::running_kernel without
+    ///         Access::remote_read
+    [[nodiscard]] Result<Memory> register_memory(
+        const void* address, std::size_t length, Access access = default_access,
+        Visibility visibility = Visibility::next_kernel) const noexcept {
         return detail::register_address(*state_, reinterpret_cast<std::uintptr_t>(address), length,
-                                        access);
+                                        access, visibility);
     }
     /// Registers a range of a dma-buf with all devices. The caller keeps the ownership of @p fd and
     /// may close it after this call. The registration is not cached: it exists as long as the
@@ -81,11 +91,13 @@ class Endpoint {
     /// @param address  the address of the first byte in requests: a pointer of the device's driver,
     ///                 or any other number except 0
     /// @return the memory, or an error of DmaBufMR
-    [[nodiscard]] Result<Memory> register_dmabuf(int fd, std::uint64_t offset, std::size_t length,
-                                                 std::uintptr_t address,
-                                                 Access access = default_access) const noexcept {
+    [[nodiscard]] Result<Memory> register_dmabuf(
+        int fd, std::uint64_t offset, std::size_t length, std::uintptr_t address,
+        Access access = default_access,
+        Visibility visibility = Visibility::next_kernel) const noexcept {
         return detail::register_dmabuf(
-            *state_, {.fd = fd, .offset = offset, .length = length, .address = address}, access);
+            *state_, {.fd = fd, .offset = offset, .length = length, .address = address}, access,
+            visibility);
     }
 
     /// Listens for peers on a TCP port that the kernel selects.
@@ -112,6 +124,64 @@ class Endpoint {
         auto connector = start_connect(handle);
         return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
+
+    /// Receives a message of any channel of this endpoint; see Channel::irecv_masked(). The receive
+    /// is started and tested like a request of a channel, but by the functions of the endpoint.
+    /// Completion::channel is the number of the channel from which the message came.
+    [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
+                                        Tag tag, Tag mask, Request& request,
+                                        void* context = nullptr) const noexcept {
+        return {state_->receive_any({.memory = memory.state(),
+                                     .address = reinterpret_cast<std::uintptr_t>(address),
+                                     .length = length},
+                                    tag, mask, request, context),
+                std::system_category()};
+    }
+    /// Makes progress, and describes the first message that has arrived on any channel and that
+    /// irecv() would receive; std::nullopt if there is no such message.
+    [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask) const noexcept {
+        const detail::UnexpectedMessage* const message = state_->probe(nullptr, tag, mask);
+        return message == nullptr
+                   ? std::nullopt
+                   : std::optional(MessageInfo{.tag = message->tag,
+                                               .length = static_cast<std::size_t>(message->length),
+                                               .channel = message->channel->number()});
+    }
+    /// Returns the state of a request that irecv() of this endpoint started; see Channel::test().
+    [[nodiscard]] Completion test(Request& request) const noexcept {
+        Completion completion;
+        if (const int error = state_->test(detail::EndpointState::any_channel, request, completion);
+            error != 0) {
+            return {.done = true, .error = {error, std::system_category()}};
+        }
+        return completion;
+    }
+    /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
+    [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
+        return {state_->cancel(request), std::system_category()};
+    }
+    /// Makes progress, and reports requests that were started with a `context` pointer and have
+    /// completed.
+    /// @return the number of completions; 0 if no such request has completed
+    [[nodiscard]] std::size_t poll_completions(std::span<Completion> completions) const noexcept {
+        state_->progress();
+        return state_->poll_completions(completions);
+    }
+    /// Makes progress on all requests of all channels. The time that the call takes does not depend
+    /// on the number of channels without requests.
+    void progress() const noexcept { state_->progress(); }
+    /// Sleeps until a device or a peer has caused an event, or until @p timeout is over. Call
+    /// progress() or test() afterwards. The call may also return earlier.
+    void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
+    /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, it becomes
+    /// readable when progress() has something to do. The endpoint owns the descriptor.
+    /// Independently of it, call progress() at least ten times per EndpointOptions::heartbeat while
+    /// requests are in flight.
+    [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
+    /// Requests that descriptor() becomes readable.
+    /// @return false if there is something to do already: call progress() and arm() again before
+    ///         waiting for the descriptor
+    [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
 
     /// The default access of registered memory, for the devices of this side and of peers.
     static constexpr Access default_access =

@@ -22,6 +22,17 @@
 
 namespace rdmabuf::transport {
 
+/// Selects which readers see the data in device memory when the completion of irecv() is reported.
+enum class Visibility : std::uint8_t {
+    /// The CPU, another device, or a GPU kernel that is started after the completion of the receive
+    /// was reported. The completion alone makes the data visible to these readers.
+    next_kernel,
+    /// A GPU kernel that is already running when the data arrives. Each receive ends with a flush
+    /// read of each device: the memory must be registered with Access::remote_read. Without this
+    /// option, Channel::iflush() does the same.
+    running_kernel,
+};
+
 namespace detail {
 
 /// Memory that every device of an endpoint has registered, and the owners of these registrations.
@@ -36,6 +47,9 @@ struct MemoryState {
     Access access{};
     /// True if the CPU can read and write the memory at `address`.
     bool host = false;
+    /// True if a receive into the memory ends with a flush read, so that GPU kernels which are
+    /// already running see the data.
+    bool flush_on_receive = false;
     std::size_t rails = 0;
     /// The registered chunks of each device. All devices have the same chunk boundaries.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/registration_cache.hpp>
@@ -12,6 +13,8 @@ namespace rdmabuf::transport {
 
 /// The maximum number of devices of an Endpoint.
 inline constexpr std::size_t max_rails = 4;
+/// The maximum length of a notification in bytes.
+inline constexpr std::size_t max_notification = 512;
 
 /// Options of an Endpoint and its channels. The two ends of a channel may have different options.
 struct EndpointOptions {
@@ -20,31 +23,62 @@ struct EndpointOptions {
     /// Maximum number of requests in flight on a channel, from 1 to 65,535. A further request fails
     /// with EAGAIN.
     std::uint32_t depth = 256;
+    /// Number of work requests that a queue pair may have in flight, from 16 to 32,768. If a device
+    /// supports fewer, its maximum is used.
+    std::uint32_t send_depth = 128;
+
     /// Maximum length in bytes of an eager message, up to 1 MiB; the smaller value of both ends
-    /// applies. An eager message is sent to a bounce buffer of the receiver. For a longer message,
-    /// the sender's device writes the data directly to the memory of the posted receive.
+    /// applies. An eager message is sent to a bounce buffer of the receiver. The data of a longer
+    /// message is transferred by RDMA between the memory of the two requests.
     std::uint32_t eager_limit = 8192;
-    /// Maximum number of messages that wait at the receiver for a matching receive, from 4 to
-    /// 16,384. Further messages wait at the sender, whatever their tag.
-    std::uint32_t eager_slots = 64;
+    /// Number of receive buffers that all channels of the endpoint share, from 16 to 65,536. Each
+    /// buffer has the length of the longest eager message. While all buffers are in use, the
+    /// devices of peers send again.
+    std::uint32_t receive_buffers = 256;
+    /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
+    /// 65,536.
+    std::uint32_t send_buffers = 256;
+    /// Maximum number of bytes of eager messages of one channel that wait for their receives at
+    /// this end, from 4,096 to 2^30. Each message counts as its length plus 64 bytes. The memory is
+    /// allocated when the messages arrive. For further messages the peer sends an RTS first, and
+    /// their data after the receive was posted.
+    std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
+    /// Maximum number of bytes of notifications of one channel that the program has not taken yet,
+    /// from 4,096 to 2^30. Each notification counts as its length plus 64 bytes. Further
+    /// notifications wait at the peer; they delay only the notifications behind them.
+    std::uint32_t notification_limit = std::uint32_t{1} << 16U;
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0: none. If a device does
     /// not support this length, inline data is not used.
     std::uint32_t inline_data = 128;
+    /// True: the receiver reads long messages by RDMA if it has not advertised its receive and the
+    /// sender's memory permits it, so that the sender's processor is not needed in the middle of a
+    /// message. False: the sender always writes.
+    bool read_long_messages = true;
     /// Minimum length in bytes of the fragments of a transfer that is striped over several devices.
-    std::uint32_t stripe = 65536;
+    std::uint32_t min_fragment = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
     /// and its channel fails.
     std::chrono::milliseconds timeout{0};
-    /// Keepalive interval. While no work request completes, the peer's socket is checked ten times
-    /// per interval. If requests are in flight, the peer's device is also probed once per interval,
-    /// by an RDMA write of 0 bytes.
+    /// Keepalive interval. If a channel with requests in flight receives nothing in this time, its
+    /// peer's devices are probed by RDMA writes of 0 bytes.
     std::chrono::milliseconds heartbeat{1000};
     /// Maximum time for a new connection to prove that it has the handle. The same limit then
     /// applies to connecting the queue pairs of both ends.
     std::chrono::milliseconds handshake{10000};
     /// Maximum time that Channel::close() waits until the last messages are acknowledged.
     std::chrono::milliseconds linger{1000};
+    /// False: both ends close the socket of a channel when the channel is connected, whatever the
+    /// option of the peer is. The end of a peer process is then detected only when a work request
+    /// to its queue pairs fails: that of the next request, or a keepalive write.
+    bool keep_sockets = true;
+
+    // The following options are those of QueuePairOptions with the same name.
+    std::optional<std::uint8_t> gid_index = std::nullopt;
+    std::uint16_t pkey_index = 0;
+    std::uint8_t service_level = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint32_t flow_label = 0;
     /// The timeout of the queue pairs, as QueuePairOptions::timeout encodes it. The timeout and
     /// retry_count determine when a device that does not respond is reported as EHOSTUNREACH.
     std::uint8_t ack_timeout = 14;

@@ -96,8 +96,8 @@ class RemoteMemory {
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
     static constexpr std::uint32_t version = 1;
 
-    /// Returns true if the regions of every device are sorted by address, have no gaps, and have
-    /// length_ bytes together.
+    /// Returns true if, for each device, the regions are sorted by address, have no gaps, and are
+    /// length_ bytes long in total.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {

@@ -3,48 +3,105 @@
 
 #include <cstdint>
 
-#include <rdmabuf/transport/detail/protocol.hpp>
-
 namespace rdmabuf::transport::detail {
 
-/// The credits of one message class (messages or control messages) in both directions. One counter
-/// counts the messages that are sent to the peer; another counts the consumed messages of the peer.
-/// The counters wrap around; only their differences are used.
-class Credits {
+/// Counts the bytes of one class of messages (eager messages or notifications) that wait at the
+/// receiver. The counters wrap around; only their differences are used.
+class ByteCredits {
   public:
-    /// @param ours    maximum number of messages in flight to this end
-    /// @param theirs  maximum number of messages in flight to the peer
-    Credits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
+    /// Each message counts as its length plus this number of bytes, because its queue entry also
+    /// needs memory.
+    static constexpr std::uint32_t overhead = 64;
 
-    [[nodiscard]] bool available() const noexcept { return sent_ - peer_took_ < theirs_; }
-    void sent() noexcept { ++sent_; }
-    [[nodiscard]] std::uint32_t all_sent() const noexcept { return sent_; }
-    /// Sets the total number of messages that the peer reports as consumed.
+    /// @param ours    maximum number of bytes that wait at this end
+    /// @param theirs  maximum number of bytes that wait at the peer
+    ByteCredits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
+
+    /// Returns true if the peer has memory for another message of @p length bytes.
+    [[nodiscard]] bool available(std::uint32_t length) const noexcept {
+        const std::uint32_t waiting = sent_ - peer_consumed_;
+        return length + overhead <= theirs_ - waiting;
+    }
+    void sent(std::uint32_t length) noexcept { sent_ += length + overhead; }
+    /// Sets the total number of bytes that the peer reports as consumed.
     /// @return false if the number is impossible, which is a protocol error
-    [[nodiscard]] bool peer_took(std::uint32_t count) noexcept {
-        if (sent_ - count > sent_ - peer_took_) {
+    [[nodiscard]] bool peer_consumed(std::uint32_t count) noexcept {
+        if (count == peer_consumed_) {
+            return true;
+        }
+        if (sent_ - count > sent_ - peer_consumed_) {
             return false;
         }
-        peer_took_ = count;
+        peer_consumed_ = count;
         return true;
     }
 
-    void took(std::uint32_t count) noexcept { took_ += count; }
-    /// Returns the total number of consumed messages of the peer. This number is reported to the
-    /// peer.
-    [[nodiscard]] std::uint32_t taken() const noexcept { return took_; }
-    void told() noexcept { told_ = took_; }
+    /// Counts a message that has arrived. @return false if the peer had no credits for it, which is
+    /// a protocol error
+    [[nodiscard]] bool arrived(std::uint32_t length) noexcept {
+        arrived_ += length + overhead;
+        return arrived_ - consumed_ <= ours_;
+    }
+    void consumed(std::uint32_t length) noexcept { consumed_ += length + overhead; }
+    /// Returns the total number of consumed bytes, which is reported to the peer.
+    [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
+    void reported() noexcept { reported_ = consumed_; }
     /// Returns true if at least a quarter of the credits was not returned to the peer yet, so that
     /// a separate credit message is needed.
-    [[nodiscard]] bool due() const noexcept { return took_ - told_ >= (ours_ + 3) / 4; }
+    [[nodiscard]] bool due() const noexcept { return consumed_ - reported_ >= ours_ / 4; }
 
   private:
     std::uint32_t ours_;
     std::uint32_t theirs_;
     std::uint32_t sent_ = 0;
-    std::uint32_t peer_took_ = 0;
-    std::uint32_t took_ = 0;
-    std::uint32_t told_ = 0;
+    std::uint32_t peer_consumed_ = 0;
+    std::uint32_t arrived_ = 0;
+    std::uint32_t consumed_ = 0;
+    std::uint32_t reported_ = 0;
+};
+
+/// Limits the number of messages that were sent and that the peer has not received yet. The limit
+/// keeps a fast sender from exhausting the shared receive queue of the peer, and bounds SentTags.
+class MessageWindow {
+  public:
+    /// Maximum number of messages in flight to a peer.
+    static constexpr std::uint32_t size = 128;
+
+    [[nodiscard]] bool available() const noexcept { return sent_ - peer_received_ < size; }
+    /// Returns the number of messages that were sent; wraps around.
+    [[nodiscard]] std::uint32_t sent() const noexcept { return sent_; }
+    [[nodiscard]] std::uint32_t unreceived() const noexcept { return sent_ - peer_received_; }
+    void count_sent() noexcept { ++sent_; }
+    /// Sets the number of messages that the peer reports as received.
+    /// @param lower  the lower 16 bits of the number
+    /// @return false if the number is impossible, which is a protocol error
+    [[nodiscard]] bool peer_received(std::uint16_t lower) noexcept {
+        if (lower == static_cast<std::uint16_t>(peer_received_)) {
+            return true;
+        }
+        const auto more =
+            static_cast<std::uint16_t>(lower - static_cast<std::uint16_t>(peer_received_));
+        if (more > sent_ - peer_received_) {
+            return false;
+        }
+        peer_received_ += more;
+        return true;
+    }
+
+    void count_received() noexcept { ++received_; }
+    /// Returns the number of received messages, which is reported to the peer.
+    [[nodiscard]] std::uint16_t received() const noexcept {
+        return static_cast<std::uint16_t>(received_);
+    }
+    void reported() noexcept { reported_ = received_; }
+    /// Returns true if at least a quarter of the window was not reported to the peer yet.
+    [[nodiscard]] bool due() const noexcept { return received_ - reported_ >= size / 4; }
+
+  private:
+    std::uint32_t sent_ = 0;
+    std::uint32_t peer_received_ = 0;
+    std::uint32_t received_ = 0;
+    std::uint32_t reported_ = 0;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,9 +14,9 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
-#include <rdmabuf/transport/detail/engine.hpp>
-#include <rdmabuf/transport/detail/protocol.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/handle.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
@@ -64,16 +63,9 @@ class RDMABUF_EXPORT Handshake {
     /// std::nullopt if there is no time limit.
     [[nodiscard]] std::optional<std::int64_t> deadline() const noexcept { return deadline_; }
 
-    /// Creates the engine of the channel. Must be called only once, after advance() has returned
-    /// `ready`. @throws std::bad_alloc
-    [[nodiscard]] std::unique_ptr<Engine> engine() {
-        static constinit std::atomic<std::uint32_t> number{0};
-        EndpointOptions options = endpoint_->options;
-        options.inline_data = inline_data_;
-        return std::make_unique<Engine>(endpoint_.get(), options, ++number, *std::move(arena_),
-                                        std::move(rails_), std::move(socket_), theirs_,
-                                        endpoint_->max_message);
-    }
+    /// Returns the channel. Must be called only once, after advance() has returned `ready`.
+    /// @throws Error of epoll_ctl(2)
+    [[nodiscard]] std::unique_ptr<ChannelState> take_channel();
     [[nodiscard]] const std::shared_ptr<EndpointState>& endpoint() const noexcept {
         return endpoint_;
     }
@@ -86,7 +78,7 @@ class RDMABUF_EXPORT Handshake {
     /// @throws Error if the channel cannot be set up
     bool advance_step();
     void create_queue_pairs();
-    void prepare_peer(Rail& rail, QueuePairOptions& options);
+    void prepare(const ProtectionDomain& pd, QueuePairOptions& options);
     void send_hello(int error);
     /// Creates the queue pairs of this end and sends its Hello.
     void introduce();
@@ -103,8 +95,8 @@ class RDMABUF_EXPORT Handshake {
     /// The deadline of the handshake, in nanoseconds of now_ns(); empty while the connector waits
     /// for the listener to accept.
     std::optional<std::int64_t> deadline_ = std::nullopt;
-    std::optional<Arena> arena_ = std::nullopt;
-    std::vector<Rail> rails_;
+    std::vector<PreparedQueuePair> prepared_;
+    std::unique_ptr<ChannelState> channel_;
     std::uint32_t inline_data_;
 
     Step step_;
@@ -123,11 +115,11 @@ template <class Channel>
     }
     const SetupProgress progress = handshake->advance(error);
     if (progress == SetupProgress::ready) {
-        auto engine = attempt([&] { return handshake->engine(); });
-        if (engine) {
-            channel.emplace(handshake->endpoint(), *std::move(engine));
+        auto state = attempt([&] { return handshake->take_channel(); });
+        if (state) {
+            channel.emplace(handshake->endpoint(), *std::move(state));
         } else {
-            error = engine.error_info();
+            error = state.error_info();
         }
     }
     if (progress != SetupProgress::waiting) {

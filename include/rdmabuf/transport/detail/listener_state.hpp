@@ -12,7 +12,7 @@
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/handshake.hpp>
-#include <rdmabuf/transport/detail/protocol.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/handle.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

@@ -83,9 +83,12 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
 }
 
 template <class Fill>
-[[nodiscard]] Result<Memory> register_with(const EndpointState& endpoint, std::uintptr_t address,
-                                           std::size_t length, Access access,
+[[nodiscard]] Result<Memory> register_with(EndpointState& endpoint, std::uintptr_t address,
+                                           std::size_t length, Access access, Visibility visibility,
                                            const Fill& fill) noexcept {
+    if (visibility == Visibility::running_kernel && !has(access, Access::remote_read)) {
+        return error_info(EINVAL, "Visibility::running_kernel needs Access::remote_read");
+    }
     auto made = attempt([] { return std::make_unique<MemoryState>(); });
     if (!made) {
         return made.error_info();
@@ -96,23 +99,30 @@ template <class Fill>
     state.length = length;
     state.access = access;
     state.rails = endpoint.pds.size();
-    const auto filled = attempt([&] { fill(state); });
+    const auto filled = attempt([&] {
+        fill(state);
+        if (!state.host && length > 0) {
+            state.flush_on_receive = visibility == Visibility::running_kernel;
+            endpoint.shared.create_loopback();
+        }
+    });
     return filled ? Result<Memory>(Memory(*std::move(made))) : Result<Memory>(filled.error_info());
 }
 
 [[nodiscard]] inline Result<Memory> register_address(EndpointState& endpoint,
                                                      std::uintptr_t address, std::size_t length,
-                                                     Access access) noexcept {
-    return register_with(endpoint, address, length, access, [&](MemoryState& state) {
+                                                     Access access,
+                                                     Visibility visibility) noexcept {
+    return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
         length > chunk_limit(endpoint) ? fill_chunked(endpoint, state)
                                        : fill_from_cache(endpoint, state);
     });
 }
 
-[[nodiscard]] inline Result<Memory> register_dmabuf(const EndpointState& endpoint,
-                                                    const DmaBufRange& range,
-                                                    Access access) noexcept {
-    return register_with(endpoint, range.address, range.length, access,
+[[nodiscard]] inline Result<Memory> register_dmabuf(EndpointState& endpoint,
+                                                    const DmaBufRange& range, Access access,
+                                                    Visibility visibility) noexcept {
+    return register_with(endpoint, range.address, range.length, access, visibility,
                          [&](MemoryState& state) { fill_from_dmabuf(endpoint, range, state); });
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-#include <rdmabuf/transport/detail/engine.hpp>
+#include <rdmabuf/transport/detail/clock.hpp>
 
 namespace rdmabuf::transport::detail {
 
@@ -40,6 +40,16 @@ class SpinWait {
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
+    /// Pauses between two tests. After some thousand tests, calls @p sleep with the maximum time to
+    /// sleep instead. @return false if the time is over
+    template <class Sleep>
+    [[nodiscard]] bool wait(const Sleep& sleep) noexcept {
+        if (once_ || iterations_ < iterations_before_sleep) {
+            return wait();
+        }
+        sleep(limit_.left());
+        return !limit_.over();
+    }
     /// Pauses between two tests. @return false if the time is over
     [[nodiscard]] bool wait() noexcept {
         if (++iterations_ % iterations_between_yields != 0) {
@@ -51,6 +61,7 @@ class SpinWait {
 
   private:
     static constexpr std::uint32_t iterations_between_yields = 64;
+    static constexpr std::uint32_t iterations_before_sleep = 4096;
 
     Timeout limit_;
     bool once_;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Exchanges messages between two ends in this process. benchmarks/transport/instructions counts the
+// instructions of measured_messages() by callgrind.
+#include "message_loop.hpp"
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+extern "C" {
+/// The function whose instructions are counted.
+[[gnu::noinline]] void measured_messages(MessageLoop* loop, std::size_t size, long count) {
+    loop->run(size, count);
+}
+}
+
+int main(int argc, char** argv) try {
+    std::string system = "rdmabuf";
+    std::size_t size = 8;
+    long count = 1000;
+    CLI::App app("Exchanges messages between two ends of one process.");
+    app.add_option("--system", system, "rdmabuf or ucx")
+        ->check(CLI::IsMember({"rdmabuf", "ucx"}))
+        ->capture_default_str();
+    app.add_option("--size", size, "length of a message in bytes")->capture_default_str();
+    app.add_option("--count", count, "number of messages")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+
+    // The objects are not destroyed: this is not measured, and UCX would need its peers for it.
+    MessageLoop* const loop =
+        (system == "ucx" ? make_ucx_loop(size) : make_library_loop(size)).release();
+    loop->run(size, 1000); // Connections, pools and caches are then in their steady state.
+    measured_messages(loop, size, count);
+    std::printf("%ld messages of %zu bytes\n", count, size);
+    std::fflush(stdout);
+    std::_Exit(EXIT_SUCCESS);
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "message_loop: %s\n", error.what());
+    return EXIT_FAILURE;
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// The bounce buffers of an endpoint, which all its channels share. Messages arrive in receive
+/// buffers. Short messages are copied to a send buffer, so that the program can reuse its own
+/// memory at once. The pool also contains the probe line: memory for keepalive writes and flush
+/// reads, whose contents are not used.
+class BouncePool {
+  public:
+    static constexpr std::size_t line = 64;
+    /// Maximum length in bytes of a message that is copied to a send buffer.
+    static constexpr std::uint32_t copy_limit = 1024;
+    static constexpr std::uint32_t none = 0xffffffff;
+    /// The number of buffers for copies of unexpected messages to device memory.
+    static constexpr std::uint32_t copy_buffers = 16;
+
+    /// @throws std::bad_alloc
+    BouncePool(std::uint32_t eager_limit, std::uint32_t receive_buffers, std::uint32_t send_buffers)
+        : receive_size_(round_up(std::max<std::size_t>(
+              sizeof(Header) + eager_limit,
+              std::max(max_control_message, sizeof(Header) + max_notification)))),
+          receive_buffers_(receive_buffers),
+          size_(2 * line + receive_size_ * (receive_buffers + copy_buffers) +
+                send_size * send_buffers),
+          bytes_(static_cast<std::byte*>(
+                     ::operator new (size_, std::align_val_t{alignment_of(size_)})),
+                 Free{alignment_of(size_)}),
+          uses_(send_buffers) {
+        if (size_ >= huge_page) {
+            // Huge pages are an optimization: if the kernel has none, normal pages are used.
+            static_cast<void>(
+                ::madvise(bytes_.get(), size_ / huge_page * huge_page, MADV_HUGEPAGE));
+        }
+        std::fill_n(bytes_.get(), size_, std::byte{});
+        first_receive_ = bytes_.get() + 2 * line;
+        for (std::uint32_t i = send_buffers; i-- > 0;) {
+            give_back(i);
+        }
+        for (std::uint32_t i = 0; i < copy_buffers; ++i) {
+            free_copies_[copies_left_++] = receive_buffers + i;
+        }
+    }
+
+    [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+    /// Returns the target of keepalive writes and fence reads of peers: `line` bytes.
+    [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
+    /// Returns the destination of flush reads and keepalive reads of this end: `line` bytes.
+    [[nodiscard]] std::byte* scratch_line() const noexcept { return data() + line; }
+
+    [[nodiscard]] std::uint32_t receive_buffers() const noexcept { return receive_buffers_; }
+    [[nodiscard]] std::uint32_t receive_size() const noexcept {
+        return static_cast<std::uint32_t>(receive_size_);
+    }
+    [[nodiscard]] std::byte* receive_buffer(std::uint32_t i) const noexcept {
+        return first_receive_ + receive_size_ * i;
+    }
+    /// Takes a buffer of the size of a receive buffer, for a copy to device memory. @return an
+    /// index for receive_buffer(); none if all these buffers are in use
+    [[nodiscard]] std::uint32_t take_copy_buffer() noexcept {
+        return copies_left_ == 0 ? none : free_copies_[--copies_left_];
+    }
+    /// Gives back a buffer of take_copy_buffer(). @return false for a receive buffer, which must be
+    /// posted again instead
+    [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept {
+        if (i < receive_buffers_) {
+            return false;
+        }
+        free_copies_[copies_left_++] = i;
+        return true;
+    }
+    [[nodiscard]] std::byte* send_buffer(std::uint32_t i) const noexcept {
+        return data() + 2 * line + receive_size_ * (receive_buffers_ + copy_buffers) +
+               send_size * i;
+    }
+
+    /// Returns true if all send buffers are in use.
+    [[nodiscard]] bool exhausted() const noexcept { return free_ == none; }
+    /// Takes a send buffer. The pool must not be exhausted.
+    [[nodiscard]] std::uint32_t take() noexcept {
+        const std::uint32_t i = free_;
+        free_ = uses_[i].next;
+        return i;
+    }
+    void give_back(std::uint32_t i) noexcept {
+        uses_[i].next = free_;
+        free_ = i;
+    }
+
+    /// The use of a send buffer that was taken.
+    struct Use {
+        /// The next send buffer in the list of the RailSet that took the buffer.
+        std::uint32_t next = none;
+        /// The work request that reads the send buffer, as SendQueue counts work requests.
+        std::uint32_t sequence = 0;
+    };
+    [[nodiscard]] Use& use(std::uint32_t i) noexcept { return uses_[i]; }
+
+    static constexpr std::size_t send_size = 1088;
+    static_assert(send_size % line == 0 && send_size >= sizeof(Header) + copy_limit &&
+                  send_size >= max_control_message &&
+                  send_size >= sizeof(Header) + max_notification);
+
+  private:
+    static constexpr std::size_t huge_page = std::size_t{2} << 20U;
+    static constexpr std::size_t small_page = 4096;
+
+    [[nodiscard]] static constexpr std::size_t alignment_of(std::size_t size) noexcept {
+        return size >= huge_page ? huge_page : small_page;
+    }
+    [[nodiscard]] static constexpr std::size_t round_up(std::size_t size) noexcept {
+        return (size + line - 1) / line * line;
+    }
+
+    struct Free {
+        std::size_t alignment = small_page;
+        void operator()(std::byte* bytes) const noexcept {
+            ::operator delete (bytes, std::align_val_t{alignment});
+        }
+    };
+
+    std::size_t receive_size_;
+    std::uint32_t receive_buffers_;
+    std::size_t size_;
+    std::unique_ptr<std::byte, Free> bytes_;
+    std::byte* first_receive_ = nullptr;
+    std::vector<Use> uses_;
+    std::uint32_t free_ = none;
+    std::array<std::uint32_t, copy_buffers> free_copies_{};
+    std::uint32_t copies_left_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

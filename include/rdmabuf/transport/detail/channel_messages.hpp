@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// This header defines how ChannelState processes what it receives from the peer.
+#pragma once
+
+#include <rdmabuf/transport/detail/channel_state.hpp>
+
+namespace rdmabuf::transport::detail {
+
+// The path of a short message that has a posted receive is inlined into EndpointState::poll().
+[[gnu::always_inline]] inline bool ChannelState::message_arrived(std::uint32_t buffer,
+                                                                 std::uint32_t size) noexcept {
+    heard_ = true;
+    if (broken() != 0) [[unlikely]] {
+        return true;
+    }
+    std::byte* const bytes = shared_.pool.receive_buffer(buffer);
+    Header header;
+    if (size < sizeof header) [[unlikely]] {
+        protocol_error("the peer has sent a message without a header");
+        return true;
+    }
+    std::memcpy(&header, bytes, sizeof header);
+    if (!control_.credits_arrived(header)) [[unlikely]] {
+        protocol_error("the peer has returned more credits than it had");
+        return true;
+    }
+    if (header.kind != Kind::eager) [[unlikely]] {
+        control_message_arrived(header, {bytes + sizeof header, size - sizeof header});
+        return true;
+    }
+    const auto length = static_cast<std::uint32_t>(size - sizeof header);
+    control_.window.count_received();
+    if (length > eager_.limit() || !control_.eager_credits.arrived(length)) [[unlikely]] {
+        protocol_error("the peer has sent more eager messages than it had credits for");
+        return true;
+    }
+    if (control_.eager_credit_due()) [[unlikely]] {
+        wake();
+    }
+    ReceiveRequest* const receive = shared_.matcher.find_receive(this, header.value);
+    if (receive == nullptr) [[unlikely]] {
+        add_unexpected(header, {bytes + sizeof header, length}, length);
+        return true;
+    }
+    match(*receive, header.value);
+    control_.eager_credits.consumed(length);
+    if (eager_.deliver(*receive, bytes + sizeof header, length)) [[likely]] {
+        return true;
+    }
+    wake();
+    receive->bounce_buffer = buffer;
+    receive->stage = ReceiveRequest::Stage::copying;
+    copies_.push_back(receive);
+    start_copies();
+    return false;
+}
+
+[[gnu::always_inline]] inline void ChannelState::match(ReceiveRequest& receive, Tag tag) noexcept {
+    shared_.matcher.remove(receive);
+    rendezvous_.advertisement_used(receive);
+    if (receive.channel == nullptr) [[unlikely]] {
+        adopt(receive);
+    }
+    receive.tag = tag;
+}
+
+inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte> body) noexcept {
+    control_.window.count_received();
+    if (!rendezvous_.rts_is_valid(body)) {
+        protocol_error("the peer has sent an invalid message");
+        return;
+    }
+    ReceiveRequest* const receive = shared_.matcher.find_receive(this, header.value);
+    if (receive == nullptr) {
+        if (++unexpected_rts_ > max_unexpected_rts) {
+            protocol_error("the peer has sent more RTS messages than it may have in flight");
+            return;
+        }
+        RtsBody rts;
+        std::memcpy(&rts, body.data(), sizeof rts);
+        add_unexpected(header, body, rts.length);
+        return;
+    }
+    match(*receive, header.value);
+    rendezvous_.rts_matched(*receive, body);
+}
+
+inline void ChannelState::add_unexpected(const Header& header, std::span<std::byte> body,
+                                         std::uint64_t length) noexcept {
+    UnexpectedMessage* const message =
+        UnexpectedMessage::make(shared_.blocks, static_cast<std::uint32_t>(body.size()));
+    if (message == nullptr) {
+        fail(ENOMEM, "no memory for an unexpected message");
+        return;
+    }
+    message->channel = this;
+    message->kind = header.kind;
+    message->tag = header.value;
+    message->length = length;
+    std::copy(body.begin(), body.end(), message->body().begin());
+    shared_.matcher.add(*message);
+}
+
+[[gnu::noinline]] inline void ChannelState::control_message_arrived(
+    const Header& header, std::span<std::byte> body) noexcept {
+    wake();
+    bool valid = true;
+    switch (header.kind) {
+        case Kind::rts:
+            rts_arrived(header, body);
+            return;
+        case Kind::cts:
+            valid = rendezvous_.cts_arrived(header.number, body, this);
+            break;
+        case Kind::advertisement:
+            valid = rendezvous_.advertisement_arrived(header.value, body);
+            break;
+        case Kind::fin:
+            data_arrived(header.number, header.rails, &header.value, 0);
+            return;
+        case Kind::nack:
+            valid = rendezvous_.nack_arrived(header.number, this);
+            break;
+        case Kind::rget_done:
+            valid = rendezvous_.rget_done_arrived(header.number, this);
+            break;
+        case Kind::notify:
+            notification_arrived(header, body);
+            return;
+        case Kind::credit:
+            break;
+        case Kind::cancel:
+            rendezvous_.cancel_arrived(header.number);
+            break;
+        case Kind::cancelled:
+            if (ReceiveRequest* const receive = rendezvous_.cancelled_arrived(this, header.number);
+                receive == nullptr) {
+                valid = false;
+            } else {
+                shared_.matcher.remove(*receive);
+                rendezvous_.advertisement_used(*receive);
+                shared_.complete(*receive, ECANCELED);
+            }
+            break;
+        case Kind::close:
+            peer_closed_ = true;
+            rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
+            return;
+        default:
+            valid = false;
+            break;
+    }
+    if (!valid) {
+        protocol_error("the peer has sent an invalid message");
+    }
+}
+
+inline void ChannelState::notification_arrived(const Header& header,
+                                               std::span<const std::byte> body) noexcept {
+    const auto size = static_cast<std::uint32_t>(body.size());
+    if (size > max_notification || !control_.notification_credits.arrived(size)) {
+        protocol_error("the peer has sent more notifications than it had credits for");
+        return;
+    }
+    void* const memory = shared_.blocks.take(sizeof(Notification) + size);
+    if (memory == nullptr) {
+        fail(ENOMEM, "no memory for a notification");
+        return;
+    }
+    auto* const notification = ::new (memory) Notification;
+    notification->size = size;
+    notification->fences = FenceCounts::decode(header.value);
+    std::copy(body.begin(), body.end(), notification->bytes());
+    (last_notification_ == nullptr ? notifications_ : last_notification_->next) = notification;
+    last_notification_ = notification;
+}
+
+inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
+                                            std::uint32_t written) noexcept {
+    heard_ = true;
+    // Before the peer closed the channel, all its data was acknowledged. Data of other devices than
+    // the first may complete behind the close message.
+    if (broken() != 0 && (!peer_closed_ || ended_)) {
+        return;
+    }
+    wake();
+    const Immediate immediate = Immediate::decode(value);
+    if (immediate.fence) {
+        if (rail == 0) {
+            protocol_error("the peer has sent a fence by the first device");
+            return;
+        }
+        one_sided_.fence_arrived(rail);
+    } else {
+        data_arrived(immediate.request, immediate.rails, nullptr, written);
+    }
+}
+
+inline void ChannelState::data_arrived(std::uint32_t request, std::uint32_t rails,
+                                       const std::uint64_t* length,
+                                       std::uint64_t written) noexcept {
+    bool valid = true;
+    ReceiveRequest* const receive =
+        rendezvous_.data_arrived(this, request, rails, length, written, valid);
+    if (!valid) {
+        protocol_error("the peer has written to a receive that does not wait for data");
+    } else if (receive != nullptr) {
+        finish_receive(*receive);
+    }
+}
+
+inline void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
+    if (receive.bytes == 0 || !receive.buffer.memory->flush_on_receive) {
+        shared_.complete(receive);
+        return;
+    }
+    receive.stage = ReceiveRequest::Stage::flushing;
+    copies_.push_back(&receive);
+    start_copies();
+}
+
+inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
+    int error = 0;
+    if (receive.stage == ReceiveRequest::Stage::flushing) {
+        error = loopback_.flush(receive, rails_.size());
+    } else {
+        if (receive.unexpected != nullptr) {
+            receive.bounce_buffer = shared_.pool.take_copy_buffer();
+            if (receive.bounce_buffer == BouncePool::none) {
+                return false;
+            }
+            std::ranges::copy(receive.unexpected->body(),
+                              shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
+            UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+        }
+        error = loopback_.copy(receive,
+                               shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
+    }
+    if (error == EAGAIN) {
+        return false;
+    }
+    if (error != 0) {
+        // No work request was posted, or the loopback queue pair is in the error state: the
+        // remaining completions end the receive.
+        fail(ECONNABORTED, "a message cannot be copied to device memory", &receive, error);
+        receive.error = error;
+        if (receive.pending == 0) {
+            ++receive.pending;
+            copies_.remove(&receive);
+            loopback_completed(receive, IBV_WC_SUCCESS);
+            copies_.push_front(&receive); // start_copies() removes it.
+        }
+    }
+    return true;
+}
+
+inline void ChannelState::start_copies() noexcept {
+    while (!copies_.empty()) {
+        ReceiveRequest& receive = *copies_.front();
+        if (!start_copy(receive)) {
+            return;
+        }
+        copies_.remove(&receive);
+    }
+}
+
+inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_status status) noexcept {
+    --request.pending;
+    wake();
+    if (status != IBV_WC_SUCCESS) {
+        fail(ECONNABORTED, "this side's device could not access the memory of a request", &request,
+             EFAULT);
+        request.error = EFAULT;
+    }
+    if (request.pending != 0) {
+        return;
+    }
+    if (request.type() == RequestType::one_sided) {
+        if (request.error != 0 || broken() != 0) {
+            shared_.complete(request, request.error); // The flush has succeeded without the peer.
+        } else {
+            one_sided_.settled(static_cast<OneSidedRequest&>(request));
+        }
+        return;
+    }
+    auto& receive = static_cast<ReceiveRequest&>(request);
+    const bool copied = receive.stage == ReceiveRequest::Stage::copying;
+    if (copied && !shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
+        shared_.repost(0, receive.bounce_buffer);
+    }
+    if (receive.error != 0) {
+        shared_.complete(receive, receive.error);
+    } else if (copied) {
+        finish_receive(receive);
+    } else {
+        shared_.complete(receive);
+    }
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// This header defines how ChannelState makes progress and how a channel fails.
+#pragma once
+
+#include <rdmabuf/transport/detail/channel_state.hpp>
+
+namespace rdmabuf::transport::detail {
+
+inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
+                                         ibv_wc_status status) noexcept {
+    heard_ = true;
+    rails_.completed(rail, id.sequence);
+    if (ended_) {
+        return; // The requests have ended without this completion, because the device was dead.
+    }
+    RequestState* const request =
+        id.number != WorkId::no_request ? shared_.request(id.number) : nullptr;
+    if (request != nullptr) {
+        --request->pending;
+    }
+    if (status != IBV_WC_SUCCESS) {
+        explain(status, request);
+    }
+    if (request == nullptr || rails_.broken() != 0) {
+        return;
+    }
+    switch (request->type()) {
+        case RequestType::send:
+            rendezvous_.send_settled(static_cast<SendRequest&>(*request));
+            break;
+        case RequestType::receive:
+            if (request->pending == 0 && request->transfer == nullptr) {
+                rendezvous_.read_completed(static_cast<ReceiveRequest&>(*request));
+                wake();
+            }
+            break;
+        case RequestType::one_sided:
+            one_sided_.settled(static_cast<OneSidedRequest&>(*request));
+            break;
+    }
+}
+
+inline void ChannelState::advance() noexcept {
+    if (!copies_.empty()) {
+        start_copies();
+    }
+    if (rails_.broken() != 0) {
+        if (!ended_ && rails_.drained()) {
+            end_requests();
+        }
+        return;
+    }
+    rendezvous_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
+    send_queued();
+    one_sided_.advance();
+    if (rails_.has_transfers()) {
+        rails_.advance([this](RequestState& request) { posted(request); });
+        // Messages and one-sided requests wait while an earlier transfer is not posted. Try them
+        // again, because transfers were posted above.
+        rendezvous_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
+        send_queued();
+        one_sided_.advance();
+    }
+    control_.send_credits();
+}
+
+inline void ChannelState::posted(RequestState& request) noexcept {
+    switch (request.type()) {
+        case RequestType::send:
+            rendezvous_.send_posted(static_cast<SendRequest&>(request));
+            rendezvous_.send_settled(static_cast<SendRequest&>(request));
+            break;
+        case RequestType::receive:
+            break; // The completion of its last work request continues the receive.
+        case RequestType::one_sided:
+            one_sided_.settled(static_cast<OneSidedRequest&>(request));
+            break;
+    }
+}
+
+inline void ChannelState::explain(ibv_wc_status status, const RequestState* culprit) noexcept {
+    switch (status) {
+        case IBV_WC_LOC_LEN_ERR:
+        case IBV_WC_LOC_QP_OP_ERR:
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_LOC_ACCESS_ERR:
+            fail(ECONNABORTED, "this side's device could not access the memory of a request",
+                 culprit, EFAULT);
+            return;
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+        case IBV_WC_REM_OP_ERR:
+            fail(ECONNABORTED, "the peer's device rejected the access of a request", culprit,
+                 EACCES);
+            return;
+        case IBV_WC_RETRY_EXC_ERR:
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+        case IBV_WC_RESP_TIMEOUT_ERR:
+            fail(EHOSTUNREACH, "the peer's device does not respond");
+            return;
+        case IBV_WC_WR_FLUSH_ERR:
+            // The work request was flushed, because the queue pair is in the error state. The peer
+            // is the cause: it sent an invalid request, or its process ended.
+            fail(ECONNRESET, "the peer has closed the channel, or it has violated the protocol");
+            return;
+        default:
+            fail(EIO, "the device of this side failed");
+            return;
+    }
+}
+
+inline void ChannelState::check(std::int64_t now) noexcept {
+    if (heard_ || in_flight_ == 0) {
+        heard_ = false;
+        heard_ns_ = probed_ns_ = now;
+        return;
+    }
+    if (rails_.broken() != 0) {
+        return;
+    }
+    const std::int64_t heartbeat = std::chrono::nanoseconds(shared_.options.heartbeat).count();
+    if (now - probed_ns_ >= heartbeat) {
+        probed_ns_ = now;
+        control_.probe();
+    }
+    // Every probe completes, with or without an error. A device that does not even report an error
+    // has failed. See QueuePairOptions::timeout for the time of one attempt; devices may wait up to
+    // four times as long.
+    constexpr std::int64_t margin = 5'000'000'000;
+    const std::int64_t attempt =
+        shared_.options.ack_timeout == 0 ? 0 : std::int64_t{4096} << shared_.options.ack_timeout;
+    if (attempt != 0 && now - heard_ns_ > margin + 4 * attempt * (shared_.options.retry_count + 1) +
+                                              2 * heartbeat) {
+        fail(EIO, "the device reports no completions");
+    }
+}
+
+inline void ChannelState::socket_event() noexcept {
+    if (rails_.broken() != 0) {
+        return;
+    }
+    std::byte byte{};
+    const ssize_t received = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (received > 0) {
+        protocol_error("the peer has sent data on the socket after the handshake");
+    } else if (received == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+        fail(ECONNRESET, "the peer's process has ended, or the peer has closed the channel");
+    }
+}
+
+inline void ChannelState::end_requests() noexcept {
+    ended_ = true;
+    if (socket_ && rails_.broken() != EHOSTUNREACH) {
+        // The peer then fails its end with ECONNRESET, before its device gives up. If the devices
+        // cannot reach each other, the device of the peer reports this itself.
+        ::shutdown(socket_.get(), SHUT_WR);
+    }
+    const int error = broken();
+    const std::pair<const RequestState*, int> culprit = rails_.culprit();
+    rails_.drop_transfers();
+    queued_.clear();
+    rendezvous_.stop();
+    one_sided_.stop();
+    const auto end = [&](RequestState& request) {
+        if (request.channel == this && !request.done) {
+            if (request.transfer != nullptr) {
+                // A one-sided request has its RdmaTransfer before the transfer is started.
+                shared_.transfers.give_back(std::exchange(request.transfer, nullptr));
+            }
+            shared_.complete(request, &request == culprit.first ? culprit.second : error);
+        }
+    };
+    shared_.sends.for_each(end);
+    shared_.one_sided.for_each([&](OneSidedRequest& request) {
+        // The queue pairs of the channel have failed, but the loopback queue pair still works.
+        // Therefore a flush request whose read is posted to it ends when this read completes.
+        if (request.operation != OneSidedRequest::Operation::flush || request.pending == 0) {
+            end(request);
+        }
+    });
+    shared_.receives.for_each([&](ReceiveRequest& request) {
+        if (request.stage == ReceiveRequest::Stage::copying ||
+            request.stage == ReceiveRequest::Stage::flushing) {
+            return; // The message has arrived; the loopback queue pair works independently.
+        }
+        if (request.channel == this && !request.done &&
+            request.stage == ReceiveRequest::Stage::posted) {
+            shared_.matcher.remove(request);
+        }
+        end(request);
+    });
+    shared_.matcher.drop(
+        this, [](const UnexpectedMessage& message) { return message.kind == Kind::rts; });
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/control_channel.hpp>
+#include <rdmabuf/transport/detail/eager_protocol.hpp>
+#include <rdmabuf/transport/detail/loopback_copy.hpp>
+#include <rdmabuf/transport/detail/one_sided.hpp>
+#include <rdmabuf/transport/detail/rail_set.hpp>
+#include <rdmabuf/transport/detail/rendezvous.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+#include <rdmabuf/transport/request.hpp>
+#include <rdmabuf/unique_fd.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// A received notification that the program has not taken yet. Its bytes are stored behind this
+/// object.
+struct Notification {
+    Notification* next = nullptr;
+    std::uint32_t size = 0;
+    FenceCounts fences{};
+
+    [[nodiscard]] std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/// The connection to one peer: starts the requests of the program, and dispatches the messages of
+/// the peer to the protocols.
+class ChannelState : public ChannelLinks {
+  public:
+    /// @param number  a number that no other channel of the process has
+    ChannelState(SharedState& shared, const void* endpoint, std::uint32_t number,
+                 std::vector<ChannelRail> channel_rails, const Hello& peer,
+                 std::uint32_t inline_data, std::uint32_t max_message) noexcept
+        : shared_(shared),
+          endpoint_(endpoint),
+          number_(number),
+          rails_(shared, *this, std::move(channel_rails), inline_data, max_message),
+          control_(rails_, shared.options, peer),
+          eager_(shared, rails_, control_,
+                 eager_limit(shared.options.eager_limit, peer.eager_limit, max_message)),
+          rendezvous_(shared, rails_, control_),
+          one_sided_(shared, rails_, control_),
+          loopback_(shared) {
+        rendezvous_.set_channel(this);
+        heard_ns_ = probed_ns_ = now_ns();
+    }
+    ChannelState(const ChannelState&) = delete;
+    ChannelState& operator=(const ChannelState&) = delete;
+    ~ChannelState() {
+        shared_.matcher.drop(this, [](const UnexpectedMessage&) { return true; });
+        while (notifications_ != nullptr) {
+            drop_notification();
+        }
+    }
+
+    [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+    [[nodiscard]] RailSet& rails() noexcept { return rails_; }
+    [[nodiscard]] int socket() const noexcept { return socket_.get(); }
+    void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
+    [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
+    /// Returns the errno value that prevents new requests; 0 while the channel works.
+    [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
+    [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
+
+    // These functions start a request. On success, each function returns 0 and sets `request`. On
+    // failure, it returns an errno value and has no other effect.
+
+    int send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
+    /// Starts a send that cannot be sent at once, or whose completion must be awaited.
+    int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
+    /// @param mask  see Tag
+    int receive(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
+                void* context) noexcept;
+    int put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
+            std::span<const std::byte> notification, bool notifies, Request& request,
+            void* context) noexcept;
+    int get(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
+            Request& request, void* context) noexcept;
+    int transfer_list(std::span<const TransferEntry> entries, bool is_read,
+                      std::span<const std::byte> notification, bool notifies, Request& request,
+                      void* context) noexcept;
+    int atomic(OneSidedRequest::Operation operation, const BufferRef& result,
+               const RemoteMemory& remote, std::uint64_t offset, std::uint64_t operand,
+               std::uint64_t compare, Request& request, void* context) noexcept;
+    int flush(const BufferRef& buffer, Request& request, void* context) noexcept;
+    int fence(Request& request, void* context) noexcept;
+
+    /// Copies the oldest notification of the peer to @p bytes, and removes it.
+    /// @return the size of the notification; -EAGAIN if no notification has arrived; -EMSGSIZE if
+    ///         @p bytes is too small: the notification is kept
+    int take_notification(std::span<std::byte> bytes) noexcept;
+
+    /// Cancels a receive that has not matched a message. If the receive was advertised, it ends
+    /// when the peer confirms that it will not use the advertisement.
+    int cancel(ReceiveRequest& receive) noexcept;
+
+    /// Starts a receive with a message that has already arrived. The message is destroyed.
+    void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
+
+    // Progress
+
+    /// Processes a completion of one of the channel's queue pairs.
+    void send_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
+    /// Processes a message in a receive buffer.
+    /// @return true if the buffer may be reused; false if LoopbackCopy still reads it
+    [[nodiscard]] bool message_arrived(std::uint32_t buffer, std::uint32_t size) noexcept;
+    /// @param written  the length of the RDMA write in bytes
+    void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
+    /// Processes a receive that has completed with an error.
+    void receive_failed(ibv_wc_status status) noexcept {
+        if (status == IBV_WC_WR_FLUSH_ERR) {
+            fail(ECONNRESET, "a receive was flushed: the peer has violated the protocol");
+        } else {
+            fail(EPROTO, "the peer has sent a message that is longer than a receive buffer");
+        }
+    }
+    /// Processes a completed work request of a loopback queue pair for a request of this channel.
+    void loopback_completed(RequestState& request, ibv_wc_status status) noexcept;
+
+    /// Returns true if advance() has something to do.
+    [[nodiscard]] bool has_work() const noexcept {
+        return !queued_.empty() || rails_.has_transfers() || rendezvous_.has_work() ||
+               one_sided_.has_work() || !copies_.empty() || control_.credit_due() ||
+               (rails_.broken() != 0 && !ended_);
+    }
+    /// Posts what waits for room in the send queues, and ends the requests of a failed channel.
+    void advance() noexcept;
+
+    /// Checks the peer and the deadlines of requests. Called now and then while requests are in
+    /// flight.
+    void check(std::int64_t now) noexcept;
+    /// Called when the socket is readable: the peer has closed it, or sent invalid data.
+    void socket_event() noexcept;
+
+    void fail(int error, const char* reason, const RequestState* culprit = nullptr,
+              int culprit_error = 0) noexcept {
+        rails_.fail(error, reason, culprit, culprit_error);
+    }
+    /// Returns true if all sent messages and one-sided requests are acknowledged.
+    [[nodiscard]] bool all_acknowledged() noexcept {
+        if (has_work()) {
+            return false;
+        }
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            if (!rails_[i].queue.idle()) {
+                return false;
+            }
+        }
+        return true;
+    }
+    /// Posts a signaled write of 0 bytes, so that the completions cover all earlier messages.
+    void signal_all() noexcept {
+        if (!rails_[0].queue.all_signaled()) {
+            control_.probe();
+        }
+    }
+    [[nodiscard]] bool send_close() noexcept { return control_.send_close(); }
+    /// Returns true if the channel has failed and all its requests have ended.
+    [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
+
+    void give_back(RequestState& request) noexcept {
+        --in_flight_;
+        shared_.give_back(request);
+    }
+    /// Counts a receive from any channel that has matched a message of this channel.
+    void adopt(ReceiveRequest& receive) noexcept {
+        receive.channel = this;
+        receive.channel_number = number_;
+        ++in_flight_;
+    }
+
+  private:
+    using Sends = List<SendRequest, &SendRequest::link>;
+    using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
+
+    /// Returns the maximum length of an eager message, so that both ends and their ports support
+    /// it.
+    [[nodiscard]] static std::uint32_t eager_limit(std::uint32_t ours, std::uint32_t theirs,
+                                                   std::uint32_t max_message) noexcept {
+        constexpr std::uint32_t header = sizeof(Header);
+        return std::min({ours, theirs, max_message > header ? max_message - header : 0});
+    }
+    [[nodiscard]] int check_buffer(const BufferRef& buffer) const noexcept {
+        if (buffer.length == 0) {
+            return 0;
+        }
+        if (buffer.memory == nullptr || buffer.memory->endpoint != endpoint_) {
+            return EINVAL;
+        }
+        return buffer.memory->holds(buffer.address, buffer.length) ? 0 : ERANGE;
+    }
+    [[nodiscard]] int check_remote(const RemoteMemory& remote, std::uint64_t offset,
+                                   std::uint64_t length, Access access) const noexcept {
+        if (remote.table().rails < rails_.size()) {
+            return EINVAL;
+        }
+        if (offset > remote.length() || length > remote.length() - offset) {
+            return ERANGE;
+        }
+        return has(remote.access(), access) ? 0 : EACCES;
+    }
+    template <class T>
+    [[nodiscard]] T* begin(T* taken, const BufferRef& buffer, Request& request,
+                           void* context) noexcept {
+        if (taken == nullptr) {
+            return nullptr;
+        }
+        ++in_flight_;
+        taken->channel = this;
+        taken->channel_number = number_;
+        taken->buffer = buffer;
+        taken->bytes = buffer.length;
+        taken->context = context;
+        taken->deadline = shared_.options.timeout.count() > 0
+                              ? now_ns() + std::chrono::nanoseconds(shared_.options.timeout).count()
+                              : 0;
+        request = {.channel = number_, .generation = taken->generation, .index = taken->index};
+        return taken;
+    }
+    void wake() noexcept { shared_.wake(*this); }
+    [[nodiscard]] bool full() const noexcept { return in_flight_ >= shared_.options.depth; }
+
+    [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
+    void send_queued() noexcept;
+    int start_one_sided(OneSidedRequest& request, const RemoteMemory& remote,
+                        std::uint64_t offset) noexcept;
+    static void set_notification(OneSidedRequest& request, std::span<const std::byte> bytes,
+                                 bool notifies) noexcept {
+        request.notifies = notifies;
+        request.notification_size = static_cast<std::uint16_t>(bytes.size());
+        std::copy(bytes.begin(), bytes.end(), request.notification.begin());
+    }
+
+    /// Processes every message except an eager message.
+    void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
+    void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
+    /// Takes a posted receive for a message with this tag.
+    void match(ReceiveRequest& receive, Tag tag) noexcept;
+    /// Stores a message that no posted receive accepts.
+    /// @param length  the length of the message in bytes
+    void add_unexpected(const Header& header, std::span<std::byte> body,
+                        std::uint64_t length) noexcept;
+    void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
+    void data_arrived(std::uint32_t request, std::uint32_t rails, const std::uint64_t* length,
+                      std::uint64_t written) noexcept;
+    /// Ends a receive whose data has arrived; first flushes its memory if this was requested when
+    /// the memory was registered.
+    void finish_receive(ReceiveRequest& receive) noexcept;
+    /// Posts the copy to device memory, or the flush read, of a receive. @return false if the
+    /// loopback queue has no room for it
+    [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
+    void start_copies() noexcept;
+    void end_requests() noexcept;
+    /// Called when the transfer of a request is posted completely.
+    void posted(RequestState& request) noexcept;
+    void explain(ibv_wc_status status, const RequestState* culprit) noexcept;
+    void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
+    void drop_notification() noexcept {
+        Notification* const first = notifications_;
+        notifications_ = first->next;
+        if (notifications_ == nullptr) {
+            last_notification_ = nullptr;
+        }
+        const std::size_t size = sizeof(Notification) + first->size;
+        first->~Notification();
+        shared_.blocks.give_back(first, size);
+    }
+
+    SharedState& shared_;
+    const void* endpoint_;
+    std::uint32_t number_;
+    std::uint32_t in_flight_ = 0;
+    UniqueFd socket_;
+    RailSet rails_;
+    ControlChannel control_;
+    EagerProtocol eager_;
+    Rendezvous rendezvous_;
+    OneSided one_sided_;
+    LoopbackCopy loopback_;
+
+    /// The sends that are not started, in the order of the program.
+    Sends queued_;
+    /// The receives whose copy or flush waits for room in the send queue of the loopback queue
+    /// pair.
+    Receives copies_;
+    /// The number of RTS messages that wait for their receives. At any time, a peer has at most
+    /// EndpointOptions::depth messages in flight.
+    std::uint32_t unexpected_rts_ = 0;
+    static constexpr std::uint32_t max_unexpected_rts = 65535;
+    Notification* notifications_ = nullptr;
+    Notification* last_notification_ = nullptr;
+
+    /// True if the channel has failed and all its requests have ended.
+    bool ended_ = false;
+    /// True if the close message of the peer has arrived.
+    bool peer_closed_ = false;
+    /// True if a work request of the channel has completed since the last check().
+    bool heard_ = false;
+    std::int64_t heard_ns_ = 0;
+    std::int64_t probed_ns_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail
+
+// These headers define the member functions of ChannelState.
+#include <rdmabuf/transport/detail/channel_messages.hpp>
+#include <rdmabuf/transport/detail/channel_progress.hpp>
+#include <rdmabuf/transport/detail/channel_requests.hpp>

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/transport/detail/flow_control.hpp>
+#include <rdmabuf/transport/detail/rail_set.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// Credits, keepalive and orderly close of a channel.
+class ControlChannel {
+  public:
+    ControlChannel(RailSet& rails, const EndpointOptions& options, const Hello& peer) noexcept
+        : rails_(rails),
+          eager_credits(options.unexpected_limit, peer.unexpected_limit),
+          notification_credits(options.notification_limit, peer.notification_limit),
+          probe_address_(peer.probe_address),
+          probe_rkeys_(peer.probe_rkeys) {}
+
+    /// Fills in the members of a header that return credits to the peer.
+    void add_credits(Header& header) const noexcept {
+        header.received = window.received();
+        if (returns_eager_credits(header.kind)) {
+            header.number = eager_credits.consumed();
+        }
+    }
+    /// Called after a message with the credits of add_credits() was sent.
+    void credits_sent(Kind kind) noexcept {
+        window.reported();
+        if (returns_eager_credits(kind)) {
+            eager_credits.reported();
+        }
+    }
+    /// Sends a message that also returns credits. RailSet::can_send() must be true. The parameters
+    /// and the result are those of RailSet::send().
+    [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
+                            RequestState* request = nullptr, bool always_signal = false) noexcept {
+        add_credits(header);
+        if (!rails_.send(header, body, request, always_signal)) {
+            return false;
+        }
+        credits_sent(header.kind);
+        return true;
+    }
+    /// Processes the credits in the header of a message. @return false if they are impossible
+    [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
+        if (!window.peer_received(header.received)) {
+            return false;
+        }
+        switch (header.kind) {
+            case Kind::eager:
+            case Kind::rts:
+                return eager_credits.peer_consumed(header.number);
+            case Kind::credit:
+                return eager_credits.peer_consumed(header.number) &&
+                       notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
+            default:
+                return true;
+        }
+    }
+    /// Returns true if credits of messages must be returned by a message of their own.
+    [[nodiscard]] bool eager_credit_due() const noexcept {
+        return window.due() || eager_credits.due();
+    }
+    /// Returns true if credits must be returned by a message of their own.
+    [[nodiscard]] bool credit_due() const noexcept {
+        return eager_credit_due() || notification_credits.due();
+    }
+    /// Returns the credits that are due. The credit message may use the reserved entries of the
+    /// send queue, because the peer may wait for it.
+    void send_credits() noexcept {
+        if (!credit_due() || !rails_.queue().has_room()) {
+            return;
+        }
+        if (send({.kind = Kind::credit, .value = notification_credits.consumed()}, {})) {
+            notification_credits.reported();
+        }
+    }
+
+    /// Writes 0 bytes to the peer by each device. The completions show that the devices of both
+    /// ends respond.
+    void probe() noexcept {
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            if (rails_[i].queue.has_room()) {
+                ibv_send_wr work = make_write({}, probe_target(i));
+                rails_.post(i, work, nullptr, true);
+            }
+        }
+    }
+    [[nodiscard]] RemoteAddress probe_target(std::size_t rail) const noexcept {
+        return {.address = probe_address_, .rkey = probe_rkeys_[rail]};
+    }
+
+    /// Sends the last message of this end. @return false if it cannot be sent now
+    [[nodiscard]] bool send_close() noexcept {
+        // The message is signaled, because a probe behind it may never be acknowledged: after the
+        // message, the peer moves its queue pairs to the error state.
+        return rails_.queue().has_room() && send({.kind = Kind::close}, {}, nullptr, true);
+    }
+
+  private:
+    /// Returns true if Header::number returns credits for eager messages in messages of this kind.
+    [[nodiscard]] static constexpr bool returns_eager_credits(Kind kind) noexcept {
+        return kind == Kind::eager || kind == Kind::rts || kind == Kind::credit;
+    }
+
+    RailSet& rails_;
+
+  public:
+    MessageWindow window;
+    ByteCredits eager_credits;
+    ByteCredits notification_credits;
+
+  private:
+    std::uint64_t probe_address_;
+    std::array<std::uint32_t, max_rails> probe_rkeys_;
+};
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/transport/detail/request_state.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// Copies messages to GPU memory and flushes GPU memory, with the loopback queue pairs of the
+/// endpoint. A flush reads one byte of the memory through each NIC. After it, data that this NIC
+/// wrote earlier is visible to the GPU.
+class LoopbackCopy {
+  public:
+    using Waiting = List<ReceiveRequest, &ReceiveRequest::link>;
+
+    explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
+
+    /// Sends the contents of a bounce buffer to the memory of a receive. The copy consists of sends
+    /// and receives, because the completion of a receive guarantees that its data is in memory. The
+    /// completion of an RDMA write does not guarantee this.
+    /// @param data  the received message, in a bounce buffer
+    /// @return 0; EAGAIN if the send queue is full: nothing was posted; another errno value if the
+    ///         copy is impossible
+    [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept {
+        SharedRail& rail = *shared_.rails[0];
+        if (!rail.loopback) {
+            return EOPNOTSUPP;
+        }
+        const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
+        std::uint64_t at = receive.buffer.device_address();
+        std::uint64_t left = receive.bytes;
+        // A copied message has at most 1 MiB. One work request is enough if the message is inside
+        // one registered chunk of the receive's memory; up to max_pieces chunks are supported.
+        if (!rail.loopback->queue.has_room(max_pieces) ||
+            rail.loopback->receives + max_pieces > rail.loopback->receive_depth) {
+            return EAGAIN;
+        }
+        const LocalChunk* chunk = rdmabuf::detail::find_chunk(chunks, at);
+        for (std::uint32_t piece = 0; left > 0; ++piece, ++chunk) {
+            if (chunk == nullptr || chunk == chunks.data() + chunks.size() || piece == max_pieces) {
+                return EFAULT;
+            }
+            const std::uint64_t length = std::min(left, chunk->length - (at - chunk->address));
+            ibv_sge to = {
+                .addr = at, .length = static_cast<std::uint32_t>(length), .lkey = chunk->lkey};
+            ibv_sge from = {.addr = reinterpret_cast<std::uintptr_t>(data),
+                            .length = static_cast<std::uint32_t>(length),
+                            .lkey = rail.bounce_buffers.lkey()};
+            if (const int error = post_pair(rail, to, from, receive); error != 0) {
+                return error;
+            }
+            data += length;
+            at += length;
+            left -= length;
+        }
+        return 0;
+    }
+
+    /// Posts a read of one byte through each device.
+    /// @param rails  the number of devices that may have written to the memory
+    /// @return 0, EAGAIN or another errno value, as for copy()
+    [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept {
+        for (std::size_t i = 0; i < rails; ++i) {
+            if (!shared_.rails[i]->loopback) {
+                return EOPNOTSUPP;
+            }
+            if (!shared_.rails[i]->loopback->queue.has_room()) {
+                return EAGAIN;
+            }
+        }
+        const std::uint64_t at = request.buffer.device_address();
+        for (std::size_t i = 0; i < rails; ++i) {
+            SharedRail& rail = *shared_.rails[i];
+            const LocalChunk* chunk =
+                rdmabuf::detail::find_chunk(request.buffer.memory->rail(i), at);
+            if (chunk == nullptr) {
+                return EFAULT;
+            }
+            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
+                             .length = 1,
+                             .lkey = rail.bounce_buffers.lkey()};
+            ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1),
+                                         {.address = at, .rkey = chunk->rkey});
+            if (const int error = post(rail, work, request); error != 0) {
+                return error;
+            }
+        }
+        return 0;
+    }
+
+  private:
+    static constexpr std::uint32_t max_pieces = 8;
+
+    /// Posts a receive to @p to and a send from @p from.
+    [[nodiscard]] static int post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,
+                                       ReceiveRequest& request) noexcept {
+        ibv_qp* const pair = rail.loopback->queue_pair.native();
+        ibv_recv_wr receive{};
+        receive.wr_id = WorkId{.work = Work::loopback_receive, .number = request.index}.encode();
+        receive.sg_list = &to;
+        receive.num_sge = 1;
+        ibv_recv_wr* failed = nullptr;
+        if (const int error = ibv_post_recv(pair, &receive, &failed); error != 0) {
+            return error;
+        }
+        ++request.pending;
+        ++rail.loopback->receives;
+        ibv_send_wr send = make_send(std::span<const ibv_sge>(&from, 1));
+        const int error = post(rail, send, request);
+        if (error != 0) {
+            // The next send would use the receive. In the error state the receive is flushed.
+            static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
+            return error == EAGAIN ? EIO : error;
+        }
+        return 0;
+    }
+
+    [[nodiscard]] static int post(SharedRail& rail, ibv_send_wr& work,
+                                  RequestState& request) noexcept {
+        Loopback& loopback = *rail.loopback;
+        work.wr_id =
+            WorkId{
+                .work = Work::loopback, .number = request.index, .sequence = loopback.queue.next()}
+                .encode();
+        work.send_flags = IBV_SEND_SIGNALED;
+        ibv_send_wr* failed = nullptr;
+        const int error = ibv_post_send(loopback.queue_pair.native(), &work, &failed);
+        if (error == 0) {
+            loopback.queue.posted(true);
+            ++request.pending;
+        }
+        return error == ENOMEM ? EAGAIN : error;
+    }
+
+    SharedState& shared_;
+};
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <rdmabuf/transport/detail/control_channel.hpp>
+#include <rdmabuf/transport/detail/loopback_copy.hpp>
+#include <rdmabuf/transport/detail/rail_set.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// RDMA writes, reads and atomic operations on memory of the peer, and notifications. Requests
+/// start in the order in which the program started them. A notification is sent behind all writes
+/// that were started before it.
+class OneSided {
+  public:
+    using Requests = List<OneSidedRequest, &OneSidedRequest::link>;
+
+    OneSided(SharedState& shared, RailSet& rails, ControlChannel& control) noexcept
+        : shared_(shared), rails_(rails), control_(control), loopback_(shared) {}
+
+    /// Starts a request, or queues it behind earlier requests.
+    void start(OneSidedRequest& request) noexcept {
+        request.posted = false;
+        queued_.push_back(&request);
+        advance();
+    }
+    /// Posts a write immediately, without an RdmaTransfer, if no earlier request waits. The write
+    /// must fit into one work request.
+    /// @param data  the bytes to write; at most the length of inline data if @p inline_data
+    /// @return true if the write was posted
+    [[nodiscard]] bool put_now(OneSidedRequest& request, const ibv_sge& data, RemoteAddress remote,
+                               bool inline_data) noexcept {
+        if (!queued_.empty() || rails_.has_transfers() || !rails_.can_send()) {
+            return false;
+        }
+        ibv_sge entry = data;
+        ibv_send_wr work = make_write(std::span<const ibv_sge>(&entry, 1), remote);
+        work.send_flags = inline_data ? unsigned{IBV_SEND_INLINE} : 0U;
+        if (!rails_.post(0, work, &request)) {
+            return false;
+        }
+        request.posted = true;
+        return true;
+    }
+
+    [[nodiscard]] bool has_work() const noexcept { return !queued_.empty() || !notifying_.empty(); }
+
+    /// Starts as many queued requests as possible, and sends the notifications whose data is
+    /// posted.
+    void advance() noexcept {
+        while (!queued_.empty() && rails_.broken() == 0) {
+            OneSidedRequest& request = *queued_.front();
+            if (!begin(request)) {
+                break;
+            }
+            queued_.remove(&request);
+            if (request.notifies) {
+                notifying_.push_back(&request);
+            } else {
+                posted_all(request);
+            }
+        }
+        while (!notifying_.empty() && rails_.broken() == 0 && notify(*notifying_.front())) {
+            OneSidedRequest& request = *notifying_.pop_front();
+            request.notifies = false;
+            posted_all(request);
+        }
+    }
+    /// Called when a transfer of the request is posted completely, or a work request of it has
+    /// completed. Ends the request if nothing is left to do.
+    void settled(OneSidedRequest& request) noexcept {
+        if (request.pending == 0 && request.transfer == nullptr && request.posted &&
+            !request.notifies) {
+            shared_.complete(request);
+        }
+    }
+    /// Forgets all queued requests, because the channel has failed.
+    void stop() noexcept {
+        queued_.clear();
+        notifying_.clear();
+    }
+
+    /// Counts a fence of the peer that has arrived on a device; see FenceCounts.
+    void fence_arrived(std::size_t rail) noexcept { ++fences_arrived_.counts[rail]; }
+    /// Returns true if the fences of a notification have arrived.
+    [[nodiscard]] bool fences_arrived(FenceCounts wanted) const noexcept {
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (static_cast<std::int16_t>(fences_arrived_.counts[i] - wanted.counts[i]) < 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+  private:
+    /// Posts the data of a request. @return true if all its data is posted or is in the list of
+    /// transfers
+    [[nodiscard]] bool begin(OneSidedRequest& request) noexcept {
+        using Operation = OneSidedRequest::Operation;
+        switch (request.operation) {
+            case Operation::put:
+            case Operation::get:
+                return request.list.empty() ? begin_transfer(request) : begin_list(request);
+            case Operation::flush:
+                return begin_flush(request);
+            case Operation::fetch_add:
+            case Operation::compare_swap:
+                return begin_atomic(request);
+            case Operation::fence:
+                return begin_fence(request);
+        }
+        return true;
+    }
+    /// Appends the transfer of a request to the list of transfers. The channel has filled in the
+    /// transfer; a request of 0 bytes has none.
+    [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept {
+        if (request.transfer != nullptr) {
+            if (!request.transfer->is_read && rails_.size() > 1) {
+                used_since_notification_ = ~std::uint32_t{0};
+            }
+            rails_.start(*request.transfer, request.bytes);
+        }
+        return true;
+    }
+    /// Posts the entries of a list, one work request for each registered chunk of an entry.
+    [[nodiscard]] bool begin_list(OneSidedRequest& request) noexcept {
+        while (!request.list.empty()) {
+            const TransferEntry& entry = request.list.front();
+            const MemoryState& memory = *entry.memory->state();
+            const std::uint64_t done = request.operand; // the bytes of this entry that are posted
+            const std::size_t rail = next_rail_ % rails_.size();
+            if (entry.length > 0) {
+                if (!rails_[rail].queue.has_room(RailSet::reserve)) {
+                    return false;
+                }
+                const rdmabuf::Transfer rest = {
+                    .local_address =
+                        memory.device_address(reinterpret_cast<std::uintptr_t>(entry.address)) +
+                        done,
+                    .remote_address = entry.remote->address() + entry.offset + done,
+                    .length = entry.length - done};
+                TransferSplitter splitter(memory.rail(rail), entry.remote->table().rail(rail), rest,
+                                          rails_.max_message());
+                TransferPiece piece;
+                if (!splitter.next(piece)) {
+                    rails_.fail(ECONNABORTED, "the memory of a list is not registered completely",
+                                &request, EFAULT);
+                    return false;
+                }
+                const std::span<const ibv_sge> local(&piece.local, 1);
+                ibv_send_wr work = request.operation == OneSidedRequest::Operation::get
+                                       ? make_read(local, piece.remote)
+                                       : make_write(local, piece.remote);
+                if (!rails_.post(rail, work, &request)) {
+                    return false;
+                }
+                used_since_notification_ |= 1U << rail;
+                if (done + piece.local.length < entry.length) {
+                    request.operand += piece.local.length;
+                    continue;
+                }
+            }
+            request.operand = 0;
+            ++next_rail_;
+            request.list = request.list.subspan(1);
+        }
+        return true;
+    }
+    [[nodiscard]] bool begin_flush(OneSidedRequest& request) noexcept {
+        if (request.buffer.is_host()) {
+            return true;
+        }
+        const int error = loopback_.flush(request, rails_.size());
+        if (error != 0 && error != EAGAIN) {
+            rails_.fail(ECONNABORTED, "a flush read cannot be posted", &request, error);
+        }
+        return error == 0;
+    }
+    [[nodiscard]] bool begin_atomic(OneSidedRequest& request) noexcept {
+        if (!rails_.can_send()) {
+            return false;
+        }
+        const std::uint64_t at = request.buffer.device_address();
+        const LocalChunk* chunk = rdmabuf::detail::find_chunk(request.buffer.memory->rail(0), at);
+        ibv_sge entry = {.addr = at, .length = sizeof(std::uint64_t), .lkey = chunk->lkey};
+        const std::span<const ibv_sge> local(&entry, 1);
+        ibv_send_wr work =
+            request.operation == OneSidedRequest::Operation::fetch_add
+                ? make_fetch_add(local, request.remote, request.operand)
+                : make_compare_swap(local, request.remote, request.compare, request.operand);
+        return rails_.post(0, work, &request);
+    }
+    /// Posts a read of one byte behind all earlier writes, on each device.
+    [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept {
+        if (rails_.has_transfers()) {
+            return false;
+        }
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            if (!rails_[i].queue.has_room(RailSet::reserve)) {
+                return false;
+            }
+        }
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
+                             .length = 1,
+                             .lkey = shared_.rails[i]->bounce_buffers.lkey()};
+            ibv_send_wr work =
+                make_read(std::span<const ibv_sge>(&entry, 1), control_.probe_target(i));
+            if (!rails_.post(i, work, &request)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    /// Sends the notification of a request. @return false if it cannot be sent now
+    [[nodiscard]] bool notify(OneSidedRequest& request) noexcept {
+        // All earlier transfers must be posted, so that the notification is behind them.
+        if (rails_.has_transfers() || !rails_.can_send() ||
+            !control_.notification_credits.available(request.notification_size) || !fence()) {
+            return false;
+        }
+        Header header = {.kind = Kind::notify, .value = fences_sent_.encode()};
+        if (!control_.send(header, std::span(request.notification).first(request.notification_size),
+                           &request)) {
+            return false;
+        }
+        control_.notification_credits.sent(request.notification_size);
+        return true;
+    }
+    /// Posts a fence on each device except the first, if the device has written since the last
+    /// fence.
+    [[nodiscard]] bool fence() noexcept {
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if ((used_since_notification_ >> i & 1U) == 0) {
+                continue;
+            }
+            if (!rails_[i].queue.has_room()) {
+                return false;
+            }
+            ibv_send_wr work =
+                make_write_imm({}, control_.probe_target(i), Immediate{.fence = true}.encode());
+            if (!rails_.post(i, work, nullptr, true)) {
+                return false;
+            }
+            used_since_notification_ &= ~(1U << i);
+            ++fences_sent_.counts[i];
+        }
+        return true;
+    }
+    void posted_all(OneSidedRequest& request) noexcept {
+        request.posted = true;
+        settled(request);
+    }
+
+    SharedState& shared_;
+    RailSet& rails_;
+    ControlChannel& control_;
+    LoopbackCopy loopback_;
+    /// The requests whose data is not posted yet.
+    Requests queued_;
+    /// The requests whose data is posted, or in the list of transfers, and whose notification is
+    /// not sent yet.
+    Requests notifying_;
+    /// Bit i is set if device i has written since its last fence.
+    std::uint32_t used_since_notification_ = 0;
+    FenceCounts fences_sent_{};
+    FenceCounts fences_arrived_{};
+    std::size_t next_rail_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rdmabuf::transport::detail {
+
+class ChannelState;
+
+/// Finds the channel of a queue pair by its number: completions of shared queues contain only this
+/// number.
+class QueuePairTable {
+  public:
+    QueuePairTable() : entries_(min_size) {}
+
+    /// @throws std::bad_alloc
+    void add(std::uint32_t number, ChannelState& channel) {
+        if ((count_ + 1) * 2 > entries_.size()) {
+            std::vector<Entry> old(entries_.size() * 2);
+            old.swap(entries_);
+            for (const Entry& entry : old) {
+                if (entry.channel != nullptr) {
+                    entries_[slot_of(entry.number)] = entry;
+                }
+            }
+        }
+        entries_[slot_of(number)] = {.number = number, .channel = &channel};
+        ++count_;
+    }
+    void remove(std::uint32_t number) noexcept {
+        std::size_t hole = slot_of(number);
+        if (entries_[hole].channel == nullptr) {
+            return;
+        }
+        entries_[hole] = {};
+        --count_;
+        // Close the hole: entries behind it must be reachable from their first slot.
+        for (std::size_t i = next(hole); entries_[i].channel != nullptr; i = next(i)) {
+            const Entry entry = entries_[i];
+            entries_[i] = {};
+            entries_[slot_of(entry.number)] = entry;
+        }
+    }
+    /// Returns the channel of the queue pair; nullptr if the queue pair belongs to no channel.
+    [[nodiscard]] ChannelState* find(std::uint32_t number) const noexcept {
+        return entries_[slot_of(number)].channel;
+    }
+
+  private:
+    struct Entry {
+        std::uint32_t number = 0;
+        ChannelState* channel = nullptr;
+    };
+    static constexpr std::size_t min_size = 64;
+
+    [[nodiscard]] std::size_t next(std::size_t slot) const noexcept {
+        return (slot + 1) & (entries_.size() - 1);
+    }
+    /// Returns the slot of this number, or the empty slot where it would be added.
+    [[nodiscard]] std::size_t slot_of(std::uint32_t number) const noexcept {
+        // Multiplying by an odd constant spreads consecutive numbers.
+        std::size_t slot = number * std::size_t{0x9e3779b1U} & (entries_.size() - 1);
+        while (entries_[slot].channel != nullptr && entries_[slot].number != number) {
+            slot = next(slot);
+        }
+        return slot;
+    }
+
+    std::vector<Entry> entries_;
+    std::size_t count_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

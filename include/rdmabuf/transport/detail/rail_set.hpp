@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/transport/detail/clock.hpp>
+#include <rdmabuf/transport/detail/rdma_transfer.hpp>
+#include <rdmabuf/transport/detail/send_queue.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+#include <rdmabuf/work_request.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// The queue pair of a channel on one device.
+struct ChannelRail {
+    ChannelRail(QueuePair pair, std::uint32_t depth) noexcept
+        : queue_pair(std::move(pair)), queue(depth) {}
+
+    QueuePair queue_pair;
+    SendQueue queue;
+};
+
+/// The queue pairs of a channel. Messages use the queue pair of the first device. Long transfers
+/// are striped over all devices, in proportion to the speed of their ports.
+///
+/// If a work request fails, the channel fails: all queue pairs are moved to the error state. The
+/// requests of the channel end after all posted work requests have completed, because until then a
+/// device may still access the memory of these requests.
+class RailSet {
+  public:
+    /// @param max_message  maximum length of a work request in bytes
+    /// @param channel  the channel of these queue pairs. SharedState::wake() is called for it when
+    /// a
+    ///                 work request fails.
+    RailSet(SharedState& shared, ChannelLinks& channel, std::vector<ChannelRail> rails,
+            std::uint32_t inline_data, std::uint32_t max_message) noexcept
+        : shared_(shared),
+          channel_(channel),
+          rails_(std::move(rails)),
+          inline_data_(inline_data),
+          max_message_(max_message) {
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            speed_ += shared_.rails[i]->speed;
+        }
+    }
+    RailSet(const RailSet&) = delete;
+    RailSet& operator=(const RailSet&) = delete;
+    ~RailSet() = default;
+
+    [[nodiscard]] std::size_t size() const noexcept { return rails_.size(); }
+    [[nodiscard]] ChannelRail& operator[](std::size_t i) noexcept { return rails_[i]; }
+    [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
+    [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+
+    // Messages on the first device
+
+    /// Posts a message that is prepared except for WorkId and the flags. can_send() must be true.
+    /// @param work  IBV_WR_SEND, with inline data
+    [[nodiscard]] bool send_inline(ibv_send_wr& work) noexcept {
+        ChannelRail& to = rails_[0];
+        const bool signaled = to.queue.must_signal();
+        work.wr_id =
+            WorkId{.work = Work::remote, .number = WorkId::no_request, .sequence = to.queue.next()}
+                .encode();
+        work.send_flags = signaled ? unsigned{IBV_SEND_INLINE} | unsigned{IBV_SEND_SIGNALED}
+                                   : unsigned{IBV_SEND_INLINE};
+        ibv_send_wr* failed = nullptr;
+        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
+            if (error != ENOMEM) {
+                fail(EIO, "ibv_post_send failed");
+            }
+            return false;
+        }
+        to.queue.posted(signaled);
+        return true;
+    }
+
+    /// Returns true if a message can be posted now.
+    [[nodiscard]] bool can_send() const noexcept { return rails_[0].queue.has_room(reserve); }
+    /// Returns true if messages of this length are sent as inline data, without a send buffer.
+    [[nodiscard]] bool fits_inline(std::size_t length) const noexcept {
+        return length <= inline_data_;
+    }
+
+    /// Sends a header and @p body. can_send() must be true.
+    /// @param request        the request that waits for the completion, or nullptr
+    /// @param always_signal  true to get a completion also without a request
+    /// @return false if all send buffers are in use, or if posting failed
+    [[nodiscard]] bool send(const Header& header, std::span<const std::byte> body,
+                            RequestState* request = nullptr, bool always_signal = false) noexcept {
+        const std::size_t length = sizeof header + body.size();
+        if (fits_inline(length)) {
+            alignas(16) std::array<std::byte, max_inline> bytes; // NOLINT(*-member-init)
+            copy(bytes.data(), header, body);
+            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                             .length = static_cast<std::uint32_t>(length),
+                             .lkey = 0};
+            return post_message(entry, IBV_SEND_INLINE, request, always_signal);
+        }
+        if (shared_.pool.exhausted()) {
+            return false;
+        }
+        const std::uint32_t buffer = shared_.pool.take();
+        std::byte* const bytes = shared_.pool.send_buffer(buffer);
+        copy(bytes, header, body);
+        ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes),
+                         .length = static_cast<std::uint32_t>(length),
+                         .lkey = shared_.rails[0]->bounce_buffers.lkey()};
+        if (!post_message(entry, 0, request, always_signal)) {
+            shared_.pool.give_back(buffer);
+            return false;
+        }
+        hold(buffer);
+        return true;
+    }
+    /// Sends a header and data that the device reads from the memory of the request.
+    [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
+                                     RequestState& request) noexcept {
+        if (shared_.pool.exhausted()) {
+            return false;
+        }
+        const std::uint32_t buffer = shared_.pool.take();
+        std::byte* const bytes = shared_.pool.send_buffer(buffer);
+        std::memcpy(bytes, &header, sizeof header);
+        std::array<ibv_sge, 2> entries = {ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(bytes),
+                                                  .length = sizeof header,
+                                                  .lkey = shared_.rails[0]->bounce_buffers.lkey()},
+                                          data};
+        ibv_send_wr work = make_send(entries);
+        if (!post(0, work, &request)) {
+            shared_.pool.give_back(buffer);
+            return false;
+        }
+        hold(buffer);
+        return true;
+    }
+
+    // Work requests
+
+    /// Posts one work request. @return false if posting failed; except for a full send queue, the
+    /// channel has then failed
+    bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
+              bool always_signal = false) noexcept {
+        ChannelRail& to = rails_[rail];
+        const bool signaled = always_signal || request != nullptr || to.queue.must_signal();
+        work.wr_id = WorkId{.work = Work::remote,
+                            .number = request != nullptr ? request->index : WorkId::no_request,
+                            .sequence = to.queue.next()}
+                         .encode();
+        work.send_flags |= signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
+        ibv_send_wr* failed = nullptr;
+        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
+            if (error != ENOMEM) {
+                fail(EIO, "ibv_post_send failed", request, error);
+            }
+            return false;
+        }
+        to.queue.posted(signaled);
+        if (request != nullptr) {
+            ++request->pending;
+        }
+        return true;
+    }
+    /// Frees the send queue entries of a completed work request and of all earlier ones.
+    void completed(std::size_t rail, std::uint32_t sequence) noexcept {
+        SendQueue& queue = rails_[rail].queue;
+        queue.completed(sequence);
+        if (rail == 0) {
+            while (first_held_ != BouncePool::none &&
+                   queue.is_completed(shared_.pool.use(first_held_).sequence)) {
+                const std::uint32_t buffer = first_held_;
+                first_held_ = shared_.pool.use(buffer).next;
+                shared_.pool.give_back(buffer);
+            }
+        }
+    }
+
+    // Transfers
+
+    /// Sets the shares of the devices of a transfer and appends it to the list of transfers.
+    void start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
+        const std::uint32_t used = share(transfer, length);
+        transfer.immediate.rails = used;
+        transfer.request->transfer = &transfer;
+        transfers_.push_back(&transfer);
+        if (transfer.keeps_order) {
+            ++ordered_;
+        }
+    }
+    /// Returns true if a message may be posted: all earlier transfers that keep the order are
+    /// posted on the first device.
+    [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
+    [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
+
+    /// Posts as much of the transfers as fits into the send queues.
+    /// @param on_posted  called with the request of each transfer that is posted completely; the
+    ///                   transfer was then given back
+    template <class OnPosted>
+    void advance(const OnPosted& on_posted) noexcept {
+        for (RdmaTransfer* i = transfers_.front(); i != nullptr && broken_ == 0;) {
+            RdmaTransfer* const transfer = i;
+            i = Transfers::next(i);
+            if (!advance(*transfer)) {
+                continue;
+            }
+            transfers_.remove(transfer);
+            RequestState& request = *transfer->request;
+            request.transfer = nullptr;
+            shared_.transfers.give_back(transfer);
+            on_posted(request);
+        }
+    }
+
+    // Failure
+
+    /// Returns the errno value with which the channel failed; 0 while the channel works.
+    [[nodiscard]] int broken() const noexcept { return broken_; }
+    /// Returns a description of the cause of the failure.
+    [[nodiscard]] const char* reason() const noexcept { return reason_; }
+    /// Returns the request that caused the failure, with the error with which it ends.
+    [[nodiscard]] std::pair<const RequestState*, int> culprit() const noexcept {
+        return {culprit_, culprit_error_};
+    }
+
+    /// Fails the channel: moves all queue pairs to the error state. If the channel has failed
+    /// before, the call has no effect.
+    /// @param flush_all  drained() then also waits until all earlier completions of each device are
+    ///                   polled
+    void fail(int error, const char* reason, const RequestState* culprit = nullptr,
+              int culprit_error = 0, bool flush_all = false) noexcept {
+        if (broken_ != 0) {
+            return;
+        }
+        broken_ = error;
+        reason_ = reason;
+        culprit_ = culprit;
+        culprit_error_ = culprit_error;
+        failed_ns_ = now_ns();
+        shared_.wake(channel_);
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            ChannelRail& rail = rails_[i];
+            // An error of abort() is ignored: if the queue pair cannot be moved to the error state,
+            // its device was removed.
+            static_cast<void>(attempt([&] { rail.queue_pair.abort(); }));
+            if (flush_all || !rail.queue.idle()) {
+                // This work request is flushed at once. Its completion follows the completions of
+                // all earlier work requests, also of those that are not signaled.
+                ibv_send_wr last = make_send({});
+                post(i, last, nullptr, true);
+            }
+        }
+    }
+    /// Returns true if no device accesses the memory of the channel's requests any more. A device
+    /// that reports no completions within a second is considered dead.
+    [[nodiscard]] bool drained() const noexcept {
+        return std::all_of(rails_.begin(), rails_.end(),
+                           [](const ChannelRail& rail) { return rail.queue.idle(); }) ||
+               now_ns() - failed_ns_ > drain_limit_ns;
+    }
+    /// Removes all transfers. @param visit  called with the request of each transfer
+    void drop_transfers() noexcept {
+        while (RdmaTransfer* const transfer = transfers_.pop_front()) {
+            transfer->request->transfer = nullptr;
+            shared_.transfers.give_back(transfer);
+        }
+        ordered_ = 0;
+        while (first_held_ != BouncePool::none) {
+            const std::uint32_t buffer = first_held_;
+            first_held_ = shared_.pool.use(buffer).next;
+            shared_.pool.give_back(buffer);
+        }
+    }
+
+    /// The number of send queue entries that remain free for credit messages and probes.
+    static constexpr std::uint32_t reserve = 4;
+    static constexpr std::size_t max_inline = 512;
+
+  private:
+    using Transfers = List<RdmaTransfer, &RdmaTransfer::link>;
+    static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
+    static constexpr std::uint64_t share_alignment = 4096;
+
+    static void copy(std::byte* to, const Header& header,
+                     std::span<const std::byte> body) noexcept {
+        std::memcpy(to, &header, sizeof header);
+        if (!body.empty()) {
+            std::memcpy(to + sizeof header, body.data(), body.size());
+        }
+    }
+    [[nodiscard]] bool post_message(ibv_sge& entry, unsigned flags, RequestState* request,
+                                    bool always_signal) noexcept {
+        ibv_send_wr work = make_send(std::span<const ibv_sge>(&entry, 1));
+        work.send_flags = flags;
+        return post(0, work, request, always_signal);
+    }
+    /// Appends a send buffer to the list of buffers that the last work request and earlier ones
+    /// read.
+    void hold(std::uint32_t buffer) noexcept {
+        shared_.pool.use(buffer) = {.next = BouncePool::none,
+                                    .sequence = rails_[0].queue.next() - 1};
+        if (first_held_ == BouncePool::none) {
+            first_held_ = buffer;
+        } else {
+            shared_.pool.use(last_held_).next = buffer;
+        }
+        last_held_ = buffer;
+    }
+
+    /// Divides a transfer between the devices. @return the number of devices that are used
+    [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
+        transfer.shares = {};
+        std::uint32_t used = 0;
+        std::uint64_t begin = 0;
+        std::uint64_t speed_left = speed_;
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            const std::uint64_t speed = shared_.rails[i]->speed;
+            const std::uint64_t left = length - begin;
+            std::uint64_t part = left;
+            if (speed < speed_left) {
+                part = static_cast<std::uint64_t>(static_cast<double>(left) *
+                                                  static_cast<double>(speed) /
+                                                  static_cast<double>(speed_left));
+                part = (part + share_alignment - 1) / share_alignment * share_alignment;
+                part = std::min(left, std::max<std::uint64_t>(part, shared_.options.min_fragment));
+            }
+            speed_left -= speed;
+            if (part > 0 || i == 0) {
+                transfer.shares[i] = {.next = begin, .end = begin + part, .unposted = true};
+                ++used;
+            }
+            begin += part;
+        }
+        return used;
+    }
+    /// Posts as much of a transfer as fits. @return true if the transfer is posted completely
+    [[nodiscard]] bool advance(RdmaTransfer& transfer) noexcept {
+        bool complete = true;
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            RdmaTransfer::Share& share = transfer.shares[i];
+            while (share.unposted && rails_[i].queue.has_room(reserve) &&
+                   post_piece(transfer, i, share)) {
+            }
+            complete = complete && !share.unposted;
+            if (i == 0 && !share.unposted && transfer.keeps_order && !transfer.has_fin) {
+                transfer.keeps_order = false;
+                --ordered_;
+            }
+        }
+        return complete;
+    }
+    /// Posts the next work request of a share.
+    [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
+                                  RdmaTransfer::Share& share) noexcept {
+        TransferPiece piece;
+        const rdmabuf::Transfer rest = {.local_address = transfer.local_address + share.next,
+                                        .remote_address = transfer.remote_address + share.next,
+                                        .length = share.end - share.next};
+        if (rest.length > 0) {
+            TransferSplitter splitter(transfer.memory->rail(rail), transfer.remote.rail(rail), rest,
+                                      max_message_);
+            if (!splitter.next(piece)) {
+                fail(ECONNABORTED, "the memory of a request is not registered completely",
+                     transfer.request, EFAULT);
+                return false;
+            }
+        } else {
+            piece.remote = {.address = transfer.remote_address,
+                            .rkey = transfer.remote.regions[rail][0].rkey};
+        }
+        const std::span<const ibv_sge> local(&piece.local, rest.length > 0 ? 1 : 0);
+        const bool last = share.next + piece.local.length == share.end;
+        const bool immediate = last && transfer.has_immediate && !(transfer.has_fin && rail == 0);
+        ibv_send_wr work = transfer.is_read ? make_read(local, piece.remote)
+                           : immediate
+                               ? make_write_imm(local, piece.remote, transfer.immediate.encode())
+                               : make_write(local, piece.remote);
+        if (!post(rail, work, transfer.request)) {
+            return false;
+        }
+        share.next += piece.local.length;
+        share.unposted = !last;
+        return true;
+    }
+
+  public:
+    /// Called after the FIN of a transfer with RdmaTransfer::keeps_order was sent.
+    void fin_sent() noexcept { --ordered_; }
+
+  private:
+    SharedState& shared_;
+    ChannelLinks& channel_;
+    std::vector<ChannelRail> rails_;
+    std::uint32_t inline_data_;
+    std::uint32_t max_message_;
+    std::uint64_t speed_ = 0;
+    Transfers transfers_;
+    /// The number of transfers that keep the order and are not posted on the first device.
+    std::uint32_t ordered_ = 0;
+    /// The first and the last entry of the list of send buffers that are in use, in the order of
+    /// their work requests.
+    std::uint32_t first_held_ = BouncePool::none;
+    std::uint32_t last_held_ = BouncePool::none;
+
+    int broken_ = 0;
+    const char* reason_ = "";
+    const RequestState* culprit_ = nullptr;
+    int culprit_error_ = 0;
+    std::int64_t failed_ns_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+namespace rdmabuf::transport::detail {
+
+/// The kind of work request that a completion belongs to.
+enum class Work : std::uint8_t {
+    /// A receive of a shared receive queue. WorkId::number is the index of its receive buffer.
+    receive,
+    /// A work request on a queue pair to a peer. WorkId::number is RequestState::index.
+    remote,
+    /// A work request on a loopback queue pair. WorkId::number is RequestState::index.
+    loopback,
+    /// A receive of a loopback queue pair. WorkId::number is RequestState::index.
+    loopback_receive,
+};
+
+/// The contents of wr_id.
+struct WorkId {
+    /// The value of `number` for a work request without a request.
+    static constexpr std::uint32_t no_request = (1U << 24) - 1;
+
+    Work work{};
+    std::uint32_t number = no_request;
+    /// The number of this work request on its send queue: counted from 1, wraps around.
+    std::uint32_t sequence = 0;
+
+    [[nodiscard]] std::uint64_t encode() const noexcept {
+        return static_cast<std::uint64_t>(work) << 56 | static_cast<std::uint64_t>(number) << 32 |
+               sequence;
+    }
+    [[nodiscard]] static WorkId decode(std::uint64_t wr_id) noexcept {
+        return {.work = static_cast<Work>(wr_id >> 56),
+                .number = static_cast<std::uint32_t>(wr_id >> 32) & 0xffffffU,
+                .sequence = static_cast<std::uint32_t>(wr_id)};
+    }
+};
+
+/// Counts the used entries of a send queue. Completions arrive in order. Therefore one completion
+/// frees the entries of all earlier work requests.
+class SendQueue {
+  public:
+    /// @param depth  number of entries, of which one is reserved for the last work request of a
+    ///               queue pair in the error state
+    explicit SendQueue(std::uint32_t depth) noexcept
+        : depth_(depth - 1), signal_interval_(depth_ / 4) {}
+
+    /// Returns true if another work request fits, and @p reserve entries remain free after it.
+    [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
+        return posted_ - completed_ + reserve < depth_;
+    }
+    /// Returns true if all posted work requests have completed.
+    [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
+    /// Returns the sequence number of the next work request.
+    [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
+    /// Returns true if the next work request must be signaled, because the unsignaled work requests
+    /// before it fill a quarter of the send queue.
+    [[nodiscard]] bool must_signal() const noexcept {
+        return posted_ + 1 - signaled_ >= signal_interval_;
+    }
+    void posted(bool signaled) noexcept {
+        ++posted_;
+        if (signaled) {
+            signaled_ = posted_;
+        }
+    }
+    void completed(std::uint32_t sequence) noexcept { completed_ = sequence; }
+    [[nodiscard]] bool is_completed(std::uint32_t sequence) const noexcept {
+        return static_cast<std::int32_t>(completed_ - sequence) >= 0;
+    }
+    /// Returns true if the last posted work request is signaled: its completion also covers all
+    /// earlier work requests.
+    [[nodiscard]] bool all_signaled() const noexcept { return signaled_ == posted_; }
+
+  private:
+    std::uint32_t depth_;
+    std::uint32_t signal_interval_;
+    std::uint32_t posted_ = 0;
+    std::uint32_t completed_ = 0;
+    std::uint32_t signaled_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <rdmabuf/completion_channel.hpp>
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/shared_receive_queue.hpp>
+#include <rdmabuf/transport/detail/block_pool.hpp>
+#include <rdmabuf/transport/detail/bounce_pool.hpp>
+#include <rdmabuf/transport/detail/list.hpp>
+#include <rdmabuf/transport/detail/queue_pair_table.hpp>
+#include <rdmabuf/transport/detail/rdma_transfer.hpp>
+#include <rdmabuf/transport/detail/receive_replenisher.hpp>
+#include <rdmabuf/transport/detail/request_state.hpp>
+#include <rdmabuf/transport/detail/send_queue.hpp>
+#include <rdmabuf/transport/detail/tag_matcher.hpp>
+#include <rdmabuf/transport/options.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// The links of a channel in the lists of its endpoint.
+struct ChannelLinks {
+    /// The links of SharedState::busy.
+    Link<ChannelLinks> busy{};
+    bool is_busy = false;
+    /// The links of the list of all channels.
+    Link<ChannelLinks> all{};
+};
+
+/// A loopback queue pair, which performs flush reads and copies messages to device memory.
+struct Loopback {
+    QueuePair queue_pair;
+    SendQueue queue;
+    /// The length of the receive queue.
+    std::uint32_t receive_depth = 0;
+    /// The number of posted receives that have not completed.
+    std::uint32_t receives = 0;
+};
+
+/// One device of an endpoint, with the queues that all channels share.
+struct SharedRail {
+    ProtectionDomain pd;
+    CompletionChannel events;
+    CompletionQueue cq;
+    SharedReceiveQueue srq;
+    /// The registration of all bounce buffers. No peer gets its rkey.
+    MemoryRegion bounce_buffers;
+    /// The registration of the probe line, to which peers may write and whose contents are not
+    /// used.
+    MemoryRegion probe_line;
+    ReceiveReplenisher replenisher;
+    std::optional<Loopback> loopback;
+    /// The speed of the port in Mbit/s, for striping.
+    std::uint32_t speed = 1;
+    /// The number of completions that the completion queue can hold.
+    std::uint32_t cq_depth = 0;
+    /// The number of completions that the queue pairs of all channels can cause at the same time.
+    std::uint32_t cq_reserved = 0;
+    /// The number of work requests that a queue pair may have in flight.
+    std::uint32_t send_depth = 0;
+};
+
+/// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
+/// time may use them.
+class SharedState {
+  public:
+    /// Creates the queues of each device and posts all receives.
+    /// @throws Error of the verbs objects, std::bad_alloc
+    RDMABUF_EXPORT SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used);
+    SharedState(const SharedState&) = delete;
+    SharedState& operator=(const SharedState&) = delete;
+    RDMABUF_EXPORT ~SharedState();
+
+    /// Creates the loopback queue pairs, unless they exist. They are needed for device memory.
+    /// @throws Error of QueuePair
+    RDMABUF_EXPORT void create_loopback();
+    /// Reserves entries of the completion queues for the queue pairs of another channel, which uses
+    /// the first @p count devices.
+    /// @throws Error ENOSPC if a device has no larger completion queue
+    RDMABUF_EXPORT void reserve_completions(std::size_t count);
+    void release_completions(std::size_t count) noexcept {
+        for (std::size_t i = 0; i < count; ++i) {
+            rails[i]->cq_reserved -= rails[i]->send_depth;
+        }
+    }
+
+    /// Posts the receive of a consumed receive buffer again.
+    void repost(std::size_t rail, std::uint32_t buffer) noexcept {
+        SharedRail& shared = *rails[rail];
+        const std::uint64_t id = WorkId{.work = Work::receive, .number = buffer}.encode();
+        if (rail == 0) {
+            shared.replenisher.add(
+                id, {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(buffer)),
+                     .length = pool.receive_size(),
+                     .lkey = shared.bounce_buffers.lkey()});
+        } else {
+            shared.replenisher.add(id);
+        }
+        if (shared.replenisher.full()) {
+            post_receives(shared);
+        }
+    }
+    void post_receives(SharedRail& rail) noexcept {
+        if (const int result = rail.replenisher.post(rail.srq.native()); result != 0) {
+            error = result;
+        }
+    }
+
+    /// Ends a request. Its completion is then reported to the program.
+    void complete(RequestState& request, int request_error = 0) noexcept {
+        request.done = true;
+        request.error = request_error;
+        // A receive that is too short for its message reports the length of the message.
+        if (request_error != 0 &&
+            (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
+            request.bytes = 0;
+        }
+        if (request.context != nullptr) {
+            completed.push_back(&request);
+        }
+    }
+    /// Returns the request with this RequestState::index; nullptr if there is none.
+    [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
+        const std::uint32_t position = index & ((1U << RequestState::type_shift) - 1);
+        switch (static_cast<RequestType>(index >> RequestState::type_shift)) {
+            case RequestType::send:
+                return sends.at(position);
+            case RequestType::receive:
+                return receives.at(position);
+            case RequestType::one_sided:
+                return one_sided.at(position);
+        }
+        return nullptr;
+    }
+    void give_back(RequestState& request) noexcept {
+        switch (request.type()) {
+            case RequestType::send:
+                sends.give_back(static_cast<SendRequest*>(&request));
+                break;
+            case RequestType::receive:
+                receives.give_back(static_cast<ReceiveRequest*>(&request));
+                break;
+            case RequestType::one_sided:
+                one_sided.give_back(static_cast<OneSidedRequest*>(&request));
+                break;
+        }
+    }
+    /// Returns the number by which peers refer to a receive or a send: its position in the pool and
+    /// the lower bits of its generation, which counts the uses of this position.
+    [[nodiscard]] static std::uint32_t wire_number(const RequestState& request) noexcept {
+        constexpr std::uint32_t position_mask = (1U << RequestState::type_shift) - 1;
+        return (request.index & position_mask) | (request.generation & generation_mask)
+                                                     << RequestState::type_shift;
+    }
+    /// Returns the receive of @p channel to which a peer refers; nullptr if there is none.
+    [[nodiscard]] ReceiveRequest* receive_of(const ChannelState* channel,
+                                             std::uint32_t wire) const noexcept {
+        return named(receives, channel, wire);
+    }
+    [[nodiscard]] SendRequest* send_of(const ChannelState* channel,
+                                       std::uint32_t wire) const noexcept {
+        return named(sends, channel, wire);
+    }
+
+    const EndpointOptions options;
+    BouncePool pool;
+    std::vector<std::unique_ptr<SharedRail>> rails;
+    /// The memory of unexpected messages and notifications.
+    BlockPool blocks;
+    TagMatcher matcher;
+    RequestPool<SendRequest, RequestType::send> sends;
+    RequestPool<ReceiveRequest, RequestType::receive> receives;
+    RequestPool<OneSidedRequest, RequestType::one_sided> one_sided;
+    TransferPool transfers;
+    QueuePairTable queue_pairs;
+    /// Makes progress() call ChannelState::advance() of a channel.
+    void wake(ChannelLinks& channel) noexcept {
+        if (!channel.is_busy) {
+            channel.is_busy = true;
+            busy.push_back(&channel);
+        }
+    }
+    /// The channels with work for ChannelState::advance().
+    List<ChannelLinks, &ChannelLinks::busy> busy;
+    /// The completed requests that were started with a `context` pointer. They are reported by
+    /// Endpoint::poll_completions().
+    List<RequestState, &RequestState::completed> completed;
+    /// The errno value with which a shared queue failed; 0 while all shared queues work. After a
+    /// failure no channel of the endpoint works.
+    int error = 0;
+
+  private:
+    static constexpr std::uint32_t generation_mask = 0x1ff;
+
+    template <class T, RequestType Type>
+    [[nodiscard]] static T* named(const RequestPool<T, Type>& pool, const ChannelState* channel,
+                                  std::uint32_t wire) noexcept {
+        T* const request = pool.at(wire & ((1U << RequestState::type_shift) - 1));
+        return request != nullptr && request->in_use && !request->done &&
+                       request->channel == channel && wire_number(*request) == wire
+                   ? request
+                   : nullptr;
+    }
+};
+
+} // namespace rdmabuf::transport::detail

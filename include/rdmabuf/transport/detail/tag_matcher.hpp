@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <span>
+
+#include <rdmabuf/transport/detail/block_pool.hpp>
+#include <rdmabuf/transport/detail/list.hpp>
+#include <rdmabuf/transport/detail/request_state.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// A message that arrived before the receive for it was posted. The bytes that followed its header
+/// are stored behind this object.
+struct UnexpectedMessage {
+    /// The pool with the memory of the message.
+    BlockPool* pool = nullptr;
+    ChannelState* channel = nullptr;
+    Kind kind{};
+    Tag tag = 0;
+    /// The length of the message in bytes.
+    std::uint64_t length = 0;
+    /// The number of bytes that are stored behind this object.
+    std::uint32_t stored = 0;
+    /// The links of the messages with the same hash value.
+    Link<UnexpectedMessage> same_hash{};
+    /// The links of all messages, in the order of their arrival.
+    Link<UnexpectedMessage> arrival{};
+
+    [[nodiscard]] std::span<std::byte> body() noexcept {
+        return {reinterpret_cast<std::byte*>(this + 1), stored};
+    }
+
+    /// @return a message with memory for @p stored bytes; nullptr if memory is exhausted
+    [[nodiscard]] static UnexpectedMessage* make(BlockPool& pool, std::uint32_t stored) noexcept {
+        void* const memory = pool.take(sizeof(UnexpectedMessage) + stored);
+        if (memory == nullptr) {
+            return nullptr;
+        }
+        auto* const message = ::new (memory) UnexpectedMessage;
+        message->pool = &pool;
+        message->stored = stored;
+        return message;
+    }
+    static void destroy(UnexpectedMessage* message) noexcept {
+        BlockPool& pool = *message->pool;
+        const std::size_t size = sizeof(UnexpectedMessage) + message->stored;
+        message->~UnexpectedMessage();
+        pool.give_back(message, size);
+    }
+};
+
+/// Matches messages with receives, for all channels of an endpoint. A message matches the first
+/// posted receive that accepts it; a receive matches the first message that has arrived and that
+/// it accepts. Receives for one channel and one tag are found by a hash table. All other receives
+/// (any channel, or a mask) are in a list in the order in which they were posted.
+class TagMatcher {
+  public:
+    TagMatcher() = default;
+    TagMatcher(const TagMatcher&) = delete;
+    TagMatcher& operator=(const TagMatcher&) = delete;
+    ~TagMatcher() {
+        while (UnexpectedMessage* const message = arrived_.front()) {
+            remove(*message);
+            UnexpectedMessage::destroy(message);
+        }
+    }
+
+    // Posted receives
+
+    void post(ReceiveRequest& receive) noexcept {
+        receive.sequence = next_sequence_++;
+        list_of(receive).push_back(&receive);
+    }
+    /// Removes a posted receive.
+    void remove(ReceiveRequest& receive) noexcept { list_of(receive).remove(&receive); }
+    /// Returns the first posted receive that accepts a message; nullptr if there is none.
+    [[nodiscard]] ReceiveRequest* find_receive(const ChannelState* channel, Tag tag) noexcept {
+        ReceiveRequest* found = nullptr;
+        for (ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
+             i = Receives::next(i)) {
+            if (i->tag == tag && i->channel == channel) {
+                found = i;
+                break;
+            }
+        }
+        for (ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
+            if (found != nullptr && found->sequence < i->sequence) {
+                break;
+            }
+            if (accepts(*i, channel, tag)) {
+                return i;
+            }
+        }
+        return found;
+    }
+    /// Returns true if a posted receive that was not advertised accepts messages of this channel
+    /// and tag. A later receive must then not be advertised, because the next message matches the
+    /// earlier one.
+    [[nodiscard]] bool has_unadvertised(const ChannelState* channel, Tag tag) const noexcept {
+        for (const ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
+             i = Receives::next(i)) {
+            if (i->tag == tag && i->channel == channel && !i->advertised) {
+                return true;
+            }
+        }
+        for (const ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
+            if (accepts(*i, channel, tag)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    // Unexpected messages
+
+    /// Adds a message that no posted receive accepts. The queue owns the message.
+    void add(UnexpectedMessage& message) noexcept {
+        unexpected_[hash(message.channel, message.tag)].push_back(&message);
+        arrived_.push_back(&message);
+    }
+    /// Removes a message; the caller then owns it.
+    void remove(UnexpectedMessage& message) noexcept {
+        unexpected_[hash(message.channel, message.tag)].remove(&message);
+        arrived_.remove(&message);
+    }
+    /// Returns the first message that a receive accepts; nullptr if there is none.
+    /// @param channel  nullptr for messages of any channel
+    [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
+                                                  Tag mask) noexcept {
+        if (arrived_.empty()) {
+            return nullptr;
+        }
+        if (channel != nullptr && mask == full_mask) {
+            for (UnexpectedMessage* i = unexpected_[hash(channel, tag)].front(); i != nullptr;
+                 i = SameHash::next(i)) {
+                if (i->tag == tag && i->channel == channel) {
+                    return i;
+                }
+            }
+            return nullptr;
+        }
+        for (UnexpectedMessage* i = arrived_.front(); i != nullptr; i = Arrivals::next(i)) {
+            if ((channel == nullptr || i->channel == channel) && ((i->tag ^ tag) & mask) == 0) {
+                return i;
+            }
+        }
+        return nullptr;
+    }
+    /// Removes and destroys the messages of a channel for which @p unwanted returns true.
+    template <class Unwanted>
+    void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
+        for (UnexpectedMessage* i = arrived_.front(); i != nullptr;) {
+            UnexpectedMessage* const message = i;
+            i = Arrivals::next(i);
+            if (message->channel == channel && unwanted(*message)) {
+                remove(*message);
+                UnexpectedMessage::destroy(message);
+            }
+        }
+    }
+
+  private:
+    using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
+    using SameHash = List<UnexpectedMessage, &UnexpectedMessage::same_hash>;
+    using Arrivals = List<UnexpectedMessage, &UnexpectedMessage::arrival>;
+
+    static constexpr std::size_t hash_bits = 8;
+    static constexpr std::size_t buckets = std::size_t{1} << hash_bits;
+
+    [[nodiscard]] static std::size_t hash(const ChannelState* channel, Tag tag) noexcept {
+        const std::uint64_t key = tag ^ reinterpret_cast<std::uintptr_t>(channel);
+        return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15U >> (64 - hash_bits));
+    }
+    [[nodiscard]] static bool accepts(const ReceiveRequest& receive, const ChannelState* channel,
+                                      Tag tag) noexcept {
+        return (receive.channel == nullptr || receive.channel == channel) &&
+               ((receive.tag ^ tag) & receive.mask) == 0;
+    }
+    [[nodiscard]] Receives& list_of(const ReceiveRequest& receive) noexcept {
+        return receive.channel != nullptr && receive.mask == full_mask
+                   ? exact_[hash(receive.channel, receive.tag)]
+                   : wildcards_;
+    }
+
+    std::array<Receives, buckets> exact_{};
+    Receives wildcards_;
+    std::uint64_t next_sequence_ = 0;
+    std::array<SameHash, buckets> unexpected_{};
+    Arrivals arrived_;
+};
+
+} // namespace rdmabuf::transport::detail

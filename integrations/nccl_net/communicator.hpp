@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <rdmabuf/transport.hpp>
+
+#include "memory.hpp"
+#include "nccl_net_abi.hpp"
+#include "nic.hpp"
+#include "shared_endpoint.hpp"
+
+namespace nccl_net {
+
+class Communicator;
+
+/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of as
+/// many buffers. A communicator has a fixed number of requests, in Communicator::pool_.
+struct Request {
+    /// One message of the request, or one buffer to flush. A pointer to the part is the `context`
+    /// of its request in the transport.
+    struct Part {
+        Request* request = nullptr;
+        /// The memory whose flush is not posted yet, because the channel had no room. nullptr if no
+        /// flush is waiting.
+        const rdmabuf::transport::Memory* waiting = nullptr;
+        void* address = nullptr;
+        std::size_t size = 0;
+        int error = 0;
+    };
+
+    Communicator* owner = nullptr;
+    Request* next_free = nullptr;
+    std::size_t count = 0;
+    /// The number of parts that have not completed. Any thread that polls the endpoint may decrease
+    /// it.
+    std::atomic<std::uint32_t> unfinished{0};
+    std::array<Part, max_receives> parts;
+};
+
+/// A sendComm or recvComm of NCCL. Only one thread at a time may send, receive, flush or test;
+/// another thread may register memory at the same time. The functions allocate memory only in the
+/// constructor, while the pools of the endpoint grow, and for the text of an error.
+class Communicator {
+  public:
+    /// @param endpoint  the endpoint that created @p channel
+    Communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
+                 rdmabuf::transport::Channel channel) noexcept;
+    Communicator(const Communicator&) = delete;
+    Communicator& operator=(const Communicator&) = delete;
+    /// Waits until the peer's device has received all messages, for up to EndpointOptions::linger,
+    /// and closes the channel.
+    ~Communicator();
+
+    [[nodiscard]] const Nic& nic() const noexcept { return nic_; }
+    [[nodiscard]] const std::shared_ptr<SharedEndpoint>& endpoint() const noexcept {
+        return endpoint_;
+    }
+
+    // send() and receive() set @p request to nullptr and return success if the channel has no room
+    // now. NCCL then calls the function again.
+
+    abi::Result send(const RegisteredMemory& memory, void* data, std::size_t size, int tag,
+                     Request*& request) noexcept;
+    /// Posts a grouped receive. The messages can arrive in any order. Each message is written to
+    /// the first free buffer that has the message's tag.
+    template <class Size>
+    abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
+                        void** memories, Request*& request) noexcept;
+    /// Makes received data visible to the GPU. Success with a null @p request means that no flush
+    /// is necessary. If no request is free, the result is system_error.
+    abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
+                      Request*& request) noexcept;
+
+    /// Makes progress on a request. If @p done becomes true, the request is free for another
+    /// operation.
+    /// @param sizes  receives the size of each message in bytes; may be nullptr
+    abi::Result test(Request& request, bool& done, int* sizes) noexcept;
+
+  private:
+    [[nodiscard]] Request* take() noexcept;
+    void give_back(Request& request) noexcept;
+    /// Prepares the next part of a request. @return the part
+    static Request::Part& add_part(Request& request, std::size_t size) noexcept;
+    /// Removes the last part, whose request was not started.
+    static void drop_part(Request& request) noexcept;
+    /// Starts a flush that is waiting. The caller holds the lock of the endpoint.
+    [[nodiscard]] abi::Result start_flush(Request::Part& part) noexcept;
+    /// Logs the first error of this communicator. The caller holds the lock of the endpoint.
+    /// @return the result for NCCL
+    [[nodiscard]] abi::Result failed(const char* what, std::size_t size, int error) noexcept;
+
+    /// For each of the max_receives messages of a group, NCCL has up to max_requests sends or
+    /// receives in flight. The factor 2 is for the flush that follows each receive.
+    static constexpr std::size_t pool_size = 2 * abi::max_requests * max_receives;
+
+    const Nic& nic_;
+    std::shared_ptr<SharedEndpoint> endpoint_;
+    rdmabuf::transport::Channel channel_;
+    std::array<Request, pool_size> pool_;
+    Request* free_ = nullptr;
+    bool failure_logged_ = false;
+};
+
+} // namespace nccl_net

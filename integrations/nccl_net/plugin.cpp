@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "plugin.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "log.hpp"
+
+namespace nccl_net {
+
+using rdmabuf::transport::Channel;
+using rdmabuf::transport::Connector;
+using rdmabuf::transport::Handle;
+
+Plugin::Connection::Connection(const Context* of, const Nic& by,
+                               std::shared_ptr<SharedEndpoint> through, Connector attempt) noexcept
+    : context(of), nic(by), endpoint(std::move(through)), connector(std::move(attempt)) {}
+
+Plugin::Connection::~Connection() {
+    const std::lock_guard lock(endpoint->mutex);
+    // Destroys the queue pairs of the attempt.
+    static_cast<void>(Connector(std::move(connector)));
+}
+
+Plugin& Plugin::instance() {
+    static auto* const plugin = new Plugin;
+    return *plugin;
+}
+
+void Plugin::unload() noexcept {
+    if (Plugin& plugin = instance(); plugin.open_ == 0) {
+        delete &plugin;
+    }
+}
+
+abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context) {
+    log::set_logger(logger);
+    const std::lock_guard lock(mutex_);
+    if (physical_nics_ == 0) {
+        settings_ = Settings::read();
+        std::vector<Nic> found = find_nics(settings_);
+        nics_.assign(std::move_iterator(found.begin()), std::move_iterator(found.end()));
+        physical_nics_ = nics_.size();
+    }
+    if (physical_nics_ == 0) {
+        log::info("init", "there is no RDMA device to use");
+        return abi::Result::system_error;
+    }
+    // NCCL forgets merged devices when it unloads the plugin, and counts the devices again when it
+    // loads the plugin again. The library may have remained in memory meanwhile.
+    if (contexts_.empty() && open_ == 0) {
+        nics_.resize(physical_nics_, nics_.front());
+        connections_.clear();
+        endpoints_.clear();
+    }
+    if (context != nullptr) {
+        contexts_.push_back(std::make_unique<Context>(Context{.traffic_class = traffic_class}));
+        *context = contexts_.back().get();
+    }
+    return abi::Result::success;
+}
+
+void Plugin::stop(void* context) noexcept {
+    const std::lock_guard lock(mutex_);
+    for (auto i = connections_.begin(); i != connections_.end();) {
+        if (i->second->context == context) {
+            i = connections_.erase(i);
+        } else {
+            ++i;
+        }
+    }
+    std::erase_if(endpoints_, [&](const auto& entry) {
+        return std::get<0>(entry.first) == context || entry.second.expired();
+    });
+    std::erase_if(contexts_, [&](const auto& known) { return known.get() == context; });
+}
+
+int Plugin::device_count() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(nics_.size());
+}
+
+Nic* Plugin::nic(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto i = static_cast<std::size_t>(device);
+    if (device < 0 || i >= nics_.size()) {
+        log::warn("device", "there is no device " + std::to_string(device) +
+                                "; the number of devices is " + std::to_string(nics_.size()));
+        return nullptr;
+    }
+    return &nics_[i];
+}
+
+abi::Result Plugin::merge(std::span<const int> members, int& device) {
+    const std::lock_guard lock(mutex_);
+    if (!settings_.merge_devices) {
+        log::info("makeVDevice", "devices are not merged: NCCL_IB_MERGE_NICS=0");
+        return abi::Result::invalid_usage;
+    }
+    std::string reason;
+    const std::vector<Nic> all(nics_.begin(), nics_.end());
+    auto merged = merge_nics(all, members, reason);
+    if (!merged) {
+        log::info("makeVDevice", "devices are not merged: " + reason);
+        return abi::Result::invalid_usage;
+    }
+    device = static_cast<int>(nics_.size());
+    log::info("makeVDevice", "[" + std::to_string(device) + "] " + merged->name + ", " +
+                                 std::to_string(merged->speed) + " Mbit/s");
+    nics_.push_back(*std::move(merged));
+    return abi::Result::success;
+}
+
+const Context* Plugin::find_context(const void* context) {
+    if (context == nullptr) {
+        return &default_context_;
+    }
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::ranges::find_if(contexts_, [&](const auto& known) { return known.get() == context; });
+    if (found == contexts_.end()) {
+        log::warn("context", "NCCL has passed the context of a communicator that it has finalized");
+        return nullptr;
+    }
+    return found->get();
+}
+
+std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& nic,
+                                             int traffic_class, const char* function) {
+    const std::lock_guard lock(mutex_);
+    std::weak_ptr<SharedEndpoint>& known = endpoints_[{context, &nic, traffic_class}];
+    if (auto endpoint = known.lock()) {
+        return endpoint;
+    }
+    auto opened = open_nic(nic, settings_, traffic_class);
+    if (!opened) {
+        log::failed(function, nic.name, opened.error_info());
+        return nullptr;
+    }
+    known = *opened;
+    return *std::move(opened);
+}
+
+abi::Result Plugin::listen(void* context, int device, void* handle, void*& listener) {
+    const Context* const used = find_context(context);
+    const Nic* const chosen = nic(device);
+    if (used == nullptr || chosen == nullptr) {
+        return abi::Result::internal_error;
+    }
+    auto endpoint = open(used, *chosen, used->traffic_class, "listen");
+    if (endpoint == nullptr) {
+        return abi::Result::system_error;
+    }
+    const std::lock_guard lock(endpoint->mutex);
+    auto created = endpoint->endpoint.listen(settings_.listen);
+    if (!created) {
+        return log::failed("listen", chosen->name, created.error_info());
+    }
+    WireHandle wire{};
+    std::memcpy(wire.listener.data(), created->handle().bytes().data(), wire.listener.size());
+    std::memcpy(handle, &wire, sizeof wire);
+    listener = new Listener{.nic = *chosen, .endpoint = endpoint, .listener = *std::move(created)};
+    ++open_;
+    return abi::Result::success;
+}
+
+Plugin::Connection* Plugin::find_connection(std::uint64_t connection) {
+    const std::lock_guard lock(mutex_);
+    const auto found = connections_.find(connection);
+    return found == connections_.end() ? nullptr : found->second.get();
+}
+
+void Plugin::erase_connection(std::uint64_t connection) {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(connection);
+}
+
+Plugin::Connection* Plugin::start_connection(const Context* context, const Nic& nic,
+                                             int traffic_class, WireHandle& handle) {
+    const auto decoded = Handle::decode(handle.listener);
+    if (!decoded) {
+        log::warn("connect", nic.name + ": " + decoded.reason());
+        return nullptr;
+    }
+    auto endpoint = open(context, nic, traffic_class, "connect");
+    if (endpoint == nullptr) {
+        return nullptr;
+    }
+    std::unique_lock endpoint_lock(endpoint->mutex);
+    auto started = endpoint->endpoint.start_connect(*decoded);
+    endpoint_lock.unlock();
+    if (!started) {
+        log::failed("connect", nic.name, started.error_info());
+        return nullptr;
+    }
+    auto connection = std::make_unique<Connection>(context, nic, endpoint, *std::move(started));
+    const std::lock_guard lock(mutex_);
+    handle.connection = ++last_connection_;
+    return connections_.emplace(handle.connection, std::move(connection)).first->second.get();
+}
+
+abi::Result Plugin::connect(void* context, int device, const abi::Config* config, void* handle,
+                            void*& comm) {
+    comm = nullptr;
+    WireHandle wire{};
+    std::memcpy(&wire, handle, sizeof wire);
+    Connection* connection = find_connection(wire.connection);
+    if (connection == nullptr) {
+        const Context* const used = find_context(context);
+        const Nic* const chosen = used != nullptr ? nic(device) : nullptr;
+        connection = chosen == nullptr ? nullptr
+                                       : start_connection(used, *chosen,
+                                                          config != nullptr ? config->traffic_class
+                                                                            : used->traffic_class,
+                                                          wire);
+        if (connection == nullptr) {
+            return abi::Result::system_error;
+        }
+        std::memcpy(handle, &wire, sizeof wire);
+    }
+    std::optional<Channel> channel;
+    std::unique_lock lock(connection->endpoint->mutex);
+    const std::error_code error = connection->connector.try_connect(channel);
+    lock.unlock();
+    if (error.value() == EAGAIN) {
+        return abi::Result::success;
+    }
+    abi::Result result = abi::Result::success;
+    if (channel) {
+        comm = make_communicator(connection->nic, connection->endpoint, *std::move(channel));
+    } else {
+        result = log::failed("connect", connection->nic.name, connection->connector.error_info());
+    }
+    erase_connection(wire.connection);
+    return result;
+}
+
+void* Plugin::make_communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
+                                Channel channel) {
+    auto* const comm = new Communicator(nic, std::move(endpoint), std::move(channel));
+    ++open_;
+    return comm;
+}
+
+abi::Result Plugin::accept(Listener& listener, void*& comm) {
+    comm = nullptr;
+    std::optional<Channel> channel;
+    std::unique_lock lock(listener.endpoint->mutex);
+    const std::error_code error = listener.listener.try_accept(channel);
+    lock.unlock();
+    if (channel) {
+        comm = make_communicator(listener.nic, listener.endpoint, *std::move(channel));
+    } else if (error.value() != EAGAIN) {
+        return log::failed("accept", listener.nic.name, listener.listener.error_info());
+    }
+    return abi::Result::success;
+}
+
+void Plugin::close(Listener* listener) noexcept {
+    {
+        // A copy of the pointer keeps the lock alive.
+        const std::shared_ptr<SharedEndpoint> endpoint = listener->endpoint;
+        const std::lock_guard lock(endpoint->mutex);
+        delete listener;
+    }
+    --open_;
+}
+
+void Plugin::close(Communicator* comm) noexcept {
+    delete comm;
+    --open_;
+}
+
+} // namespace nccl_net

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "communicator.hpp"
+#include "nccl_net_abi.hpp"
+#include "nic.hpp"
+#include "settings.hpp"
+#include "shared_endpoint.hpp"
+
+namespace nccl_net {
+
+/// A listenComm of NCCL.
+struct Listener {
+    const Nic& nic;
+    std::shared_ptr<SharedEndpoint> endpoint;
+    rdmabuf::transport::Listener listener;
+};
+
+/// An NCCL communicator, which NCCL describes from version 11 of the table on. For older versions
+/// there is one Context for all NCCL communicators of the process.
+struct Context {
+    /// The traffic class that NCCL requests; abi::undefined_traffic_class: none.
+    int traffic_class = abi::undefined_traffic_class;
+};
+
+/// The plugin, independent of the version of NCCL's function table. It is thread safe, except that
+/// two threads must not use the same listener, handle or communicator at the same time.
+class Plugin {
+  public:
+    /// Returns the only instance of the plugin.
+    [[nodiscard]] static Plugin& instance();
+    /// Destroys the instance when the library is unloaded. If NCCL has not closed all listeners and
+    /// communicators, the instance is leaked, because other threads may still use it at process
+    /// exit.
+    static void unload() noexcept;
+
+    /// Finds the usable devices, unless an earlier call has found some.
+    /// @param context  receives the context of an NCCL communicator; nullptr for the versions of
+    /// the
+    ///                 table without contexts. NCCL calls init() of these versions only once.
+    /// @return system_error if no device is usable
+    abi::Result start(abi::Logger logger, int traffic_class, void** context);
+    /// Ends an NCCL communicator: the counterpart of start() with a context.
+    void stop(void* context) noexcept;
+
+    [[nodiscard]] int device_count();
+    /// Returns the device with the number @p device, counted from 0. Logs an error and returns
+    /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
+    [[nodiscard]] Nic* nic(int device);
+    /// Creates a merged device. @param device  receives its number
+    abi::Result merge(std::span<const int> members, int& device);
+
+    /// @param context  the result of start(); nullptr without a context
+    abi::Result listen(void* context, int device, void* handle, void*& listener);
+    /// Makes progress on a connection attempt without waiting. Sets @p comm to nullptr until both
+    /// ends are connected.
+    /// @param config  the configuration of this connection; nullptr for that of the context
+    /// @param handle  the peer's handle, in which the first call stores the number of the attempt
+    abi::Result connect(void* context, int device, const abi::Config* config, void* handle,
+                        void*& comm);
+    abi::Result accept(Listener& listener, void*& comm);
+
+    void close(Listener* listener) noexcept;
+    void close(Communicator* comm) noexcept;
+
+  private:
+    /// The contents of an NCCL handle: the handle of the transport's listener, and the number of
+    /// the connection attempt in the connecting process, or 0 before the first connect().
+    struct WireHandle {
+        std::array<std::byte, rdmabuf::transport::Handle::wire_size> listener;
+        std::uint64_t connection;
+    };
+    static_assert(sizeof(WireHandle) <= abi::handle_size);
+
+    /// A connection attempt.
+    struct Connection {
+        const Context* context;
+        const Nic& nic;
+        std::shared_ptr<SharedEndpoint> endpoint;
+        rdmabuf::transport::Connector connector;
+
+        Connection(const Context* of, const Nic& by, std::shared_ptr<SharedEndpoint> through,
+                   rdmabuf::transport::Connector attempt) noexcept;
+        Connection(const Connection&) = delete;
+        Connection& operator=(const Connection&) = delete;
+        ~Connection();
+    };
+    /// NCCL communicator, device, traffic class.
+    using EndpointKey = std::tuple<const Context*, const Nic*, int>;
+
+    /// Returns the context with this address. Older versions of the NCCL interface have no contexts
+    /// and pass a null pointer: for these, returns the default context.
+    [[nodiscard]] const Context* find_context(const void* context);
+    /// Returns the endpoint of @p nic that is already in use, or opens one. If opening fails, logs
+    /// the reason and returns an empty pointer.
+    [[nodiscard]] std::shared_ptr<SharedEndpoint> open(const Context* context, const Nic& nic,
+                                                       int traffic_class, const char* function);
+    [[nodiscard]] Connection* find_connection(std::uint64_t connection);
+    [[nodiscard]] Connection* start_connection(const Context* context, const Nic& nic,
+                                               int traffic_class, WireHandle& handle);
+    void erase_connection(std::uint64_t connection);
+    [[nodiscard]] void* make_communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
+                                          rdmabuf::transport::Channel channel);
+
+    std::mutex mutex_;
+    Settings settings_;
+    /// The addresses of the elements do not change when merged devices are added.
+    std::deque<Nic> nics_;
+    std::size_t physical_nics_ = 0;
+    Context default_context_;
+    std::vector<std::unique_ptr<Context>> contexts_;
+    std::map<EndpointKey, std::weak_ptr<SharedEndpoint>> endpoints_;
+    std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+    std::uint64_t last_connection_ = 0;
+    /// The number of listeners and communicators that NCCL has not closed.
+    std::atomic<unsigned> open_ = 0;
+};
+
+} // namespace nccl_net

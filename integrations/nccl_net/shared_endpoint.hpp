@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <rdmabuf/topology.hpp>
+#include <rdmabuf/transport.hpp>
+
+namespace nccl_net {
+
+/// An endpoint of one device, with the lock that every call of the endpoint, its channels,
+/// listeners and connectors needs.
+///
+/// NCCL calls the plugin from several threads. Each NCCL communicator has a service thread, which
+/// connects and registers memory, and a progress thread, which sends, receives and tests. Both
+/// threads may use the same connection at the same time. The progress thread serves all connections
+/// of its NCCL communicator. Therefore:
+///   - There is one endpoint for each NCCL communicator and device. The progress threads of
+///     different NCCL communicators then do not wait for each other, and one call of test()
+///     completes the requests of all connections. An endpoint for each connection would cost a
+///     protection domain, a completion queue, a shared receive queue and about 0.4 MB of buffers
+///     for each connection, and each buffer would be registered once for each connection.
+///   - A lock is needed, because the service thread connects and registers memory while the
+///     progress thread is busy. In steady state the progress thread alone takes the lock.
+/// NCCL describes its communicators to the plugin from version 11 on. In older versions all NCCL
+/// communicators of the process share the endpoint of a device.
+struct SharedEndpoint {
+    SharedEndpoint(rdmabuf::transport::Endpoint opened,
+                   std::shared_ptr<const rdmabuf::Topology> machine) noexcept
+        : topology(std::move(machine)), endpoint(std::move(opened)) {}
+
+    /// The options of the endpoint refer to this object.
+    std::shared_ptr<const rdmabuf::Topology> topology;
+    std::mutex mutex;
+    rdmabuf::transport::Endpoint endpoint;
+};
+
+} // namespace nccl_net

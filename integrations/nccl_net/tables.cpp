@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The function tables that NCCL looks up by name, and the functions in the tables. The suffix of a
+// function is the first version that uses it.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "communicator.hpp"
+#include "log.hpp"
+#include "memory.hpp"
+#include "nccl_net_abi.hpp"
+#include "plugin.hpp"
+
+namespace nccl_net {
+namespace {
+
+using abi::Result;
+
+constexpr const char* plugin_name = "rdmabuf";
+
+Communicator& communicator(void* comm) {
+    return *static_cast<Communicator*>(comm);
+}
+
+Result init_v8(abi::Logger logger) {
+    return guarded("init", [&] {
+        return Plugin::instance().start(logger, abi::undefined_traffic_class, nullptr);
+    });
+}
+Result init_v10(abi::Logger logger, abi::ProfilerCallback /*profiler*/) {
+    return init_v8(logger);
+}
+Result init_v11(void** context, std::uint64_t /*id*/, abi::Config* config, abi::Logger logger,
+                abi::ProfilerCallback /*profiler*/) {
+    return guarded("init", [&] {
+        return Plugin::instance().start(
+            logger, config != nullptr ? config->traffic_class : abi::undefined_traffic_class,
+            context);
+    });
+}
+Result finalize(void* context) {
+    Plugin::instance().stop(context);
+    return Result::success;
+}
+
+Result devices(int* count) {
+    *count = Plugin::instance().device_count();
+    return Result::success;
+}
+
+template <class Properties>
+Result get_properties(int device, Properties* properties) {
+    return guarded("getProperties", [&] {
+        Nic* const nic = Plugin::instance().nic(device);
+        if (nic == nullptr) {
+            return Result::internal_error;
+        }
+        *properties = {};
+        properties->name = nic->name.data();
+        properties->pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
+        properties->guid = nic->guid;
+        properties->pointers = nic->pointers;
+        // A registration is valid for all connections of the NCCL communicator on this device, also
+        // after the connection that registered it was closed.
+        properties->global_memory = 1;
+        properties->speed = nic->speed;
+        properties->port = nic->port;
+        properties->max_comms = nic->max_comms;
+        properties->max_receives = static_cast<int>(max_receives);
+        properties->device_type = abi::device_type_host;
+        properties->device_version = abi::device_version_none;
+        if constexpr (requires { properties->merged; }) {
+            properties->force_flush = nic->force_flush ? 1 : 0;
+            properties->merged.count = static_cast<int>(nic->members.size());
+            std::copy(nic->members.begin(), nic->members.end(), properties->merged.devices.begin());
+            properties->max_message = properties->max_collective = nic->max_message;
+        }
+        if constexpr (requires { properties->max_multi_request; }) {
+            properties->max_multi_request = 1;
+        }
+        if constexpr (requires { properties->rail; }) {
+            properties->rail = properties->plane = abi::undefined_id;
+        }
+        return Result::success;
+    });
+}
+static_assert(rdmabuf::transport::max_rails <= abi::VirtualDeviceV9::max);
+
+template <class Virtual>
+Result make_virtual_device(int* device, Virtual* wanted) {
+    return guarded("makeVDevice", [&] {
+        if (wanted->count < 0 || static_cast<std::size_t>(wanted->count) > Virtual::max) {
+            return Result::invalid_usage;
+        }
+        return Plugin::instance().merge(
+            std::span<const int>(wanted->devices).first(static_cast<std::size_t>(wanted->count)),
+            *device);
+    });
+}
+
+Result listen_v11(void* context, int device, void* handle, void** listener) {
+    return guarded("listen",
+                   [&] { return Plugin::instance().listen(context, device, handle, *listener); });
+}
+Result listen_v8(int device, void* handle, void** listener) {
+    return listen_v11(nullptr, device, handle, listener);
+}
+
+Result connect(void* context, int device, const abi::Config* config, void* handle, void** comm) {
+    return guarded("connect", [&] {
+        return Plugin::instance().connect(context, device, config, handle, *comm);
+    });
+}
+Result connect_v8(int device, void* handle, void** comm, abi::DeviceHandle** /*offload*/) {
+    return connect(nullptr, device, nullptr, handle, comm);
+}
+Result connect_v10(int device, abi::Config* config, void* handle, void** comm,
+                   abi::DeviceHandle** /*offload*/) {
+    return connect(nullptr, device, config, handle, comm);
+}
+Result connect_v11(void* context, int device, void* handle, void** comm,
+                   abi::DeviceHandle** /*offload*/) {
+    return connect(context, device, nullptr, handle, comm);
+}
+Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) {
+    return guarded("accept", [&] {
+        return Plugin::instance().accept(*static_cast<Listener*>(listener), *comm);
+    });
+}
+
+Result regmr(void* comm, void* data, std::size_t size, int kind, void** memory) {
+    return guarded("regMr", [&] {
+        std::unique_ptr<RegisteredMemory> registered;
+        const Result result = register_memory(
+            communicator(comm).nic(), communicator(comm).endpoint(), data, size, kind, registered);
+        *memory = registered.release();
+        return result;
+    });
+}
+Result regmr_dmabuf(void* comm, void* data, std::size_t size, int /*kind*/, std::uint64_t offset,
+                    int fd, void** memory) {
+    return guarded("regMrDmaBuf", [&] {
+        std::unique_ptr<RegisteredMemory> registered;
+        const Result result =
+            register_dmabuf(communicator(comm).nic(), communicator(comm).endpoint(), data, size,
+                            offset, fd, registered);
+        *memory = registered.release();
+        return result;
+    });
+}
+Result deregister_memory(void* /*comm*/, void* memory) {
+    delete static_cast<RegisteredMemory*>(memory);
+    return Result::success;
+}
+
+Result isend_v10(void* comm, void* data, std::size_t size, int tag, void* memory,
+                 void* /*profiled*/, void** request) {
+    *request = nullptr;
+    Request* started = nullptr;
+    const Result result = communicator(comm).send(*static_cast<const RegisteredMemory*>(memory),
+                                                  data, size, tag, started);
+    *request = started;
+    return result;
+}
+Result isend_v9(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) {
+    return isend_v10(comm, data, size, tag, memory, nullptr, request);
+}
+Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** request) {
+    return isend_v10(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
+}
+
+/// The value of *request at the call is NCCL's: from version 9 on it can be
+/// abi::optional_receive_completion, which means that NCCL's kernels detect the received data
+/// themselves. The plugin reports every completion all the same. If it reported the completion
+/// early, NCCL would not call the plugin while all its receives of a connection are posted. But a
+/// message whose receive was not advertised in time needs progress of the receiver, which only
+/// calls of the plugin make.
+template <class Size>
+Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
+             void** request) {
+    *request = nullptr;
+    if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
+        return Result::internal_error;
+    }
+    Request* started = nullptr;
+    const Result result = communicator(comm).receive(static_cast<std::size_t>(count), data, sizes,
+                                                     tags, memories, started);
+    *request = started;
+    return result;
+}
+Result irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int* tags, void** memories,
+                 void** /*profiled*/, void** request) {
+    return irecv(comm, count, data, sizes, tags, memories, request);
+}
+
+Result iflush(void* comm, int count, void** data, int* sizes, void** memories, void** request) {
+    *request = nullptr;
+    if (count < 0 || static_cast<std::size_t>(count) > max_receives) {
+        return Result::internal_error;
+    }
+    Request* started = nullptr;
+    const Result result =
+        communicator(comm).flush(static_cast<std::size_t>(count), data, sizes, memories, started);
+    *request = started;
+    return result;
+}
+
+Result test(void* request, int* done, int* sizes) {
+    *done = 0;
+    auto& tested = *static_cast<Request*>(request);
+    bool finished = false;
+    const Result result = tested.owner->test(tested, finished, sizes);
+    *done = finished ? 1 : 0;
+    return result;
+}
+
+Result close_communicator(void* comm) {
+    Plugin::instance().close(static_cast<Communicator*>(comm));
+    return Result::success;
+}
+Result close_listen(void* listener) {
+    Plugin::instance().close(static_cast<Listener*>(listener));
+    return Result::success;
+}
+
+[[gnu::destructor]] void unload() {
+    Plugin::unload();
+}
+
+constexpr abi::MemoryFunctions memory_functions = {
+    .register_memory = regmr,
+    .register_dmabuf = regmr_dmabuf,
+    .deregister_memory = deregister_memory,
+};
+// A null function in a table is an optional feature that this plugin does not have: here, network
+// operations in GPU kernels.
+constexpr abi::RequestFunctions request_functions = {
+    .iflush = iflush,
+    .test = test,
+    .close_send = close_communicator,
+    .close_receive = close_communicator,
+    .close_listen = close_listen,
+    .get_device_memory = nullptr,
+    .receive_consumed = nullptr,
+};
+
+/// The table of version 11 or 12.
+template <class Properties, class Virtual>
+constexpr abi::NetWithContext<Properties, Virtual> table_with_context = {
+    .name = plugin_name,
+    .init = init_v11,
+    .devices = devices,
+    .get_properties = get_properties<Properties>,
+    .listen = listen_v11,
+    .connect = connect_v11,
+    .accept = accept,
+    .memory = memory_functions,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+    .requests = request_functions,
+    .make_virtual_device = make_virtual_device<Virtual>,
+    .finalize = finalize,
+    // Hints about the expected number of peers and flows, which the plugin does not need.
+    .set_attributes = nullptr,
+};
+
+} // namespace
+} // namespace nccl_net
+
+extern "C" {
+using namespace nccl_net;
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+[[gnu::visibility("default")]] extern const abi::NetV8 ncclNetPlugin_v8;
+const abi::NetV8 ncclNetPlugin_v8 = {
+    .name = plugin_name,
+    .init = init_v8,
+    .devices = devices,
+    .get_properties = get_properties<abi::PropertiesV8>,
+    .listen = listen_v8,
+    .connect = connect_v8,
+    .accept = accept,
+    .memory = memory_functions,
+    .isend = isend_v8,
+    .irecv = irecv<int>,
+    .requests = request_functions,
+};
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+[[gnu::visibility("default")]] extern const abi::NetV9 ncclNetPlugin_v9;
+const abi::NetV9 ncclNetPlugin_v9 = {
+    .name = plugin_name,
+    .init = init_v8,
+    .devices = devices,
+    .get_properties = get_properties<abi::PropertiesV9>,
+    .listen = listen_v8,
+    .connect = connect_v8,
+    .accept = accept,
+    .memory = memory_functions,
+    .isend = isend_v9,
+    .irecv = irecv<std::size_t>,
+    .requests = request_functions,
+    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV9>,
+};
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+[[gnu::visibility("default")]] extern const abi::NetV10 ncclNetPlugin_v10;
+const abi::NetV10 ncclNetPlugin_v10 = {
+    .name = plugin_name,
+    .init = init_v10,
+    .devices = devices,
+    .get_properties = get_properties<abi::PropertiesV9>,
+    .listen = listen_v8,
+    .connect = connect_v10,
+    .accept = accept,
+    .memory = memory_functions,
+    .isend = isend_v10,
+    .irecv = irecv_v10,
+    .requests = request_functions,
+    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV9>,
+};
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+[[gnu::visibility("default")]] extern const abi::NetV11 ncclNetPlugin_v11;
+const abi::NetV11 ncclNetPlugin_v11 = table_with_context<abi::PropertiesV11, abi::VirtualDeviceV9>;
+
+// NOLINTNEXTLINE(readability-identifier-naming)
+[[gnu::visibility("default")]] extern const abi::NetV12 ncclNetPlugin_v12;
+const abi::NetV12 ncclNetPlugin_v12 = table_with_context<abi::PropertiesV12, abi::VirtualDeviceV12>;
+
+} // extern "C"

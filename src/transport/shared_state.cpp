@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+/// The length of the send queue of a loopback queue pair. The receive queue is twice as long,
+/// because receives may complete after their sends.
+constexpr std::uint32_t loopback_depth = 64;
+constexpr std::uint32_t loopback_receives = 2 * loopback_depth;
+/// The maximum number of completions of a loopback queue pair.
+constexpr std::uint32_t loopback_completions = loopback_depth + loopback_receives;
+/// The number of channels for which the completion queues have room at first.
+constexpr std::uint32_t first_channels = 4;
+
+/// Returns the speed of a port in Mbit/s, as ibv_port_attr encodes it. At least 1.
+std::uint32_t speed_of(const ibv_port_attr& port) {
+    // The speed of one lane in units of 100 Mbit/s; the bits are those of the InfiniBand
+    // specification (PortInfo:LinkSpeedActive and its extensions).
+    const auto lane = [&]() -> std::uint32_t {
+        switch (port.active_speed) {
+            case 1:
+                return 25;
+            case 2:
+                return 50;
+            case 4:
+            case 8:
+                return 100;
+            case 16:
+                return 140;
+            case 32:
+                return 250;
+            case 64:
+                return 500;
+            default:
+                return port.active_speed == 128 ? 1000 : 1;
+        }
+    }();
+    const auto lanes = [&]() -> std::uint32_t {
+        switch (port.active_width) {
+            case 2:
+                return 4;
+            case 4:
+                return 8;
+            case 8:
+                return 12;
+            case 16:
+                return 2;
+            default:
+                return 1;
+        }
+    }();
+    return lane * lanes * 100;
+}
+
+std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const EndpointOptions& options,
+                                      const BouncePool& pool, bool first) {
+    const Context& context = pd.context();
+    const ibv_device_attr& limits = context.attributes().native.orig_attr;
+    const auto at_most = [](std::uint32_t wanted, int limit) {
+        return std::min(wanted, static_cast<std::uint32_t>(std::max(limit, 1)));
+    };
+    const std::uint32_t send_depth = at_most(options.send_depth, limits.max_qp_wr);
+    const std::uint32_t receives = at_most(options.receive_buffers, limits.max_srq_wr);
+    const std::uint32_t cq_depth =
+        at_most(receives + loopback_completions + first_channels * send_depth, limits.max_cqe);
+    CompletionChannel events(context);
+    CompletionQueue cq(context, {.depth = cq_depth, .channel = &events});
+    // Receives of RDMA writes with immediate data need no buffer.
+    SharedReceiveQueue srq(pd, {.max_wr = receives, .max_sge = 1});
+    // NOLINTNEXTLINE(modernize-make-unique): an aggregate with designated initialisers
+    auto rail = std::unique_ptr<SharedRail>(new SharedRail{
+        .pd = pd,
+        .events = std::move(events),
+        .cq = std::move(cq),
+        .srq = std::move(srq),
+        .bounce_buffers = MemoryRegion(pd, pool.data(), pool.size(),
+                                       MemoryRegionOptions{.access = Access::local_write}),
+        .probe_line =
+            MemoryRegion(pd, pool.probe_line(), BouncePool::line,
+                         MemoryRegionOptions{.access = Access::local_write | Access::remote_write |
+                                                       Access::remote_read}),
+        .replenisher = {},
+        .loopback = std::nullopt,
+        .speed = speed_of(context.port(options.port)),
+        .cq_depth = cq_depth,
+        .cq_reserved = receives + loopback_completions,
+        .send_depth = send_depth});
+    for (std::uint32_t i = 0; i < receives; ++i) {
+        const std::uint64_t id = WorkId{.work = Work::receive, .number = i}.encode();
+        const ibv_sge buffer = {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),
+                                .length = pool.receive_size(),
+                                .lkey = rail->bounce_buffers.lkey()};
+        const Status posted = first ? rail->srq.post_recv(buffer, id)
+                                    : rail->srq.post_recv(std::span<const ibv_sge>(), id);
+        posted.throw_if_failed("ibv_post_srq_recv");
+    }
+    return rail;
+}
+
+} // namespace
+
+SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used)
+    : options(used),
+      pool(used.eager_limit, used.receive_buffers, used.send_buffers),
+      blocks(std::size_t{used.unexpected_limit} + used.notification_limit) {
+    for (const ProtectionDomain& pd : pds) {
+        rails.push_back(make_rail(pd, options, pool, rails.empty()));
+    }
+}
+
+SharedState::~SharedState() = default;
+
+void SharedState::create_loopback() {
+    for (const auto& rail : rails) {
+        if (rail->loopback) {
+            continue;
+        }
+        QueuePairOptions pair = {.send_cq = rail->cq,
+                                 .recv_cq = rail->cq,
+                                 .max_send_wr = std::min(loopback_depth, rail->send_depth),
+                                 .max_recv_wr = std::min(loopback_receives, rail->send_depth),
+                                 .extended = ExtendedInterface::off,
+                                 .port = options.port,
+                                 .gid_index = options.gid_index,
+                                 .pkey_index = options.pkey_index,
+                                 .timeout = options.ack_timeout,
+                                 .retry_count = options.retry_count};
+        PreparedQueuePair prepared(rail->pd, pair);
+        const QueuePairAddress address = prepared.address();
+        rail->loopback.emplace(
+            Loopback{.queue_pair = std::move(prepared).connect(address),
+                     .queue = SendQueue(std::min(loopback_depth, rail->send_depth)),
+                     .receive_depth = pair.max_recv_wr});
+    }
+}
+
+void SharedState::reserve_completions(std::size_t count) {
+    std::size_t done = 0;
+    try {
+        for (; done < count; ++done) {
+            SharedRail& rail = *rails[done];
+            const std::uint32_t needed = rail.cq_reserved + rail.send_depth;
+            if (needed > rail.cq_depth) {
+                const auto largest = static_cast<std::uint32_t>(
+                    rail.pd.context().attributes().native.orig_attr.max_cqe);
+                if (needed > largest) {
+                    throw Error(ENOSPC, "ibv_resize_cq",
+                                "the device has no completion queue for so many channels: reduce "
+                                "EndpointOptions::send_depth, or use several endpoints");
+                }
+                const std::uint32_t depth = std::min(largest, std::max(needed, 2 * rail.cq_depth));
+                rail.cq.resize(depth);
+                rail.cq_depth = depth;
+            }
+            rail.cq_reserved = needed;
+        }
+    } catch (...) {
+        release_completions(done);
+        throw;
+    }
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages allocate no memory in the plugin, except the first ones.
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "fixture.hpp"
+
+namespace {
+
+std::atomic<unsigned> allocations{0};
+
+/// Returns true for allocations of the plugin, which is a library, and of the C++ library. The
+/// allocations of the test and of the software device do not count.
+bool counts(const void* caller) {
+    Dl_info info{};
+    return ::dladdr(caller, &info) != 0 && (std::strstr(info.dli_fname, "libnccl-net") != nullptr ||
+                                            std::strstr(info.dli_fname, "libstdc++") != nullptr);
+}
+
+void* allocate(std::size_t size, const void* caller) {
+    if (counts(caller)) {
+        ++allocations;
+    }
+    void* const memory = std::malloc(size); // NOLINT(*-no-malloc)
+    if (memory == nullptr) {
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+
+} // namespace
+
+void* operator new(std::size_t size) {
+    return allocate(size, __builtin_return_address(0));
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory); // NOLINT(*-no-malloc)
+}
+void operator delete(void* memory, std::size_t /*size*/) noexcept {
+    std::free(memory); // NOLINT(*-no-malloc)
+}
+
+namespace nccl_net_test {
+namespace {
+
+using NcclNetAllocations = NcclNet;
+
+TEST_P(NcclNetAllocations, AreMadeByTheFirstMessagesOnly) {
+    ASSERT_EQ(load(), Result::success);
+    const Pair pair = connect();
+    constexpr std::size_t part = 20000;
+    const auto from = memory(pair.send, 2 * part, true);
+    const auto to = memory(pair.receive, 2 * part, true);
+    EXPECT_GT(allocations, 0U) << "allocations are not counted";
+    // The number of messages is much greater than the number of requests of a communicator.
+    for (int round = 0; round < 310; ++round) {
+        if (round == 10) {
+            allocations = 0; // The pools of the endpoint have grown.
+        }
+        const Ticket received = receive(pair.receive, {to->data(), to->data(part)}, {part, part},
+                                        {1, 2}, {to->handle(), to->handle()});
+        const Ticket one = send(pair.send, *from, 0, 0, 1);
+        const Ticket other = send(pair.send, *from, part, part, 2);
+        finish(received);
+        finish(one);
+        finish(other);
+        void* flush = nullptr;
+        ASSERT_EQ(net().iflush(pair.receive, {to->data(part)}, {static_cast<int>(part)},
+                               {to->handle()}, flush),
+                  Result::success);
+        ASSERT_NE(flush, nullptr);
+        finish(follow(flush));
+    }
+    EXPECT_EQ(allocations, 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Version, NcclNetAllocations, ::testing::ValuesIn(versions));
+
+} // namespace
+} // namespace nccl_net_test

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <string>
+
+#include "fixture.hpp"
+
+namespace nccl_net_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsNull;
+using ::testing::NotNull;
+
+class NcclNetConnecting : public NcclNet {
+  protected:
+    NcclNetConnecting() { EXPECT_EQ(load(), Result::success); }
+};
+
+TEST_P(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    ASSERT_THAT(listener, NotNull());
+    void* comm = &handle;
+    EXPECT_EQ(net().accept(listener, comm), Result::success);
+    EXPECT_THAT(comm, IsNull()) << "nobody has connected";
+    for (int i = 0; i < 3; ++i) {
+        comm = &handle;
+        EXPECT_EQ(net().connect(0, handle, comm), Result::success);
+        EXPECT_THAT(comm, IsNull()) << "nobody has accepted";
+    }
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+}
+
+TEST_P(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    void* comm = nullptr;
+    ASSERT_EQ(net().connect(0, handle, comm), Result::success);
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+}
+
+TEST_P(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    ASSERT_EQ(net().close_listen(listener), Result::success);
+    Result result = Result::success;
+    void* comm = nullptr;
+    until([&] {
+        result = net().connect(0, handle, comm);
+        return result != Result::success;
+    });
+    EXPECT_EQ(result, Result::system_error);
+    EXPECT_THAT(comm, IsNull());
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: "));
+}
+
+TEST_P(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
+    Handle handle{};
+    handle.fill(std::byte{0xff});
+    void* comm = nullptr;
+    EXPECT_EQ(net().connect(0, handle, comm), Result::system_error);
+    EXPECT_THAT(comm, IsNull());
+    EXPECT_THAT(take_log(), HasSubstr("these bytes are not the handle of a listener"));
+}
+
+TEST_P(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
+    Handle handle{};
+    void* object = nullptr;
+    EXPECT_EQ(net().listen(7, handle, object), Result::internal_error);
+    EXPECT_EQ(net().connect(-1, handle, object), Result::system_error);
+    EXPECT_THAT(object, IsNull());
+}
+
+TEST_P(NcclNetConnecting, GoesOnForManyAtOnce) {
+    struct One {
+        Handle handle{};
+        void* listener = nullptr;
+        void* send = nullptr;
+        void* receive = nullptr;
+    };
+    std::vector<One> all(24);
+    for (One& one : all) {
+        ASSERT_EQ(net().listen(0, one.handle, one.listener), Result::success);
+    }
+    until([&] {
+        for (One& one : all) {
+            if (one.send == nullptr) {
+                EXPECT_EQ(net().connect(0, one.handle, one.send), Result::success) << take_log();
+            }
+            if (one.receive == nullptr) {
+                EXPECT_EQ(net().accept(one.listener, one.receive), Result::success) << take_log();
+            }
+        }
+        return std::all_of(all.begin(), all.end(), [](const One& one) {
+            return one.send != nullptr && one.receive != nullptr;
+        });
+    });
+    // Each leads to its own listener.
+    const auto from = memory(all[0].send, all.size());
+    const auto to = memory(all[0].receive, all.size());
+    std::vector<Ticket> received;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        *from->data(i) = static_cast<std::byte>(i + 1);
+        received.push_back(receive(all[i].receive, *to, i, 1, 0));
+        static_cast<void>(send(all[i].send, *from, i, 1, 0));
+    }
+    for (const Ticket& ticket : received) {
+        EXPECT_THAT(finish(ticket), ::testing::ElementsAre(1));
+    }
+    EXPECT_TRUE(std::ranges::equal(from->bytes(0, all.size()), to->bytes(0, all.size())));
+    for (const One& one : all) {
+        EXPECT_EQ(net().close_listen(one.listener), Result::success);
+        EXPECT_EQ(net().close_send(one.send), Result::success);
+        EXPECT_EQ(net().close_receive(one.receive), Result::success);
+    }
+}
+
+TEST_P(NcclNetConnecting, GivesOneListenerSeveralPeers) {
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    for (int peer = 0; peer < 3; ++peer) {
+        Handle copy = handle;
+        void* sending = nullptr;
+        void* receiving = nullptr;
+        until([&] {
+            if (sending == nullptr) {
+                EXPECT_EQ(net().connect(0, copy, sending), Result::success);
+            }
+            if (receiving == nullptr) {
+                EXPECT_EQ(net().accept(listener, receiving), Result::success);
+            }
+            return sending != nullptr && receiving != nullptr;
+        });
+        EXPECT_EQ(net().close_send(sending), Result::success);
+        EXPECT_EQ(net().close_receive(receiving), Result::success);
+    }
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+}
+
+TEST_P(NcclNetConnecting, IsClosedByOneSignaledMessage) {
+    const Pair pair = connect();
+    rdmabuf::testing::forget_calls();
+    close_send(pair);
+    std::vector<unsigned> flags;
+    for (const rdmabuf::testing::Send& posted : rdmabuf::testing::record().sends) {
+        // The peer is in this process too. It ends its queue pair with a send without data, which
+        // is flushed.
+        if (posted.request.opcode == IBV_WR_SEND && posted.request.num_sge == 0) {
+            continue;
+        }
+        if (posted.request.opcode == IBV_WR_SEND) {
+            flags.push_back(posted.request.send_flags & unsigned{IBV_SEND_SIGNALED});
+        } else {
+            ADD_FAILURE() << "opcode " << posted.request.opcode;
+        }
+    }
+    EXPECT_THAT(flags, ::testing::ElementsAre(unsigned{IBV_SEND_SIGNALED}));
+}
+
+TEST_P(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
+    if (GetParam() < 11) {
+        GTEST_SKIP() << "NCCL describes its communicators from version 11 on";
+    }
+    const std::size_t domains = softverbs_live(SOFTVERBS_PD);
+    const Pair first = connect();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
+    ASSERT_EQ(net().init(), Result::success);
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 2);
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1) << "the device of the second is closed";
+    net().finalize();
+    const auto still = memory(first.send, 1);
+    EXPECT_THAT(still->handle(), NotNull()) << "the first communicator continues";
+    EXPECT_EQ(net().devices(), 1);
+}
+
+TEST_P(NcclNetConnecting, OfOneNcclCommunicatorSharesTheEndpoint) {
+    const std::size_t domains = softverbs_live(SOFTVERBS_PD);
+    const Pair first = connect();
+    const Pair second = connect();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
+    EXPECT_NE(first.send, second.send);
+}
+
+INSTANTIATE_TEST_SUITE_P(Version, NcclNetConnecting, ::testing::ValuesIn(versions));
+
+} // namespace
+} // namespace nccl_net_test

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rdmabuf/unique_fd.hpp>
+
+#include "net.hpp"
+#include "softverbs_fixture.hpp"
+
+namespace nccl_net_test {
+
+/// Sets an environment variable. The destructor removes the variable.
+class Variable {
+  public:
+    Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+    ~Variable() { ::unsetenv(name_); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+
+  private:
+    const char* name_;
+};
+
+/// Loads the plugin as NCCL does, for each version of its table, on softverbs; afterwards nothing
+/// is left of it. A test that has changed the devices, or the environment, begins with load().
+class NcclNet : public rdmabuf::testing::SoftverbsTest, public ::testing::WithParamInterface<int> {
+  public:
+    NcclNet();
+    ~NcclNet() override;
+    NcclNet(const NcclNet&) = delete;
+    NcclNet& operator=(const NcclNet&) = delete;
+
+  protected:
+    /// Loads the plugin and calls init(). @return the result of init()
+    Result load(int traffic_class = abi::undefined_traffic_class);
+    [[nodiscard]] Net& net() { return *net_; }
+
+    /// A listener and both ends of what came of it.
+    struct Pair {
+        void* listener = nullptr;
+        void* send = nullptr;
+        void* receive = nullptr;
+    };
+    /// Closed at the end.
+    [[nodiscard]] Pair connect(int device = 0);
+    /// Closes one end before the end of the test.
+    void close_send(const Pair& pair);
+
+    /// Memory of both kinds that NCCL registers, with its bytes; deregistered at the end.
+    class Memory {
+      public:
+        Memory(Net& net, void* comm, std::size_t size, bool dmabuf);
+        ~Memory();
+        Memory(const Memory&) = delete;
+        Memory& operator=(const Memory&) = delete;
+
+        [[nodiscard]] void* handle() const { return handle_; }
+        [[nodiscard]] std::byte* data(std::size_t offset = 0) const { return data_ + offset; }
+        [[nodiscard]] std::span<std::byte> bytes(std::size_t offset, std::size_t count) const {
+            return {data_ + offset, count};
+        }
+
+      private:
+        Net& net_;
+        void* comm_;
+        std::size_t size_;
+        std::byte* data_ = nullptr;
+        void* handle_ = nullptr;
+    };
+    [[nodiscard]] std::unique_ptr<Memory> memory(void* comm, std::size_t size,
+                                                 bool dmabuf = false) {
+        return std::make_unique<Memory>(net(), comm, size, dmabuf);
+    }
+
+    /// A request of NCCL's, and what was told of it.
+    struct Request {
+        void* request = nullptr;
+        std::vector<int> sizes;
+        bool done = false;
+        Result result = Result::success;
+    };
+    using Ticket = std::shared_ptr<Request>;
+
+    // Each asks until there is a request.
+    [[nodiscard]] Ticket send(void* comm, const Memory& memory, std::size_t offset,
+                              std::size_t size, int tag);
+    [[nodiscard]] Ticket receive(void* comm, const Memory& memory, std::size_t offset,
+                                 std::size_t size, int tag);
+    /// Several as one.
+    [[nodiscard]] Ticket receive(void* comm, const std::vector<void*>& data,
+                                 const std::vector<std::size_t>& sizes,
+                                 const std::vector<int>& tags, const std::vector<void*>& memories);
+    /// A request that the plugin has given. From now on it is tested with all others.
+    [[nodiscard]] Ticket follow(void* request, std::size_t count = 1);
+
+    /// Tests every request once, the last one first.
+    void go_on();
+    /// Goes on until it is done, well or not. @return its sizes
+    std::vector<int> finish(const Ticket& ticket);
+    /// Goes on until @p done says so; fails the test after a while.
+    void until(const std::function<bool()>& done);
+
+  private:
+    std::unique_ptr<LoadedPlugin> plugin_;
+    std::unique_ptr<Net> net_;
+    std::vector<Pair> pairs_;
+    std::vector<Ticket> requests_;
+};
+
+/// The path of the plugin: CMake says it.
+inline constexpr const char* plugin_path = NCCL_NET_PLUGIN_PATH;
+
+} // namespace nccl_net_test

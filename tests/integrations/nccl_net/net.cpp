@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "net.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace nccl_net_test {
+namespace {
+
+std::mutex log_mutex;
+std::string logged;
+
+void log(abi::LogLevel level, unsigned long /*subsystems*/, const char* /*file*/, int /*line*/,
+         const char* format, ...) {
+    std::array<char, 4096> text{};
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text.data(), text.size(), format, arguments);
+    va_end(arguments);
+    const std::lock_guard lock(log_mutex);
+    logged.append(level == abi::LogLevel::warn ? "W " : "I ").append(text.data()).append("\n");
+}
+
+/// The calls of one table. The functions that differ between the versions are called with the
+/// parameters of the table.
+template <class Table, class Properties, class Virtual>
+class NetOf : public Net {
+  public:
+    NetOf(const Table& table, int version) : table_(table), version_(version) {}
+
+    [[nodiscard]] int version() const override { return version_; }
+    Result init(int traffic_class) override {
+        config_ = {.traffic_class = traffic_class};
+        if constexpr (has_contexts) {
+            contexts_.push_back(nullptr);
+            return table_.init(&contexts_.back(), contexts_.size(), &config_, log, nullptr);
+        } else if constexpr (std::is_same_v<Table, abi::NetV10>) {
+            return table_.init(log, nullptr);
+        } else {
+            return table_.init(log);
+        }
+    }
+    void finalize() override {
+        if constexpr (has_contexts) {
+            EXPECT_EQ(table_.finalize(contexts_.back()), Result::success);
+            contexts_.pop_back();
+        }
+    }
+    int devices() override {
+        int count = -1;
+        return table_.devices(&count) == Result::success ? count : -1;
+    }
+    Result properties(int device, abi::PropertiesV12& properties) override {
+        Properties reported{};
+        const Result result = table_.get_properties(device, &reported);
+        properties = {.name = reported.name,
+                      .pci_path = reported.pci_path,
+                      .guid = reported.guid,
+                      .pointers = reported.pointers,
+                      .global_memory = reported.global_memory,
+                      .force_flush = 0,
+                      .speed = reported.speed,
+                      .port = reported.port,
+                      .latency = reported.latency,
+                      .max_comms = reported.max_comms,
+                      .max_receives = reported.max_receives,
+                      .device_type = reported.device_type,
+                      .device_version = reported.device_version,
+                      .merged = {.count = 1, .devices = {device}},
+                      .max_message = std::size_t{1} << 30U,
+                      .max_collective = std::size_t{1} << 30U,
+                      .max_multi_request = 1,
+                      .rail = abi::undefined_id,
+                      .plane = abi::undefined_id};
+        if constexpr (requires { reported.merged; }) {
+            properties.force_flush = reported.force_flush;
+            properties.merged.count = reported.merged.count;
+            std::ranges::copy(reported.merged.devices, properties.merged.devices.begin());
+            properties.max_message = reported.max_message;
+            properties.max_collective = reported.max_collective;
+        }
+        if constexpr (requires { reported.max_multi_request; }) {
+            properties.max_multi_request = reported.max_multi_request;
+        }
+        if constexpr (requires { reported.rail; }) {
+            properties.rail = reported.rail;
+            properties.plane = reported.plane;
+        }
+        return result;
+    }
+    Result merge(const std::vector<int>& devices, int& device) override {
+        if constexpr (requires { table_.make_virtual_device; }) {
+            Virtual wanted{.count = static_cast<int>(devices.size()), .devices = {}};
+            std::ranges::copy(devices, wanted.devices.begin());
+            return table_.make_virtual_device(&device, &wanted);
+        } else {
+            return Result::internal_error;
+        }
+    }
+    Result listen(int device, Handle& handle, void*& listener) override {
+        if constexpr (has_contexts) {
+            return table_.listen(contexts_.back(), device, handle.data(), &listener);
+        } else {
+            return table_.listen(device, handle.data(), &listener);
+        }
+    }
+    Result connect(int device, Handle& handle, void*& comm) override {
+        // NCCL passes the address of a null pointer, unless the device does network operations in
+        // GPU kernels.
+        abi::DeviceHandle* offload = nullptr;
+        Result result{};
+        if constexpr (has_contexts) {
+            result = table_.connect(contexts_.back(), device, handle.data(), &comm, &offload);
+        } else if constexpr (std::is_same_v<Table, abi::NetV10>) {
+            result = table_.connect(device, &config_, handle.data(), &comm, &offload);
+        } else {
+            result = table_.connect(device, handle.data(), &comm, &offload);
+        }
+        EXPECT_EQ(offload, nullptr);
+        return result;
+    }
+    Result accept(void* listener, void*& comm) override {
+        abi::DeviceHandle* offload = nullptr;
+        const Result result = table_.accept(listener, &comm, &offload);
+        EXPECT_EQ(offload, nullptr);
+        return result;
+    }
+    Result register_memory(void* comm, void* data, std::size_t size, int kind,
+                           void*& memory) override {
+        return table_.memory.register_memory(comm, data, size, kind, &memory);
+    }
+    Result register_dmabuf(void* comm, void* data, std::size_t size, std::uint64_t offset, int fd,
+                           void*& memory) override {
+        return table_.memory.register_dmabuf(comm, data, size, abi::pointer_cuda, offset, fd,
+                                             &memory);
+    }
+    Result deregister_memory(void* comm, void* memory) override {
+        return table_.memory.deregister_memory(comm, memory);
+    }
+    Result isend(void* comm, void* data, std::size_t size, int tag, void* memory,
+                 void*& request) override {
+        if constexpr (version_8) {
+            return table_.isend(comm, data, static_cast<int>(size), tag, memory, &request);
+        } else if constexpr (std::is_same_v<Table, abi::NetV9>) {
+            return table_.isend(comm, data, size, tag, memory, &request);
+        } else {
+            int profiled = 0;
+            return table_.isend(comm, data, size, tag, memory, &profiled, &request);
+        }
+    }
+    Result irecv(void* comm, std::vector<void*> data, std::vector<std::size_t> sizes,
+                 std::vector<int> tags, std::vector<void*> memories, void*& request) override {
+        const auto count = static_cast<int>(data.size());
+        if constexpr (version_8) {
+            std::vector<int> lengths(sizes.begin(), sizes.end());
+            return table_.irecv(comm, count, data.data(), lengths.data(), tags.data(),
+                                memories.data(), &request);
+        } else {
+            // NCCL does this for a receive of one message whose completion it does not need.
+            request =
+                count == 1 ? reinterpret_cast<void*>(abi::optional_receive_completion) : nullptr;
+            if constexpr (std::is_same_v<Table, abi::NetV9>) {
+                return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
+                                    memories.data(), &request);
+            } else {
+                std::vector<void*> profiled(data.size());
+                return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
+                                    memories.data(), profiled.data(), &request);
+            }
+        }
+    }
+    Result iflush(void* comm, std::vector<void*> data, std::vector<int> sizes,
+                  std::vector<void*> memories, void*& request) override {
+        return table_.requests.iflush(comm, static_cast<int>(data.size()), data.data(),
+                                      sizes.data(), memories.data(), &request);
+    }
+    Result test(void* request, int& done, int* sizes) override {
+        return table_.requests.test(request, &done, sizes);
+    }
+    Result close_send(void* comm) override { return table_.requests.close_send(comm); }
+    Result close_receive(void* comm) override { return table_.requests.close_receive(comm); }
+    Result close_listen(void* listener) override { return table_.requests.close_listen(listener); }
+
+  private:
+    static constexpr bool version_8 = std::is_same_v<Table, abi::NetV8>;
+    static constexpr bool has_contexts = requires(Table table) { table.finalize; };
+
+    const Table& table_;
+    int version_;
+    abi::Config config_{.traffic_class = abi::undefined_traffic_class};
+    /// The contexts of the NCCL communicators. A deque, because init() keeps the address of an
+    /// element.
+    std::deque<void*> contexts_;
+};
+
+template <class Table, class Properties, class Virtual = abi::VirtualDeviceV9>
+std::unique_ptr<Net> make_net(const void* table, int version) {
+    return std::make_unique<NetOf<Table, Properties, Virtual>>(*static_cast<const Table*>(table),
+                                                               version);
+}
+
+} // namespace
+
+LoadedPlugin::LoadedPlugin(const std::string& path)
+    : path_(path), handle_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) {
+        throw std::runtime_error(::dlerror()); // NOLINT(concurrency-mt-unsafe)
+    }
+}
+
+LoadedPlugin::~LoadedPlugin() {
+    unload();
+}
+
+bool LoadedPlugin::unload() noexcept {
+    if (handle_ != nullptr) {
+        ::dlclose(std::exchange(handle_, nullptr));
+    }
+    void* const left = ::dlopen(path_.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (left != nullptr) {
+        ::dlclose(left);
+    }
+    return left == nullptr;
+}
+
+void* LoadedPlugin::symbol(const char* name) const noexcept {
+    return ::dlsym(handle_, name);
+}
+
+std::unique_ptr<Net> LoadedPlugin::net(int version) const {
+    const std::string name = "ncclNetPlugin_v" + std::to_string(version);
+    const void* const table = symbol(name.c_str());
+    if (table == nullptr) {
+        throw std::runtime_error("no " + name);
+    }
+    switch (version) {
+        case 8:
+            return make_net<abi::NetV8, abi::PropertiesV8>(table, version);
+        case 9:
+            return make_net<abi::NetV9, abi::PropertiesV9>(table, version);
+        case 10:
+            return make_net<abi::NetV10, abi::PropertiesV9>(table, version);
+        case 11:
+            return make_net<abi::NetV11, abi::PropertiesV11>(table, version);
+        default:
+            return make_net<abi::NetV12, abi::PropertiesV12, abi::VirtualDeviceV12>(table, version);
+    }
+}
+
+std::string take_log() {
+    const std::lock_guard lock(log_mutex);
+    return std::exchange(logged, {});
+}
+
+} // namespace nccl_net_test

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nccl_net_abi.hpp>
+
+namespace nccl_net_test {
+
+namespace abi = nccl_net::abi;
+using abi::Result;
+
+/// The handle of a listener, in a buffer with the size of NCCL's buffer.
+using Handle = std::array<std::byte, abi::handle_size>;
+
+/// The versions of the function table.
+inline constexpr std::array versions{8, 9, 10, 11, 12};
+
+/// A function table of the plugin, called as NCCL calls this version of the table. Properties that
+/// a version does not have are set to the values that NCCL assumes.
+class Net {
+  public:
+    virtual ~Net() = default;
+    Net(const Net&) = delete;
+    Net& operator=(const Net&) = delete;
+
+    [[nodiscard]] virtual int version() const = 0;
+    /// Initializes the plugin for an NCCL communicator. The messages of the plugin are kept for
+    /// take_log(). Versions before 11 ignore a second call, because NCCL makes none.
+    /// @param traffic_class  of the NCCL communicator; for versions from 10 on
+    virtual Result init(int traffic_class = abi::undefined_traffic_class) = 0;
+    /// Ends the NCCL communicator of the last init(). Versions before 11 have no such function.
+    virtual void finalize() = 0;
+    virtual int devices() = 0;
+    virtual Result properties(int device, abi::PropertiesV12& properties) = 0;
+    /// @param device  receives the number of the merged device
+    virtual Result merge(const std::vector<int>& devices, int& device) = 0;
+    virtual Result listen(int device, Handle& handle, void*& listener) = 0;
+    virtual Result connect(int device, Handle& handle, void*& comm) = 0;
+    virtual Result accept(void* listener, void*& comm) = 0;
+    virtual Result register_memory(void* comm, void* data, std::size_t size, int kind,
+                                   void*& memory) = 0;
+    virtual Result register_dmabuf(void* comm, void* data, std::size_t size, std::uint64_t offset,
+                                   int fd, void*& memory) = 0;
+    virtual Result deregister_memory(void* comm, void* memory) = 0;
+    virtual Result isend(void* comm, void* data, std::size_t size, int tag, void* memory,
+                         void*& request) = 0;
+    virtual Result irecv(void* comm, std::vector<void*> data, std::vector<std::size_t> sizes,
+                         std::vector<int> tags, std::vector<void*> memories, void*& request) = 0;
+    virtual Result iflush(void* comm, std::vector<void*> data, std::vector<int> sizes,
+                          std::vector<void*> memories, void*& request) = 0;
+    virtual Result test(void* request, int& done, int* sizes) = 0;
+    virtual Result close_send(void* comm) = 0;
+    virtual Result close_receive(void* comm) = 0;
+    virtual Result close_listen(void* listener) = 0;
+
+  protected:
+    Net() = default;
+};
+
+/// The loaded library; the destructor unloads it.
+class LoadedPlugin {
+  public:
+    /// @throws std::runtime_error with the message of dlopen(3)
+    explicit LoadedPlugin(const std::string& path);
+    ~LoadedPlugin();
+    LoadedPlugin(const LoadedPlugin&) = delete;
+    LoadedPlugin& operator=(const LoadedPlugin&) = delete;
+
+    /// @param version  one of `versions`
+    /// @throws std::runtime_error if the library has no such table
+    [[nodiscard]] std::unique_ptr<Net> net(int version) const;
+    /// Returns the address of a symbol, or nullptr.
+    [[nodiscard]] void* symbol(const char* name) const noexcept;
+    /// Unloads the library. @return true if it is no longer in memory
+    bool unload() noexcept;
+
+  private:
+    std::string path_;
+    void* handle_;
+};
+
+/// Returns the messages that the plugin has logged since the last call, one message per line: "W"
+/// or "I" for the level, a space, and the text.
+[[nodiscard]] std::string take_log();
+
+} // namespace nccl_net_test

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <cstdlib>
+
+#include "fixture.hpp"
+
+namespace nccl_net_test {
+
+using namespace rdmabuf::testing;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StrEq;
+
+namespace {
+
+using NcclNetProperties = NcclNet;
+
+TEST_P(NcclNetProperties, AreThoseOfTheDevice) {
+    ibv_port_attr port = roce_port();
+    port.active_speed = 64; // HDR
+    port.active_width = 2;  // 4x
+    set_port(port);
+    change_device([](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.sys_image_guid = htobe64(0x0002c903000ae200);
+        attributes.orig_attr.max_qp = 1000;
+        attributes.orig_attr.max_cqe = 1 << 20;
+    });
+    ASSERT_EQ(load(), Result::success);
+    ASSERT_EQ(net().devices(), 1);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_THAT(told.name, StrEq("soft0"));
+    EXPECT_THAT(told.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:01.0"));
+    EXPECT_EQ(told.guid, 0x0002c903000ae200U);
+    EXPECT_EQ(told.speed, 200000);
+    EXPECT_EQ(told.port, 1);
+    EXPECT_EQ(told.latency, 0.0F);
+    EXPECT_EQ(told.max_comms, 999);
+    EXPECT_EQ(told.max_receives, 8);
+    EXPECT_EQ(told.global_memory, 1);
+    EXPECT_EQ(told.force_flush, 0);
+    EXPECT_EQ(told.device_type, abi::device_type_host);
+    EXPECT_EQ(told.device_version, abi::device_version_none);
+    EXPECT_EQ(told.merged.count, 1);
+    EXPECT_EQ(told.merged.devices[0], 0);
+    EXPECT_EQ(told.max_message, std::size_t{1} << 30U);
+    EXPECT_EQ(told.max_collective, std::size_t{1} << 30U);
+    EXPECT_EQ(told.max_multi_request, 1);
+    EXPECT_EQ(told.rail, -1);
+    EXPECT_EQ(told.plane, -1);
+}
+
+TEST_P(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
+    change_device([](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.max_qp = 1000;
+        attributes.orig_attr.max_cqe = 512 + 64 + 10 * 64;
+    });
+    ASSERT_EQ(load(), Result::success);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_EQ(told.max_comms, 10);
+}
+
+TEST_P(NcclNetProperties, TellTheSpeedOfEachRateAndWidth) {
+    struct Case {
+        std::uint8_t speed, width;
+        int expected;
+    };
+    for (const Case& one :
+         {Case{1, 1, 2500}, Case{2, 2, 20000}, Case{8, 2, 40000}, Case{16, 2, 56000},
+          Case{32, 16, 50000}, Case{128, 4, 800000}, Case{0, 2, 0}, Case{32, 0, 0}}) {
+        const std::string what = std::to_string(one.speed) + "x" + std::to_string(one.width);
+        use_roce_device();
+        ibv_port_attr port = roce_port();
+        port.active_speed = one.speed;
+        port.active_width = one.width;
+        set_port(port);
+        const LoadedPlugin plugin(plugin_path);
+        const auto net = plugin.net(GetParam());
+        ASSERT_EQ(net->init(), Result::success) << what;
+        abi::PropertiesV12 told{};
+        ASSERT_EQ(net->properties(0, told), Result::success) << what;
+        EXPECT_EQ(told.speed, one.expected) << what;
+        net->finalize();
+    }
+}
+
+TEST_P(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
+    ASSERT_EQ(load(), Result::success);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_EQ(told.pointers, abi::pointer_host | abi::pointer_dmabuf) << "there is no CUDA here";
+    EXPECT_THAT(take_log(),
+                AllOf(HasSubstr("GPU Direct RDMA enabled on soft0"), Not(HasSubstr("disabled"))));
+}
+
+TEST_P(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
+    fail_dmabufs(EOPNOTSUPP);
+    ASSERT_EQ(load(), Result::success);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_EQ(told.pointers, abi::pointer_host);
+    EXPECT_THAT(take_log(),
+                AllOf(HasSubstr("GPU Direct RDMA disabled on soft0: import of dma-bufs by soft0: "
+                                "no: "),
+                      HasSubstr("cannot import dma-bufs"), HasSubstr("nvidia_peermem")));
+}
+
+TEST_P(NcclNetProperties, TellPortsOfOneCardApart) {
+    use_roce_devices({"mlx5_0", "mlx5_1", "other"});
+    for (const unsigned device : {0U, 1U, 2U}) {
+        change_device(
+            [device](ibv_device_attr_ex& attributes) {
+                attributes.orig_attr.sys_image_guid = device < 2 ? htobe64(0xca4d) : 0;
+            },
+            device);
+    }
+    ASSERT_EQ(load(), Result::success);
+    ASSERT_EQ(net().devices(), 3);
+    std::vector<std::pair<std::uint64_t, int>> ports;
+    for (int device = 0; device < 3; ++device) {
+        abi::PropertiesV12 told{};
+        ASSERT_EQ(net().properties(device, told), Result::success);
+        ports.emplace_back(told.guid, told.port);
+        EXPECT_EQ(told.merged.devices[0], device);
+    }
+    EXPECT_THAT(ports, ::testing::ElementsAre(std::pair{0xca4dU, 1}, std::pair{0xca4dU, 2},
+                                              std::pair{3U, 1}));
+}
+
+TEST_P(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
+    ASSERT_EQ(softverbs_set_port_count(0, 2), 0);
+    ibv_port_attr port = roce_port();
+    port.state = IBV_PORT_DOWN;
+    set_port(port, 1);
+    port = roce_port();
+    port.active_speed = 32;
+    port.active_width = 2;
+    set_port(port, 2);
+    ASSERT_EQ(load(), Result::success);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_EQ(told.port, 2);
+    EXPECT_EQ(told.speed, 100000);
+}
+
+TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
+    use_roce_devices({"one", "two", "three"});
+    ibv_port_attr port = roce_port();
+    port.state = IBV_PORT_DOWN;
+    set_port(port, 1, 1);
+    const Variable chosen("RDMABUF_NCCL_DEVICES", "two,three");
+    ASSERT_EQ(load(), Result::success);
+    ASSERT_EQ(net().devices(), 1);
+    abi::PropertiesV12 told{};
+    ASSERT_EQ(net().properties(0, told), Result::success);
+    EXPECT_THAT(told.name, StrEq("three"));
+    EXPECT_THAT(take_log(), AllOf(HasSubstr("not using two: none of its ports is active"),
+                                  HasSubstr("[0] three port 1")));
+    EXPECT_NE(net().properties(1, told), Result::success);
+    EXPECT_THAT(take_log(),
+                HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
+}
+
+TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotTold) {
+    use_roce_devices({"one", "two"});
+    fail_next("alloc_pd", ENOMEM);
+    ASSERT_EQ(load(), Result::success);
+    EXPECT_EQ(net().devices(), 1);
+    EXPECT_THAT(take_log(),
+                AllOf(HasSubstr("not using one: "), HasSubstr("ENOMEM"), HasSubstr("[0] two")));
+}
+
+TEST_P(NcclNetProperties, AreNoneWithoutADevice) {
+    use_no_device();
+    EXPECT_EQ(load(), Result::system_error) << "NCCL takes another network then";
+    EXPECT_THAT(take_log(), HasSubstr("there is no RDMA device to use"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Version, NcclNetProperties, ::testing::ValuesIn(versions));
+
+} // namespace
+} // namespace nccl_net_test

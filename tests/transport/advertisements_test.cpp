@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Long messages whose receives were posted and advertised to the sender before the send.
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <random>
+
+#include "transport_fixture.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+class Advertisements : public TransportTest, public ::testing::WithParamInterface<std::size_t> {
+  protected:
+    static constexpr std::size_t size = 1U << 20U;
+
+    void SetUp() override {
+        use_devices(GetParam());
+        ASSERT_NO_FATAL_FAILURE(connect());
+        from_.emplace(left_memory(size));
+        to_.emplace(right_memory(size));
+        from_->fill(pattern(size));
+    }
+    [[nodiscard]] Request receive(std::size_t offset, std::size_t length, Tag tag) {
+        Request request;
+        EXPECT_EQ(right().irecv(to_->memory(), to_->data(offset), length, tag, request), code(0));
+        return request;
+    }
+    [[nodiscard]] Request send(std::size_t offset, std::size_t length, Tag tag) {
+        Request request;
+        EXPECT_EQ(left().isend(from_->memory(), from_->data(offset), length, tag, request),
+                  code(0));
+        return request;
+    }
+    /// Waits for a send without progress at the receiver.
+    [[nodiscard]] Completion finish_alone(const Request& request) { return wait(left(), request); }
+    [[nodiscard]] bool waits_for_the_receiver(const Request& request) {
+        return !wait(left(), request, 50ms).done;
+    }
+    [[nodiscard]] bool same(std::size_t to, std::size_t from, std::size_t count) const {
+        return to_->bytes(to, count) == from_->bytes(from, count);
+    }
+
+    std::optional<TestMemory> from_;
+    std::optional<TestMemory> to_;
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, Advertisements, ::testing::Values(1, 2),
+                         [](const auto& value) { return std::to_string(value.param); });
+
+TEST_P(Advertisements, let_the_sender_write_without_the_processor_of_the_receiver) {
+    for (int i = 0; i < 100; ++i) {
+        const Request received = receive(100, 200000, 1);
+        settle();
+        const Request sent = send(static_cast<std::size_t>(i), 200000, 1);
+        const Completion completion = finish_alone(sent);
+        ASSERT_TRUE(completion.done);
+        ASSERT_EQ(completion.error, code(0));
+        ASSERT_EQ(finish(right(), received).bytes, 200000);
+        ASSERT_TRUE(same(100, static_cast<std::size_t>(i), 200000));
+    }
+}
+
+TEST_P(Advertisements, are_used_for_shorter_messages) {
+    const Request received = receive(0, 200000, 1);
+    settle();
+    const Request sent = send(0, 150001, 1);
+    EXPECT_TRUE(finish_alone(sent).done);
+    EXPECT_EQ(finish(right(), received).bytes, 150001);
+    EXPECT_TRUE(same(0, 0, 150001));
+    EXPECT_TRUE(to_->bytes(150001, 49999) == std::vector<std::byte>(49999));
+}
+
+TEST_P(Advertisements, need_one_work_request_of_each_device_also_for_shorter_messages) {
+    const Request received = receive(0, 200000, 1);
+    settle();
+    forget_calls();
+    const Request sent = send(0, 150001, 1);
+    EXPECT_TRUE(finish_alone(sent).done);
+    EXPECT_EQ(finish(right(), received).bytes, 150001);
+    std::size_t writes = 0;
+    for (const Send& posted : record().sends) {
+        writes += posted.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? 1 : 0;
+        EXPECT_NE(posted.request.opcode, IBV_WR_SEND) << "the message has no FIN";
+    }
+    EXPECT_EQ(writes, GetParam());
+}
+
+TEST_P(Advertisements, are_used_up_by_eager_messages) {
+    for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{8192}}) {
+        SCOPED_TRACE(length);
+        const Request received = receive(0, 200000, 1);
+        settle();
+        const Request sent = send(7, length, 1);
+        EXPECT_EQ(finish(right(), received).bytes, length);
+        EXPECT_EQ(finish(left(), sent).error, code(0));
+        EXPECT_TRUE(same(0, 7, length));
+    }
+    // No advertisement remains.
+    const Request late = send(0, 200000, 1);
+    EXPECT_TRUE(waits_for_the_receiver(late));
+    const Request received = receive(0, 200000, 1);
+    EXPECT_EQ(finish(right(), received).bytes, 200000);
+    EXPECT_EQ(finish(left(), late).error, code(0));
+}
+
+TEST_P(Advertisements, of_receives_that_are_too_short_end_with_emsgsize_at_both_ends) {
+    const Request received = receive(0, 20000, 1);
+    settle();
+    const Request sent = send(0, 20001, 1);
+    EXPECT_EQ(finish(right(), received).error, code(EMSGSIZE));
+    EXPECT_EQ(finish(left(), sent).error, code(EMSGSIZE));
+    EXPECT_TRUE(to_->bytes(0, 20000) == std::vector<std::byte>(20000));
+    pass(*from_, *to_, 50000);
+}
+
+TEST_P(Advertisements, are_ignored_if_a_message_in_flight_matches_their_receive) {
+    const Request first = receive(0, 100000, 1);
+    right().progress();
+    const Request small = send(0, 10, 1);
+    for (int i = 0; i < 100; ++i) {
+        left().progress(); // The advertisement arrives.
+    }
+    const Request large = send(10, 100000, 1);
+    EXPECT_TRUE(waits_for_the_receiver(large));
+    EXPECT_EQ(finish(right(), first).bytes, 10);
+    const Request second = receive(100000, 100000, 1);
+    EXPECT_EQ(finish(right(), second).bytes, 100000);
+    EXPECT_EQ(finish(left(), small).error, code(0));
+    EXPECT_EQ(finish(left(), large).error, code(0));
+    EXPECT_TRUE(same(0, 0, 10));
+    EXPECT_TRUE(to_->bytes(10, 99990) == std::vector<std::byte>(99990));
+    EXPECT_TRUE(same(100000, 10, 100000));
+}
+
+TEST_P(Advertisements, of_many_tags_all_receive_their_messages) {
+    constexpr std::size_t count = 50;
+    constexpr std::size_t length = 20000;
+    std::array<Request, count> receives;
+    std::array<Request, count> sends;
+    for (std::size_t i = 0; i < count; ++i) {
+        receives[i] = receive(i * length, length, i);
+    }
+    settle();
+    for (std::size_t i = count; i-- > 0;) {
+        sends[i] = send(i * length, length, i);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        EXPECT_EQ(finish(right(), receives[i]).bytes, length);
+        EXPECT_EQ(finish(left(), sends[i]).error, code(0));
+    }
+    EXPECT_TRUE(same(0, 0, count * length));
+}
+
+/// One message and its receive. The receive of the n-th message of a tag is the n-th one.
+struct Exchange {
+    std::size_t from = 0;
+    std::size_t to = 0;
+    std::size_t length = 0;
+    std::size_t room = 0;
+    Tag tag = 0;
+    Request sent = {};
+    Request received = {};
+};
+
+// The order of sends, receives and progress at both ends is random.
+TEST_P(Advertisements, and_other_messages_keep_the_order_of_each_tag) {
+    constexpr std::array<std::size_t, 8> lengths = {0, 1, 500, 8192, 8193, 20000, 65536, 100000};
+    constexpr std::size_t count = 8;
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        std::mt19937 random(seed);
+        const auto below = [&](std::size_t n) { return random() % n; };
+        to_->fill(std::vector<std::byte>(size));
+
+        std::vector<Exchange> exchanges(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            Exchange& exchange = exchanges[i];
+            exchange = {.from = below(100000), .to = i * (size / count), .tag = below(2)};
+            exchange.length = lengths[below(lengths.size())];
+            exchange.room = below(4) != 0 ? exchange.length : lengths[below(lengths.size())];
+        }
+        // Both ends start the requests of one tag in the same order. The order of receives of
+        // different tags is random.
+        std::deque<Exchange*> to_send;
+        std::deque<Exchange*> to_receive;
+        for (Exchange& exchange : exchanges) {
+            to_send.push_back(&exchange);
+            to_receive.push_back(&exchange);
+        }
+        std::stable_sort(
+            to_receive.begin(), to_receive.end(),
+            [flip = below(3)](const Exchange* a, const Exchange* b) {
+                return flip == 0 ? a->tag < b->tag : flip == 1 ? a->tag > b->tag : false;
+            });
+        while (!to_send.empty() || !to_receive.empty()) {
+            switch (below(4)) {
+                case 0:
+                    left().progress();
+                    break;
+                case 1:
+                    right().progress();
+                    break;
+                case 2:
+                    if (!to_send.empty()) {
+                        Exchange& next = *to_send.front();
+                        next.sent = send(next.from, next.length, next.tag);
+                        to_send.pop_front();
+                    }
+                    break;
+                default:
+                    if (!to_receive.empty()) {
+                        Exchange& next = *to_receive.front();
+                        next.received = receive(next.to, next.room, next.tag);
+                        to_receive.pop_front();
+                    }
+                    break;
+            }
+        }
+        for (const Exchange& exchange : exchanges) {
+            const bool fits = exchange.length <= exchange.room;
+            const Completion received = finish(right(), exchange.received);
+            ASSERT_EQ(received.error, code(fits ? 0 : EMSGSIZE));
+            ASSERT_EQ(received.bytes, exchange.length);
+            const Completion sent = finish(left(), exchange.sent);
+            ASSERT_EQ(sent.error, code(fits || exchange.length <= 8192 ? 0 : EMSGSIZE));
+            const std::size_t written = fits ? exchange.length : 0;
+            ASSERT_TRUE(same(exchange.to, exchange.from, written));
+            ASSERT_TRUE(to_->bytes(exchange.to + written, size / count - written) ==
+                        std::vector<std::byte>(size / count - written));
+        }
+        ASSERT_EQ(left().in_flight() + right().in_flight(), 0);
+    }
+}
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How requests and channels end when something fails: what has been reported is final, and nothing
+// is written afterwards.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <set>
+#include <string>
+#include <thread>
+
+#include <rdmabuf/providers/memfd.hpp>
+
+#include "features_fixture.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+class Ends : public FeaturesTest {
+  protected:
+    void SetUp() override {
+        // A device that does not respond is reported after 2 retransmissions of 17 ms.
+        options_.ack_timeout = 12;
+        options_.retry_count = 2;
+        options_.heartbeat = 20ms;
+    }
+    void TearDown() override {
+        disconnect_all();
+        EXPECT_EQ(softverbs_slow_down(0), 0);
+        EXPECT_EQ(softverbs_set_disorder(""), 0);
+    }
+
+    /// Returns the descriptors of all connected stream sockets of this process.
+    [[nodiscard]] static std::set<int> connected_sockets() {
+        std::set<int> result;
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+            const int fd = std::stoi(entry.path().filename());
+            sockaddr_storage peer{};
+            socklen_t size = sizeof peer;
+            if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+                peer.ss_family == AF_INET) {
+                result.insert(fd);
+            }
+        }
+        return result;
+    }
+    /// Returns the state of the endpoint that has registered @p memory.
+    [[nodiscard]] static const transport::detail::EndpointState& state_of(
+        const TestMemory& memory) {
+        return *static_cast<const transport::detail::EndpointState*>(
+            memory.memory().state()->endpoint);
+    }
+};
+
+TEST_F(Ends, nothing_is_written_to_a_receive_after_its_end_was_reported) {
+    for (int round = 0; round < 3; ++round) {
+        SCOPED_TRACE(round);
+        connect_with_memory();
+        // The messages are on their way for 500 ms, and the end of the socket overtakes them.
+        std::array<Request, 8> receives;
+        constexpr std::size_t length = 100000;
+        for (std::size_t i = 0; i < receives.size(); ++i) {
+            receives[i] = receive(length, 1, i * length);
+        }
+        settle();
+        ASSERT_EQ(softverbs_slow_down(500), 0);
+        for (std::size_t i = 0; i < receives.size(); ++i) {
+            static_cast<void>(send(length, 1));
+        }
+        for (int i = 0; i < round; ++i) {
+            progress_all();
+        }
+        for (const int socket : connected_sockets()) {
+            ASSERT_EQ(::shutdown(socket, SHUT_RDWR), 0);
+        }
+        std::size_t reset = 0;
+        for (Request& request : receives) {
+            const Completion completion = complete(right(), request);
+            if (completion.error) {
+                EXPECT_EQ(completion.error, code(ECONNRESET));
+                EXPECT_EQ(completion.bytes, 0);
+                ++reset;
+            }
+        }
+        EXPECT_GT(reset, 0);
+        // The program may use the memory for other data now.
+        const std::vector<std::byte> guard = pattern(memory_size, 77);
+        to_->fill(guard);
+        const auto end = std::chrono::steady_clock::now() + 700ms;
+        while (std::chrono::steady_clock::now() < end) {
+            progress_all();
+        }
+        EXPECT_TRUE(to_->bytes(0, memory_size) == guard);
+        disconnect_all();
+        EXPECT_TRUE(to_ == std::nullopt);
+        ASSERT_EQ(softverbs_slow_down(0), 0);
+    }
+}
+
+TEST_F(Ends, a_late_completion_does_not_end_a_newer_request) {
+    connect_with_memory();
+    const auto& rail = *state_of(*from_).shared.rails[0];
+    // The next requests of the endpoint have the index of this request.
+    Request old = send(5000, 1);
+    Request received_old = receive(5000, 1);
+    EXPECT_EQ(complete(right(), received_old).bytes, 5000);
+    EXPECT_EQ(complete(left(), old).error, code(0));
+    EXPECT_EQ(left().close(), code(0));
+    right_.reset();
+
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok());
+    auto channels = connect_another(left_end(), *listener);
+    left_.emplace(std::move(channels.first));
+    right_.emplace(std::move(channels.second));
+    Request newer = send(200000, 1);
+    // A completion of the first channel, whose queue pair no longer exists.
+    using transport::detail::Work;
+    using transport::detail::WorkId;
+    for (std::uint32_t number = 0; number < 64; ++number) {
+        ibv_wc late{};
+        late.wr_id = WorkId{.work = Work::remote, .number = number, .sequence = 1}.encode();
+        late.status = IBV_WC_WR_FLUSH_ERR;
+        late.qp_num = 0x123456;
+        ASSERT_EQ(softverbs_complete(rail.cq.native(), &late), 0);
+    }
+    Completion completion = after_a_while(left(), newer);
+    EXPECT_FALSE(completion.done);
+    EXPECT_EQ(left().state(), code(0));
+    Request request = receive(200000, 1);
+    EXPECT_EQ(complete(right(), request).bytes, 200000);
+    EXPECT_TRUE(received(0, 0, 200000));
+    EXPECT_EQ(complete(left(), newer).error, code(0));
+    // The old handle does not name the newer request.
+    Request stale = old;
+    EXPECT_TRUE(left().test(stale).done);
+}
+
+TEST_F(Ends, a_receive_ends_when_the_part_of_every_device_has_arrived) {
+    for (const std::size_t devices : {std::size_t{2}, std::size_t{4}}) {
+        SCOPED_TRACE(devices);
+        use_devices(devices);
+        ASSERT_EQ(softverbs_set_disorder("all:5"), 0);
+        connect_with_memory();
+        for (unsigned round = 0; round < 60; ++round) {
+            SCOPED_TRACE(round);
+            clear_received();
+            // The whole buffer, or a shorter message, which ends with a FIN.
+            const std::size_t length = round % 2 == 0 ? memory_size : memory_size - 4096 - round;
+            Request request = receive(memory_size, 1);
+            if (round % 4 < 2) {
+                settle();
+            }
+            Request sent = send(length, 1);
+            const Completion completion = complete(right(), request);
+            EXPECT_EQ(completion.error, code(0));
+            EXPECT_EQ(completion.bytes, length);
+            ASSERT_TRUE(received(0, 0, length));
+            EXPECT_EQ(complete(left(), sent).error, code(0));
+        }
+        disconnect_all();
+        ASSERT_EQ(softverbs_set_disorder(""), 0);
+    }
+}
+
+TEST_F(Ends, the_bytes_of_failed_requests_are_0) {
+    connect_with_memory();
+    // The message is longer than the receive.
+    Request too_short = receive(100, 1);
+    Request too_long = send(200000, 1);
+    Completion completion = complete(right(), too_short);
+    EXPECT_EQ(completion.error, code(EMSGSIZE));
+    EXPECT_EQ(completion.bytes, 200000);
+    completion = complete(left(), too_long);
+    EXPECT_EQ(completion.error, code(EMSGSIZE));
+    EXPECT_EQ(completion.bytes, 0);
+
+    Request cancelled = receive(200000, 1);
+    ASSERT_EQ(right().cancel(cancelled), code(0));
+    EXPECT_EQ(complete(right(), cancelled).bytes, 0);
+
+    Request announced = send(200000, 1);
+    Request unanswered = receive(100, 2);
+    Request put;
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    ASSERT_EQ(left().iput(from_->memory(), from_->data(), 100000, remote(), 0, put), code(0));
+    for (Request* const request : {&announced, &put}) {
+        completion = complete(left(), *request);
+        EXPECT_EQ(completion.error, code(EHOSTUNREACH));
+        EXPECT_EQ(completion.bytes, 0);
+    }
+    completion = complete(right(), unanswered);
+    EXPECT_TRUE(completion.error);
+    EXPECT_EQ(completion.bytes, 0);
+}
+
+TEST_F(Ends, a_channel_keeps_the_first_cause_of_its_failure) {
+    options_.timeout = 30ms;
+    connect_with_memory();
+    EXPECT_STREQ(left().reason(), "");
+    Request late;
+    ASSERT_EQ(left().irecv(from_->memory(), from_->data(), 10, 1, late), code(0));
+    Request neighbour;
+    EXPECT_EQ(complete(left(), late).error, code(ETIMEDOUT));
+    EXPECT_EQ(left().state(), code(ECONNABORTED));
+    EXPECT_STREQ(left().reason(), "a request exceeded EndpointOptions::timeout");
+    // Later events do not change the cause.
+    static_cast<void>(right().close());
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    for (int i = 0; i < 2000; ++i) {
+        left_end().progress();
+    }
+    EXPECT_EQ(left().state(), code(ECONNABORTED));
+    EXPECT_STREQ(left().reason(), "a request exceeded EndpointOptions::timeout");
+    EXPECT_EQ(left().isend(from_->memory(), from_->data(), 1, 1, neighbour), code(ECONNABORTED));
+    EXPECT_EQ(left().close(), code(ECONNABORTED));
+    EXPECT_EQ(left().state(), code(EBADF));
+    EXPECT_STREQ(left().reason(), "the channel is closed");
+}
+
+TEST_F(Ends, a_failed_channel_has_a_reason_at_both_ends) {
+    connect_with_memory();
+    EXPECT_EQ(left().close(), code(0));
+    EXPECT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
+    EXPECT_STREQ(right().reason(), "the peer has closed the channel");
+}
+
+/// Returns the processor time of this thread.
+std::chrono::nanoseconds processor_time() {
+    timespec time{};
+    EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {
+    connect_with_memory();
+    Request sent = send(200000, 1);
+    Request received = receive(200000, 1);
+    settle();
+    Request another = send(memory_size, 2);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    std::chrono::nanoseconds longest{0};
+    Completion completion;
+    EXPECT_TRUE(progress_until([&] {
+        const auto begin = processor_time();
+        completion = left().test(another);
+        longest = std::max(longest, processor_time() - begin);
+        return completion.done;
+    }));
+    EXPECT_TRUE(completion.error);
+    EXPECT_LT(longest, 50ms);
+    static_cast<void>(complete(left(), sent));
+    static_cast<void>(complete(right(), received));
+}
+
+TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_them) {
+    options_.linger = 3000ms;
+    use_devices(1);
+    open();
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok());
+    from_.emplace(left_memory(memory_size));
+    constexpr std::size_t count = 40;
+    std::vector<std::pair<Channel, Channel>> channels;
+    channels.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        channels.push_back(connect_another(left_end(), *listener));
+    }
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    for (auto& [near, far] : channels) {
+        Request request;
+        ASSERT_EQ(near.isend(from_->memory(), from_->data(), 10, 1, request), code(0));
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    for (auto& [near, far] : channels) {
+        EXPECT_EQ(near.close(), code(EHOSTUNREACH));
+    }
+    // One after the other, 40 channels would need 120 seconds for EndpointOptions::linger.
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    channels.clear();
+}
+
+TEST_F(Ends, requests_of_a_forked_child_are_refused) {
+    connect_with_memory();
+    const RemoteMemory target = remote();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Request request;
+        const auto refused = [](std::error_code error) { return error == code(EBADF); };
+        const Memory& memory = from_->memory();
+        const bool good =
+            refused(left().isend(memory, from_->data(), 10, 1, request)) &&
+            refused(left().irecv(memory, from_->data(), 10, 1, request)) &&
+            refused(left().iput(memory, from_->data(), 10, target, 0, request)) &&
+            refused(left().iget(memory, from_->data(), 10, target, 0, request)) &&
+            refused(left_end().irecv(memory, from_->data(), 10, 1, full_mask, request));
+        ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    pass(*from_, *to_, 200000);
+}
+
+TEST_F(Ends, a_forked_child_that_closes_its_copy_does_not_close_the_channel) {
+    connect_with_memory();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        static_cast<void>(left().close());
+        static_cast<void>(right().close());
+        ::_exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    pass(*from_, *to_, 200000);
+    pass(*from_, *to_, 100);
+}
+
+TEST_F(Ends, memory_may_be_destroyed_before_its_channel) {
+    for (const TestMemory::Kind kind : {TestMemory::Kind::host, TestMemory::Kind::dmabuf}) {
+        connect();
+        {
+            TestMemory from = left_memory(memory_size, kind);
+            const TestMemory to = right_memory(memory_size, kind);
+            from.fill(pattern(memory_size));
+            for (const std::size_t length : {std::size_t{10}, std::size_t{5000}, memory_size}) {
+                pass(from, to, length);
+            }
+            Request request;
+            ASSERT_EQ(right().irecv(to.memory(), to.data(), memory_size, 2, request), code(0));
+            settle();
+            ASSERT_EQ(right().cancel(request), code(0));
+            EXPECT_EQ(complete(right(), request).error, code(ECANCELED));
+        }
+        // Messages that need no memory still pass.
+        Request sent;
+        Request request;
+        ASSERT_EQ(left().isend(Memory(), nullptr, 0, 1, sent), code(0));
+        ASSERT_EQ(right().irecv(Memory(), nullptr, 0, 1, request), code(0));
+        EXPECT_EQ(complete(right(), request).error, code(0));
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_EQ(left().close(), code(0));
+        static_cast<void>(right().close());
+        disconnect();
+    }
+}
+
+TEST_F(Ends, memory_may_be_destroyed_after_its_channel_and_endpoint) {
+    for (const TestMemory::Kind kind : {TestMemory::Kind::host, TestMemory::Kind::dmabuf}) {
+        connect();
+        TestMemory from = left_memory(memory_size, kind);
+        const TestMemory to = right_memory(memory_size, kind);
+        from.fill(pattern(memory_size));
+        pass(from, to, memory_size);
+        disconnect();
+        EXPECT_TRUE(to.bytes(0, memory_size) == from.bytes(0, memory_size));
+    }
+}
+
+/// An exporter that throws an object which is not a std::exception.
+class ThrowingExporter final : public Exporter {
+  public:
+    [[nodiscard]] std::string_view name() const noexcept override { return "throwing"; }
+    [[nodiscard]] Availability availability() const override { return Availability::yes(); }
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t) const override {
+        throw 42; // NOLINT(hicpp-exception-baseclass): this is what the test needs
+    }
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t, std::size_t,
+                                             MappingKind) const override {
+        throw 42; // NOLINT(hicpp-exception-baseclass)
+    }
+};
+
+TEST_F(Ends, an_exporter_that_throws_a_number_is_an_error_of_register_memory) {
+    resolver_ = Resolver({std::make_shared<ThrowingExporter>()});
+    open();
+    std::vector<std::byte> bytes(4096);
+    const auto memory = left_end().register_memory(bytes.data(), bytes.size());
+    EXPECT_FALSE(memory.ok());
+    EXPECT_NE(memory.error(), 0);
+    EXPECT_THAT(memory.message(), ::testing::HasSubstr("throwing"));
+}
+
+#ifndef NDEBUG
+/// Replaces ibv_poll_cq() of a context: a second thread calls progress() meanwhile.
+const Endpoint* shared_endpoint = nullptr;
+int poll_beside_another_thread(ibv_cq*, int, ibv_wc*) {
+    std::thread([] { shared_endpoint->progress(); }).join();
+    return 0;
+}
+
+TEST_F(Ends, two_threads_on_one_endpoint_end_a_debug_build) {
+    GTEST_FLAG_SET(death_test_style, "fast");
+    connect();
+    shared_endpoint = &left_end();
+    ibv_context* const context = left_end().protection_domain().context().native();
+    EXPECT_DEATH(
+        {
+            context->ops.poll_cq = poll_beside_another_thread;
+            left_end().progress();
+        },
+        "two threads use the same Endpoint");
+}
+#endif
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/transport/detail/flow_control.hpp>
+#include <rdmabuf/transport/detail/send_queue.hpp>
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+TEST(MessageWindows, limit_the_messages_that_the_peer_has_not_received) {
+    MessageWindow window;
+    for (std::uint32_t i = 0; i < MessageWindow::size; ++i) {
+        ASSERT_TRUE(window.available());
+        window.count_sent();
+    }
+    EXPECT_FALSE(window.available());
+    EXPECT_EQ(window.unreceived(), MessageWindow::size);
+    EXPECT_TRUE(window.peer_received(1));
+    EXPECT_TRUE(window.available());
+    EXPECT_EQ(window.unreceived(), MessageWindow::size - 1);
+    EXPECT_EQ(window.sent(), MessageWindow::size);
+}
+
+TEST(MessageWindows, reject_reports_of_messages_that_were_not_sent) {
+    MessageWindow window;
+    EXPECT_TRUE(window.peer_received(0));
+    EXPECT_FALSE(window.peer_received(1));
+    window.count_sent();
+    window.count_sent();
+    EXPECT_FALSE(window.peer_received(3));
+    EXPECT_TRUE(window.peer_received(2));
+    EXPECT_EQ(window.unreceived(), 0);
+}
+
+TEST(MessageWindows, reject_reports_that_are_smaller_than_the_last_one) {
+    MessageWindow window;
+    for (int i = 0; i < 10; ++i) {
+        window.count_sent();
+    }
+    EXPECT_TRUE(window.peer_received(5));
+    EXPECT_FALSE(window.peer_received(4));
+    EXPECT_EQ(window.unreceived(), 5);
+    EXPECT_TRUE(window.peer_received(5));
+}
+
+TEST(MessageWindows, report_a_quarter_of_the_window_by_a_message_of_its_own) {
+    MessageWindow window;
+    for (std::uint32_t i = 1; i < MessageWindow::size / 4; ++i) {
+        window.count_received();
+        ASSERT_FALSE(window.due());
+    }
+    window.count_received();
+    EXPECT_TRUE(window.due());
+    EXPECT_EQ(window.received(), MessageWindow::size / 4);
+    window.reported();
+    EXPECT_FALSE(window.due());
+}
+
+TEST(MessageWindows, wrap_around_the_16_bits_of_a_report) {
+    MessageWindow sender;
+    MessageWindow receiver;
+    for (std::uint32_t i = 0; i < 200000; ++i) {
+        ASSERT_TRUE(sender.available());
+        sender.count_sent();
+        receiver.count_received();
+        if (receiver.due()) {
+            ASSERT_TRUE(sender.peer_received(receiver.received()));
+            ASSERT_FALSE(sender.peer_received(static_cast<std::uint16_t>(receiver.received() + 1)));
+            receiver.reported();
+        }
+    }
+    EXPECT_EQ(sender.sent(), 200000);
+}
+
+TEST(ByteCreditsOfMessages, limit_the_bytes_that_wait_at_the_peer) {
+    ByteCredits credits(4096, 4096);
+    constexpr std::uint32_t most = 4096 - ByteCredits::overhead;
+    EXPECT_TRUE(credits.available(most));
+    EXPECT_FALSE(credits.available(most + 1));
+    credits.sent(1000);
+    EXPECT_TRUE(credits.available(most - 1000 - ByteCredits::overhead));
+    EXPECT_FALSE(credits.available(most - 1000 - ByteCredits::overhead + 1));
+    EXPECT_TRUE(credits.peer_consumed(1000 + ByteCredits::overhead));
+    EXPECT_TRUE(credits.available(most));
+}
+
+TEST(ByteCreditsOfMessages, count_empty_messages) {
+    ByteCredits credits(4096, 4096);
+    int sent = 0;
+    for (; credits.available(0); ++sent) {
+        credits.sent(0);
+    }
+    EXPECT_EQ(sent, 64);
+}
+
+TEST(ByteCreditsOfMessages, reject_impossible_reports) {
+    ByteCredits credits(4096, 4096);
+    EXPECT_FALSE(credits.peer_consumed(1));
+    credits.sent(36);
+    credits.sent(36);
+    EXPECT_FALSE(credits.peer_consumed(201));
+    EXPECT_TRUE(credits.peer_consumed(100));
+    EXPECT_FALSE(credits.peer_consumed(99));
+    EXPECT_TRUE(credits.peer_consumed(100));
+    EXPECT_TRUE(credits.peer_consumed(200));
+    EXPECT_FALSE(credits.peer_consumed(0));
+}
+
+TEST(ByteCreditsOfMessages, reject_messages_for_which_the_peer_had_no_credits) {
+    ByteCredits credits(4096, 65536);
+    EXPECT_TRUE(credits.arrived(4096 - 2 * ByteCredits::overhead));
+    EXPECT_TRUE(credits.arrived(0));
+    EXPECT_FALSE(credits.arrived(0));
+}
+
+TEST(ByteCreditsOfMessages, have_room_again_after_messages_were_consumed) {
+    ByteCredits credits(4096, 65536);
+    for (int i = 0; i < 1000; ++i) {
+        ASSERT_TRUE(credits.arrived(4000));
+        credits.consumed(4000);
+    }
+}
+
+TEST(ByteCreditsOfMessages, are_returned_by_a_message_of_their_own_from_a_quarter_on) {
+    ByteCredits credits(4096, 4096);
+    credits.consumed(1024 - ByteCredits::overhead - 1);
+    EXPECT_FALSE(credits.due());
+    credits.consumed(0);
+    EXPECT_TRUE(credits.due());
+    credits.reported();
+    EXPECT_FALSE(credits.due());
+    EXPECT_EQ(credits.consumed(), 1023 + ByteCredits::overhead);
+}
+
+TEST(ByteCreditsOfMessages, wrap_around) {
+    // 5,000 messages of 1 MiB are more than 2^32 bytes.
+    constexpr std::uint32_t limit = std::uint32_t{1} << 30U;
+    constexpr std::uint32_t length = std::uint32_t{1} << 20U;
+    ByteCredits sender(limit, limit);
+    ByteCredits receiver(limit, limit);
+    for (int i = 0; i < 5000; ++i) {
+        ASSERT_TRUE(sender.available(length));
+        sender.sent(length);
+        ASSERT_TRUE(receiver.arrived(length));
+        receiver.consumed(length);
+        if (receiver.due()) {
+            ASSERT_FALSE(sender.peer_consumed(receiver.consumed() + 1));
+            ASSERT_TRUE(sender.peer_consumed(receiver.consumed()));
+            receiver.reported();
+        }
+    }
+}
+
+TEST(SendQueues, keep_one_entry_for_the_last_work_request_of_a_failed_queue_pair) {
+    SendQueue queue(16);
+    for (int i = 0; i < 15; ++i) {
+        ASSERT_TRUE(queue.has_room());
+        queue.posted(false);
+    }
+    EXPECT_FALSE(queue.has_room());
+}
+
+TEST(SendQueues, leave_reserved_entries_free) {
+    SendQueue queue(16);
+    for (int i = 0; i < 11; ++i) {
+        ASSERT_TRUE(queue.has_room(4));
+        queue.posted(false);
+    }
+    EXPECT_FALSE(queue.has_room(4));
+    EXPECT_TRUE(queue.has_room(3));
+    EXPECT_TRUE(queue.has_room());
+}
+
+TEST(SendQueues, free_the_entries_of_all_earlier_work_requests_with_one_completion) {
+    SendQueue queue(16);
+    EXPECT_TRUE(queue.idle());
+    for (std::uint32_t i = 1; i <= 15; ++i) {
+        ASSERT_EQ(queue.next(), i);
+        queue.posted(i == 10);
+    }
+    queue.completed(10);
+    EXPECT_TRUE(queue.is_completed(1));
+    EXPECT_TRUE(queue.is_completed(10));
+    EXPECT_FALSE(queue.is_completed(11));
+    EXPECT_TRUE(queue.has_room(9));
+    EXPECT_FALSE(queue.has_room(10));
+    EXPECT_FALSE(queue.idle());
+    queue.completed(15);
+    EXPECT_TRUE(queue.idle());
+}
+
+TEST(SendQueues, never_fill_without_a_signaled_work_request) {
+    for (std::uint32_t depth = 16; depth <= 300; ++depth) {
+        SendQueue queue(depth);
+        std::uint32_t unsignaled = 0;
+        for (int i = 0; i < 1000; ++i) {
+            const bool signaled = queue.must_signal();
+            unsignaled = signaled ? 0 : unsignaled + 1;
+            ASSERT_LT(unsignaled, (depth - 1) / 4);
+            const std::uint32_t sequence = queue.next();
+            queue.posted(signaled);
+            ASSERT_EQ(queue.all_signaled(), signaled);
+            if (signaled) {
+                queue.completed(sequence);
+                ASSERT_TRUE(queue.idle());
+            }
+        }
+    }
+}
+
+TEST(SendQueues, compare_sequence_numbers_that_wrap_around) {
+    SendQueue queue(16);
+    queue.completed(5);
+    EXPECT_TRUE(queue.is_completed(0xfffffff0U));
+    EXPECT_FALSE(queue.is_completed(6));
+    queue.completed(0xfffffff0U);
+    EXPECT_FALSE(queue.is_completed(0));
+    EXPECT_TRUE(queue.is_completed(0xffffff00U));
+}
+
+TEST(WorkIds, survive_encoding) {
+    for (const WorkId id :
+         {WorkId{.work = Work::receive, .number = 65535, .sequence = 0},
+          WorkId{.work = Work::remote, .number = WorkId::no_request, .sequence = 0xffffffffU},
+          WorkId{.work = Work::loopback, .number = (2U << 20U) + 1048575U, .sequence = 1}}) {
+        const WorkId decoded = WorkId::decode(id.encode());
+        EXPECT_EQ(decoded.work, id.work);
+        EXPECT_EQ(decoded.number, id.number);
+        EXPECT_EQ(decoded.sequence, id.sequence);
+    }
+}
+
+} // namespace
+} // namespace rdmabuf::transport::detail

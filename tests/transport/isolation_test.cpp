@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Messages that nobody receives do not delay others, many channels of one endpoint, and data for
+// GPU kernels that are already running.
+#include <array>
+#include <set>
+
+#include "features_fixture.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::Visibility;
+
+class UnexpectedMessages : public FeaturesTest {
+  protected:
+    /// Sends messages of tag 1 that nobody receives, then passes messages of tag 2, then receives
+    /// all messages of tag 1 in order.
+    void flood(std::size_t count, std::size_t length) {
+        options_.depth = static_cast<std::uint32_t>(count) + 100;
+        connect_with_memory();
+        std::vector<Request> sent;
+        for (std::size_t i = 0; i < count; ++i) {
+            sent.push_back(send(length, 1, i));
+            if (i % 64 == 0) {
+                progress_all();
+            }
+        }
+        for (const std::size_t other :
+             {std::size_t{0}, std::size_t{10}, std::size_t{5000}, std::size_t{200000}}) {
+            SCOPED_TRACE(other);
+            pass(*from_, *to_, other, 2);
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            Request request = receive(length, 1);
+            ASSERT_EQ(complete(right(), request).bytes, length) << i;
+            ASSERT_TRUE(received(0, i, length)) << i;
+            ASSERT_EQ(complete(left(), sent[i]).error, code(0)) << i;
+        }
+    }
+};
+
+TEST_F(UnexpectedMessages, of_one_tag_do_not_block_another_tag) {
+    flood(65, 10);
+}
+TEST_F(UnexpectedMessages, do_not_block_another_tag_if_there_are_5000) {
+    flood(5000, 10);
+}
+TEST_F(UnexpectedMessages, do_not_block_another_tag_beyond_the_limit_of_their_bytes) {
+    options_.unexpected_limit = 65536;
+    flood(300, 5000);
+}
+TEST_F(UnexpectedMessages, that_are_long_do_not_block_another_tag) {
+    flood(500, 20000);
+}
+
+using Channels = FeaturesTest;
+
+TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
+    constexpr std::size_t count = 300;
+    use_devices(1);
+    open();
+    from_.emplace(left_memory(memory_size));
+    to_.emplace(right_memory(memory_size));
+    from_->fill(pattern(memory_size));
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    std::vector<std::pair<Channel, Channel>> channels;
+    std::set<std::uint32_t> numbers;
+    for (std::size_t i = 0; i < count; ++i) {
+        channels.push_back(connect_another(left_end(), *listener));
+        EXPECT_TRUE(numbers.insert(channels.back().first.number()).second);
+        EXPECT_TRUE(numbers.insert(channels.back().second.number()).second);
+    }
+    constexpr std::size_t room = 100;
+    std::vector<Request> sends(count);
+    std::vector<Request> receives(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        auto& [near, far] = channels[i];
+        ASSERT_EQ(far.irecv(to_->memory(), to_->data(i * room), room, 1, receives[i]), code(0));
+        // The messages of the channels have different lengths.
+        ASSERT_EQ(near.isend(from_->memory(), from_->data(i), i % room, 1, sends[i]), code(0));
+    }
+    for (std::size_t i = count; i-- > 0;) {
+        auto& [near, far] = channels[i];
+        const Completion completion = complete(far, receives[i]);
+        ASSERT_EQ(completion.error, code(0)) << i;
+        ASSERT_EQ(completion.bytes, i % room);
+        ASSERT_EQ(completion.channel, far.number());
+        ASSERT_TRUE(received(i * room, i, i % room)) << i;
+        ASSERT_EQ(complete(near, sends[i]).error, code(0)) << i;
+    }
+    // Each channel ends without an effect on the others.
+    for (std::size_t i = 0; i < count; i += 2) {
+        EXPECT_EQ(channels[i].first.close(), code(0));
+    }
+    ASSERT_TRUE(progress_until([&] {
+        for (std::size_t i = 0; i < count; i += 2) {
+            if (channels[i].second.state() != code(ECONNRESET)) {
+                return false;
+            }
+        }
+        return true;
+    }));
+    for (std::size_t i = 1; i < count; i += 2) {
+        auto& [near, far] = channels[i];
+        ASSERT_EQ(far.irecv(to_->memory(), to_->data(), 5000, 1, receives[i]), code(0));
+        ASSERT_EQ(near.isend(from_->memory(), from_->data(), 5000, 1, sends[i]), code(0));
+        ASSERT_EQ(complete(far, receives[i]).bytes, 5000);
+        ASSERT_EQ(complete(near, sends[i]).error, code(0));
+    }
+    channels.clear();
+}
+
+TEST_F(Channels, have_numbers_that_are_not_used_again) {
+    open();
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    std::set<std::uint32_t> numbers = {0};
+    for (int i = 0; i < 5; ++i) {
+        auto [near, far] = connect_another(left_end(), *listener);
+        EXPECT_TRUE(numbers.insert(near.number()).second);
+        EXPECT_TRUE(numbers.insert(far.number()).second);
+        EXPECT_EQ(near.close(), code(0));
+        EXPECT_EQ(near.number(), 0);
+    }
+}
+
+class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::size_t> {
+  protected:
+    void SetUp() override {
+        use_devices(GetParam());
+        connect();
+        from_.emplace(left_memory(memory_size));
+        from_->fill(pattern(memory_size));
+        buffer_.emplace(memfds_->allocate(memory_size));
+    }
+    void TearDown() override {
+        memory_.reset();
+        buffer_.reset();
+        FeaturesTest::TearDown();
+    }
+
+    void register_memory(Visibility visibility) {
+        auto memory =
+            right_end().register_memory(reinterpret_cast<const void*>(buffer_->address()),
+                                        memory_size, Endpoint::default_access, visibility);
+        ASSERT_TRUE(memory.ok()) << memory.message();
+        memory_.emplace(*std::move(memory));
+    }
+    /// Returns the number of work requests that were posted to the loopback queue pairs of the
+    /// right endpoint.
+    [[nodiscard]] std::uint32_t loopback_requests() const {
+        const auto* const state =
+            static_cast<const transport::detail::EndpointState*>(memory_->state()->endpoint);
+        std::uint32_t count = 0;
+        for (const auto& rail : state->shared.rails) {
+            count += rail->loopback ? rail->loopback->queue.next() - 1 : 0;
+        }
+        return count;
+    }
+    /// Receives a message into the device memory.
+    /// @return the number of loopback work requests
+    std::uint32_t pass_to_device(std::size_t length, bool receive_first) {
+        const std::uint32_t before = loopback_requests();
+        Request request;
+        Request sent;
+        const auto receive_message = [&] {
+            ASSERT_EQ(right().irecv(*memory_, reinterpret_cast<void*>(buffer_->address()),
+                                    memory_size, 1, request),
+                      code(0));
+            settle();
+        };
+        if (receive_first) {
+            receive_message();
+        }
+        sent = send(length, 1, 3);
+        if (!receive_first) {
+            settle();
+            receive_message();
+        }
+        EXPECT_EQ(complete(right(), request).bytes, length);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        std::vector<std::byte> bytes(length);
+        buffer_->copy_out(0, bytes);
+        EXPECT_TRUE(bytes == from_->bytes(3, length));
+        return loopback_requests() - before;
+    }
+
+    std::optional<Buffer> buffer_;
+    std::optional<Memory> memory_;
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, Visible, ::testing::Values(1, 2),
+                         [](const auto& value) { return std::to_string(value.param); });
+
+TEST_P(Visible, data_for_a_running_kernel_is_flushed_by_each_device) {
+    register_memory(Visibility::running_kernel);
+    const auto devices = static_cast<std::uint32_t>(GetParam());
+    for (const bool receive_first : {true, false}) {
+        SCOPED_TRACE(receive_first);
+        EXPECT_EQ(pass_to_device(0, receive_first), 0);
+        // An eager message needs one copy.
+        EXPECT_EQ(pass_to_device(100, receive_first), 1 + devices);
+        EXPECT_EQ(pass_to_device(5000, receive_first), 1 + devices);
+        EXPECT_EQ(pass_to_device(300000, receive_first), devices);
+    }
+}
+
+TEST_P(Visible, data_for_the_next_kernel_is_not_flushed) {
+    register_memory(Visibility::next_kernel);
+    for (const bool receive_first : {true, false}) {
+        SCOPED_TRACE(receive_first);
+        EXPECT_EQ(pass_to_device(100, receive_first), 1);
+        EXPECT_EQ(pass_to_device(300000, receive_first), 0);
+    }
+}
+
+TEST_P(Visible, memory_for_a_running_kernel_needs_remote_read) {
+    const auto memory = right_end().register_memory(
+        reinterpret_cast<const void*>(buffer_->address()), memory_size,
+        Access::local_write | Access::remote_write, Visibility::running_kernel);
+    EXPECT_EQ(memory.code(), code(EINVAL));
+}
+
+} // namespace
+} // namespace rdmabuf::testing

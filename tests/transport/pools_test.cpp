@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/transport/detail/block_pool.hpp>
+#include <rdmabuf/transport/detail/bounce_pool.hpp>
+#include <rdmabuf/transport/detail/list.hpp>
+#include <rdmabuf/transport/detail/rdma_transfer.hpp>
+#include <rdmabuf/transport/detail/request_state.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+struct Range {
+    const std::byte* begin;
+    std::size_t size;
+};
+
+/// Expects that the ranges are inside the pool and do not overlap.
+void expect_disjoint(const BouncePool& pool, std::vector<Range> ranges) {
+    std::sort(ranges.begin(), ranges.end(),
+              [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    const std::byte* end = pool.data();
+    for (const Range& range : ranges) {
+        ASSERT_GE(range.begin, end);
+        end = range.begin + range.size;
+    }
+    EXPECT_LE(end, pool.data() + pool.size());
+}
+
+TEST(BouncePools, give_each_buffer_its_own_memory) {
+    for (const std::uint32_t eager_limit : {0U, 1U, 100U, 8192U, 1U << 20U}) {
+        SCOPED_TRACE(eager_limit);
+        BouncePool pool(eager_limit, 16, 4);
+        std::vector<Range> ranges = {{pool.probe_line(), BouncePool::line},
+                                     {pool.scratch_line(), BouncePool::line}};
+        for (std::uint32_t i = 0; i < 16 + BouncePool::copy_buffers; ++i) {
+            ranges.push_back({pool.receive_buffer(i), pool.receive_size()});
+        }
+        for (std::uint32_t i = 0; i < 4; ++i) {
+            ranges.push_back({pool.send_buffer(i), BouncePool::send_size});
+        }
+        expect_disjoint(pool, ranges);
+        EXPECT_GE(pool.receive_size(), sizeof(Header) + eager_limit);
+        EXPECT_GE(pool.receive_size(), max_control_message);
+        EXPECT_GE(pool.receive_size(), sizeof(Header) + max_notification);
+        EXPECT_TRUE(std::all_of(pool.data(), pool.data() + pool.size(),
+                                [](std::byte byte) { return byte == std::byte{}; }));
+    }
+}
+
+TEST(BouncePools, hand_out_each_send_buffer_once) {
+    BouncePool pool(8192, 16, 6);
+    std::set<std::uint32_t> taken;
+    while (!pool.exhausted()) {
+        const std::uint32_t buffer = pool.take();
+        ASSERT_LT(buffer, 6);
+        ASSERT_TRUE(taken.insert(buffer).second);
+    }
+    EXPECT_EQ(taken.size(), 6);
+    pool.give_back(3);
+    EXPECT_FALSE(pool.exhausted());
+    EXPECT_EQ(pool.take(), 3);
+    EXPECT_TRUE(pool.exhausted());
+    for (const std::uint32_t buffer : taken) {
+        pool.give_back(buffer);
+    }
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+        ASSERT_FALSE(pool.exhausted());
+        static_cast<void>(pool.take());
+    }
+    EXPECT_TRUE(pool.exhausted());
+}
+
+TEST(BouncePools, tell_copy_buffers_from_receive_buffers) {
+    BouncePool pool(8192, 16, 4);
+    std::set<std::uint32_t> taken;
+    for (std::uint32_t i = 0; i < BouncePool::copy_buffers; ++i) {
+        const std::uint32_t buffer = pool.take_copy_buffer();
+        ASSERT_GE(buffer, 16);
+        ASSERT_LT(buffer, 16 + BouncePool::copy_buffers);
+        ASSERT_TRUE(taken.insert(buffer).second);
+    }
+    EXPECT_EQ(pool.take_copy_buffer(), BouncePool::none);
+    EXPECT_FALSE(pool.give_back_copy_buffer(0));
+    EXPECT_FALSE(pool.give_back_copy_buffer(15));
+    EXPECT_EQ(pool.take_copy_buffer(), BouncePool::none);
+    EXPECT_TRUE(pool.give_back_copy_buffer(20));
+    EXPECT_EQ(pool.take_copy_buffer(), 20);
+}
+
+using Pool = RequestPool<SendRequest, RequestType::send>;
+
+TEST(RequestPools, give_each_request_its_own_object_and_index) {
+    Pool pool;
+    std::set<const SendRequest*> objects;
+    for (std::uint32_t i = 0; i < 1000; ++i) {
+        SendRequest* const request = pool.take();
+        ASSERT_NE(request, nullptr);
+        ASSERT_TRUE(objects.insert(request).second);
+        ASSERT_EQ(request->index, i);
+        ASSERT_EQ(request->type(), RequestType::send);
+        ASSERT_EQ(pool.at(i), request);
+    }
+    EXPECT_EQ(pool.in_use(), 1000);
+    EXPECT_EQ(pool.at(1U << 19U), nullptr);
+}
+
+TEST(RequestPools, keep_their_objects_in_place_when_they_grow) {
+    Pool pool;
+    SendRequest* const first = pool.take();
+    first->tag = 1234;
+    for (int i = 0; i < 5000; ++i) {
+        ASSERT_NE(pool.take(), nullptr);
+    }
+    EXPECT_EQ(pool.at(0), first);
+    EXPECT_EQ(first->tag, 1234);
+}
+
+TEST(RequestPools, have_indices_that_contain_the_type) {
+    RequestPool<ReceiveRequest, RequestType::receive> receives;
+    RequestPool<OneSidedRequest, RequestType::one_sided> one_sided;
+    EXPECT_EQ(receives.take()->type(), RequestType::receive);
+    EXPECT_EQ(receives.take()->index, (1U << RequestState::type_shift) + 1);
+    EXPECT_EQ(one_sided.take()->type(), RequestType::one_sided);
+    EXPECT_EQ(one_sided.take()->index, (2U << RequestState::type_shift) + 1);
+}
+
+TEST(RequestPools, change_the_generation_when_an_object_is_used_again) {
+    Pool pool;
+    SendRequest* const request = pool.take();
+    const std::uint32_t generation = request->generation;
+    request->done = true;
+    request->error = 5;
+    request->pending = 3;
+    pool.give_back(request);
+    EXPECT_FALSE(request->in_use);
+    EXPECT_EQ(pool.in_use(), 0);
+    SendRequest* const again = pool.take();
+    ASSERT_EQ(again, request);
+    EXPECT_NE(again->generation, generation);
+    EXPECT_TRUE(again->in_use);
+    EXPECT_FALSE(again->done);
+    EXPECT_EQ(again->error, 0);
+    EXPECT_EQ(again->pending, 0);
+}
+
+TEST(RequestPools, have_a_number_for_the_peer_that_changes_with_each_use) {
+    Pool pool;
+    std::set<std::uint32_t> numbers;
+    // The number contains 9 bits of the generation.
+    for (int i = 0; i < 512; ++i) {
+        SendRequest* const request = pool.take();
+        const std::uint32_t number = SharedState::wire_number(*request);
+        ASSERT_LE(number, Immediate::max_request);
+        ASSERT_TRUE(numbers.insert(number).second);
+        pool.give_back(request);
+    }
+}
+
+TEST(RequestPools, visit_the_objects_that_are_in_use) {
+    Pool pool;
+    std::vector<SendRequest*> requests;
+    requests.reserve(200);
+    for (int i = 0; i < 200; ++i) {
+        requests.push_back(pool.take());
+    }
+    std::set<SendRequest*> expected;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        if (i % 3 == 0) {
+            pool.give_back(requests[i]);
+        } else {
+            expected.insert(requests[i]);
+        }
+    }
+    std::set<SendRequest*> visited;
+    pool.for_each([&](SendRequest& request) { EXPECT_TRUE(visited.insert(&request).second); });
+    EXPECT_EQ(visited, expected);
+}
+
+TEST(TransferPools, give_each_transfer_its_own_object) {
+    TransferPool pool;
+    std::set<RdmaTransfer*> taken;
+    for (int i = 0; i < 100; ++i) {
+        ASSERT_TRUE(taken.insert(pool.take()).second);
+    }
+    RdmaTransfer* const transfer = *taken.begin();
+    pool.give_back(transfer);
+    EXPECT_EQ(pool.take(), transfer);
+    EXPECT_TRUE(taken.insert(pool.take()).second);
+}
+
+struct Item {
+    int value = 0;
+    Link<Item> link{};
+};
+using Items = List<Item, &Item::link>;
+
+std::vector<int> values(const Items& list) {
+    std::vector<int> result;
+    for (const Item* item = list.front(); item != nullptr; item = Items::next(item)) {
+        result.push_back(item->value);
+    }
+    return result;
+}
+
+TEST(Lists, keep_the_order_of_their_objects) {
+    std::vector<Item> items = {{1}, {2}, {3}, {4}};
+    Items list;
+    EXPECT_TRUE(list.empty());
+    EXPECT_EQ(list.pop_front(), nullptr);
+    list.push_back(&items[1]);
+    list.push_back(&items[2]);
+    list.push_front(items.data());
+    list.push_back(&items[3]);
+    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 3, 4}));
+    list.remove(&items[2]);
+    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 4}));
+    list.remove(&items[3]);
+    list.push_back(&items[2]);
+    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 3}));
+    EXPECT_EQ(list.pop_front(), items.data());
+    EXPECT_EQ(values(list), (std::vector<int>{2, 3}));
+    list.clear();
+    EXPECT_TRUE(list.empty());
+    list.push_front(items.data());
+    EXPECT_EQ(values(list), (std::vector<int>{1}));
+}
+
+TEST(BlockPools, reuse_blocks_of_the_same_size_up_to_their_limit) {
+    BlockPool pool(3000);
+    void* const first = pool.take(100);
+    void* const second = pool.take(1500);
+    ASSERT_NE(first, nullptr);
+    ASSERT_NE(second, nullptr);
+    EXPECT_EQ(pool.kept(), 0);
+    pool.give_back(first, 100);
+    EXPECT_EQ(pool.kept(), 128);
+    pool.give_back(second, 1500);
+    EXPECT_EQ(pool.kept(), 128 + 2048);
+    void* const third = pool.take(2048);
+    EXPECT_EQ(third, second);
+    void* const fourth = pool.take(1025);
+    EXPECT_NE(fourth, second);
+    EXPECT_EQ(pool.take(1), first);
+    EXPECT_EQ(pool.kept(), 0);
+    pool.give_back(third, 2048);
+    pool.give_back(fourth, 1025); // The limit is exceeded: the block is freed.
+    EXPECT_EQ(pool.kept(), 2048);
+    pool.give_back(first, 1);
+}
+
+TEST(BlockPools, free_blocks_that_are_longer_than_all_of_their_sizes) {
+    BlockPool pool(std::size_t{1} << 30U);
+    constexpr std::size_t size = (std::size_t{1} << 21U) + 1;
+    void* const block = pool.take(size);
+    ASSERT_NE(block, nullptr);
+    pool.give_back(block, size);
+    EXPECT_EQ(pool.kept(), 0);
+}
+
+} // namespace
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <endian.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/transport.hpp>
+
+#include "raw_peer.hpp"
+#include "transport_fixture.hpp"
+
+namespace rdmabuf::testing {
+
+using transport::detail::ConnectorProof;
+using transport::detail::ConnectResult;
+using transport::detail::CtsBody;
+using transport::detail::Header;
+using transport::detail::Hello;
+using transport::detail::Immediate;
+using transport::detail::KeyedChunk;
+using transport::detail::RtsBody;
+
+/// Appends the bytes of @p part to @p bytes.
+template <class T>
+void append(std::vector<std::byte>& bytes, const T& part) {
+    const auto added = std::as_bytes(std::span(&part, 1));
+    bytes.insert(bytes.end(), added.begin(), added.end());
+}
+
+/// Returns the bytes of a body and of the regions behind it.
+template <class Body>
+std::vector<std::byte> bytes_of(const Body& body, const std::vector<KeyedChunk>& chunks) {
+    std::vector<std::byte> bytes;
+    append(bytes, body);
+    for (const KeyedChunk& chunk : chunks) {
+        append(bytes, chunk);
+    }
+    return bytes;
+}
+
+/// The connecting end of a channel, made of verbs objects. It sends the messages that a test wants.
+class RawConnector {
+  public:
+    /// Called again and again while the connector waits for a completion.
+    std::function<void()> while_waiting = [] {};
+
+    explicit RawConnector(std::uint32_t rails = 1)
+        : pd_(Context::open_first()),
+          cq_(pd_.context(), {.depth = 512}),
+          memory_(slots * slot_size),
+          region_(pd_, memory_.data(), memory_.size(),
+                  {.access = Access::local_write | Access::remote_write | Access::remote_read}) {
+        for (std::uint32_t rail = 0; rail < rails; ++rail) {
+            prepared_.emplace_back(pd_, QueuePairOptions{.send_cq = cq_,
+                                                         .recv_cq = cq_,
+                                                         .max_send_wr = batch,
+                                                         .max_recv_wr = slots,
+                                                         .extended = ExtendedInterface::off,
+                                                         .timeout = 12,
+                                                         .retry_count = 7});
+            hello.addresses[rail] = prepared_[rail].address().encode();
+            hello.probe_rkeys[rail] = region_.rkey();
+        }
+        for (std::size_t i = 1; i < slots; ++i) {
+            prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
+        }
+        hello.rails = static_cast<std::uint16_t>(rails);
+        hello.probe_address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    }
+
+    /// The number of eager messages of 0 bytes for which the connector gives credits.
+    static constexpr std::uint32_t credits = 64;
+    /// The number of messages of send_batch().
+    static constexpr std::uint32_t batch = 64;
+
+    /// The Hello of the connector. Tests change it before connect().
+    Hello hello = {.eager_limit = 8192,
+                   .unexpected_limit = 4096,
+                   .notification_limit = 4096,
+                   .max_message_size = 1U << 30U};
+
+    /// Connects to @p listener. @param result  the ConnectResult of the connector
+    /// @param channel  the listener's end of the channel
+    /// @return the error of Listener::try_accept()
+    std::error_code connect(transport::Listener& listener, std::optional<Channel>& channel,
+                            ConnectResult result = 0) {
+        socket_.emplace(RawPeer::connect(listener.handle().port()));
+        const ConnectorProof proof = {.secret = listener.handle().connector_secret()};
+        socket_->say(std::as_bytes(std::span(&proof, 1)));
+        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+            return error;
+        }
+        Hello theirs;
+        const auto received = socket_->hear(sizeof theirs);
+        EXPECT_EQ(received.size(), sizeof theirs);
+        std::memcpy(&theirs, received.data(), received.size());
+        socket_->say(std::as_bytes(std::span(&hello, 1)));
+        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+            return error;
+        }
+        for (std::uint32_t rail = 0; rail < theirs.rails && rail < prepared_.size(); ++rail) {
+            queue_pairs_.push_back(std::move(prepared_[rail])
+                                       .connect(*QueuePairAddress::decode(theirs.addresses[rail])));
+        }
+        socket_->say(std::as_bytes(std::span(&result, 1)));
+        return listener.try_accept(channel);
+    }
+
+    /// Sends bytes on the socket.
+    void send_on_socket(std::string_view text) { socket_->say(text); }
+    void send(std::span<const std::byte> bytes) {
+        std::copy(bytes.begin(), bytes.end(), memory_.begin());
+        queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed("ibv_post_send");
+        wait_for(IBV_WC_SEND);
+    }
+    /// Sends the same bytes `batch` times.
+    void send_batch(std::span<const std::byte> bytes) {
+        std::copy(bytes.begin(), bytes.end(), memory_.begin());
+        for (std::uint32_t i = 0; i < batch; ++i) {
+            queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed("ibv_post_send");
+        }
+        for (std::uint32_t i = 0; i < batch; ++i) {
+            wait_for(IBV_WC_SEND);
+        }
+    }
+    void send(const Header& header, std::span<const std::byte> body = {}) {
+        std::vector<std::byte> bytes;
+        append(bytes, header);
+        bytes.insert(bytes.end(), body.begin(), body.end());
+        send(bytes);
+    }
+    template <class Body>
+    void send(const Header& header, const Body& body, const std::vector<KeyedChunk>& chunks) {
+        send(header, bytes_of(body, chunks));
+    }
+    /// Returns a region of the connector's memory with @p length bytes.
+    [[nodiscard]] KeyedChunk chunk(std::uint64_t length) const {
+        return {.address = hello.probe_address, .length = length, .rkeys = {region_.rkey()}};
+    }
+    void write_immediate(const Immediate& immediate, std::size_t rail = 0) {
+        queue_pairs_[rail]
+            .post_write_imm(std::span<const ibv_sge>(), {}, htobe32(immediate.encode()))
+            .throw_if_failed("ibv_post_send");
+        wait_for(IBV_WC_RDMA_WRITE);
+    }
+
+    struct Message {
+        Header header;
+        std::vector<std::byte> body;
+
+        /// Returns the beginning of the body.
+        template <class Body>
+        [[nodiscard]] Body as() const {
+            Body result;
+            EXPECT_GE(body.size(), sizeof result);
+            std::memcpy(&result, body.data(), std::min(body.size(), sizeof result));
+            return result;
+        }
+    };
+    /// Waits for the next message of the channel.
+    [[nodiscard]] Message receive() { return message_of(wait_for(IBV_WC_RECV)); }
+    /// Returns the next message of the channel without waiting; std::nullopt if there is none.
+    [[nodiscard]] std::optional<Message> try_receive() {
+        static_cast<void>(has_message());
+        for (std::size_t i = 0; i < unused_.size(); ++i) {
+            if (unused_[i].status == IBV_WC_SUCCESS && unused_[i].opcode == IBV_WC_RECV) {
+                const WorkCompletion completion = unused_[i];
+                unused_.erase(unused_.begin() + static_cast<std::ptrdiff_t>(i));
+                return message_of(completion);
+            }
+        }
+        return std::nullopt;
+    }
+    /// Returns true if the channel has sent a message that receive() has not returned yet.
+    [[nodiscard]] bool has_message() {
+        WorkCompletion completion;
+        while (cq_.poll(completion) > 0) {
+            unused_.push_back(completion);
+        }
+        return !unused_.empty();
+    }
+
+  private:
+    static constexpr std::uint32_t slots = 256;
+    static constexpr std::size_t slot_size = 32768;
+
+    [[nodiscard]] ibv_sge entry(std::size_t slot, std::size_t length) {
+        return {.addr = reinterpret_cast<std::uintptr_t>(memory_.data() + slot * slot_size),
+                .length = static_cast<std::uint32_t>(length),
+                .lkey = region_.lkey()};
+    }
+    /// Returns a message, and posts its receive again.
+    [[nodiscard]] Message message_of(const WorkCompletion& completion) {
+        const std::byte* const bytes = memory_.data() + completion.wr_id * slot_size;
+        Message message;
+        std::memcpy(&message.header, bytes, sizeof message.header);
+        message.body.assign(bytes + sizeof message.header, bytes + completion.byte_len);
+        queue_pairs_[0]
+            .post_recv(entry(completion.wr_id, slot_size), completion.wr_id)
+            .throw_if_failed("ibv_post_recv");
+        return message;
+    }
+    /// Waits for a completion of @p opcode, or for a failed completion.
+    WorkCompletion wait_for(ibv_wc_opcode opcode) {
+        for (std::size_t i = 0; i < unused_.size(); ++i) {
+            if (unused_[i].opcode == opcode) {
+                const WorkCompletion found = unused_[i];
+                unused_.erase(unused_.begin() + static_cast<std::ptrdiff_t>(i));
+                return found;
+            }
+        }
+        const auto end = std::chrono::steady_clock::now() + 30s;
+        WorkCompletion completion;
+        while (std::chrono::steady_clock::now() < end) {
+            if (cq_.poll(completion) <= 0) {
+                while_waiting();
+                continue;
+            }
+            if (completion.status != IBV_WC_SUCCESS || completion.opcode == opcode) {
+                return completion;
+            }
+            unused_.push_back(completion);
+        }
+        ADD_FAILURE() << "no completion has arrived";
+        return {};
+    }
+
+    ProtectionDomain pd_;
+    CompletionQueue cq_;
+    std::vector<std::byte> memory_;
+    MemoryRegion region_;
+    std::vector<PreparedQueuePair> prepared_;
+    std::vector<QueuePair> queue_pairs_;
+    std::optional<RawPeer> socket_;
+    /// The completions that wait_for() has polled and not returned.
+    std::vector<WorkCompletion> unused_;
+};
+
+} // namespace rdmabuf::testing

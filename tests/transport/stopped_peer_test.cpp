@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A peer process that is stopped, or whose end no socket reports. Each end is a child process of
+// the test.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/transport.hpp>
+
+#include "child_process.hpp"
+#include "temporary_directory.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::Channel;
+using transport::Completion;
+using transport::Endpoint;
+using transport::EndpointOptions;
+using transport::Handle;
+using transport::Request;
+
+template <class T>
+T value(Result<T> result) {
+    return std::move(result).value();
+}
+
+/// An endpoint with memory and a channel to the other process.
+struct ConnectedEnd {
+    ConnectedEnd(int socket, bool listens, const EndpointOptions& options)
+        : endpoint(value(Endpoint::open(Context::open_first(), Resolver(), options))),
+          memory(value(endpoint.register_memory(bytes.data(), bytes.size()))) {
+        std::array<std::byte, Handle::wire_size> handle{};
+        if (listens) {
+            auto listener = value(endpoint.listen("127.0.0.1"));
+            if (::send(socket, listener.handle().bytes().data(), handle.size(), 0) < 0) {
+                throw std::runtime_error("send");
+            }
+            channel.emplace(value(listener.accept(10s)));
+        } else {
+            if (::recv(socket, handle.data(), handle.size(), MSG_WAITALL) !=
+                static_cast<ssize_t>(handle.size())) {
+                throw std::runtime_error("recv");
+            }
+            channel.emplace(value(endpoint.connect(*Handle::decode(handle), 10s)));
+        }
+    }
+    /// Sends a short message, and receives one.
+    void exchange() {
+        Request sent;
+        Request received;
+        if (channel->irecv(memory, bytes.data(), 100, 1, received) ||
+            channel->isend(memory, bytes.data() + 100, 100, 1, sent) ||
+            channel->wait(sent, 20s).error || channel->wait(received, 20s).bytes != 100) {
+            throw std::runtime_error("the exchange has failed");
+        }
+    }
+
+    std::vector<std::byte> bytes = std::vector<std::byte>(1U << 20U);
+    Endpoint endpoint;
+    transport::Memory memory;
+    std::optional<Channel> channel;
+};
+
+class StoppedPeer : public ::testing::Test {
+  protected:
+    /// Runs @p survivor, whose peer sends itself @p signal after an exchange of messages.
+    void run(int signal, const EndpointOptions& options,
+             const std::function<int(ConnectedEnd&)>& survivor) {
+        const auto children = fork_pair(
+            60s,
+            [&](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                ConnectedEnd end(socket, true, options);
+                end.exchange();
+                return survivor(end);
+            },
+            [&](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                ConnectedEnd end(socket, false, options);
+                end.exchange();
+                ::kill(::getpid(), signal);
+                return 2;
+            });
+        const int status = status_of_child(children[0]);
+        EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+        EXPECT_EQ(WEXITSTATUS(status), 0);
+        EXPECT_EQ(::kill(children[1], SIGKILL), 0);
+        static_cast<void>(status_of_child(children[1]));
+    }
+    /// The device reports a peer that does not respond after 2 retransmissions of 17 ms.
+    static constexpr EndpointOptions quick = {.heartbeat = std::chrono::milliseconds(20),
+                                              .linger = std::chrono::milliseconds(50),
+                                              .ack_timeout = 12,
+                                              .retry_count = 2};
+
+  private:
+    TemporaryDirectory directory_;
+};
+
+/// Expects that a request has failed with one of these errors. @return the exit status of a child
+int expect_error(const Completion& completion, std::initializer_list<int> errors) {
+    if (completion.done && completion.bytes == 0 &&
+        std::find(errors.begin(), errors.end(), completion.error.value()) != errors.end()) {
+        return 0;
+    }
+    std::fprintf(stderr, "done %d, error %s\n", static_cast<int>(completion.done),
+                 completion.error.message().c_str());
+    return 1;
+}
+
+TEST_F(StoppedPeer, ends_requests_by_the_timeout) {
+    EndpointOptions options = {.timeout = 500ms, .linger = 50ms};
+    for (const std::size_t length : {std::size_t{100}, std::size_t{200000}}) {
+        run(SIGSTOP, options, [length](ConnectedEnd& end) {
+            Request request;
+            const std::error_code error =
+                end.channel->irecv(end.memory, end.bytes.data(), length, 2, request);
+            if (error) {
+                return 3;
+            }
+            const int result = expect_error(end.channel->wait(request, 30s), {ETIMEDOUT});
+            static_cast<void>(end.channel->close());
+            return result;
+        });
+    }
+}
+
+TEST_F(StoppedPeer, ends_requests_by_the_keepalive) {
+    run(SIGSTOP, quick, [](ConnectedEnd& end) {
+        Request request;
+        if (end.channel->irecv(end.memory, end.bytes.data(), 100, 2, request)) {
+            return 3;
+        }
+        // The device of a stopped process may neither acknowledge the keepalive nor time out.
+        return expect_error(end.channel->wait(request, 60s), {EHOSTUNREACH, EIO});
+    });
+}
+
+TEST_F(StoppedPeer, that_is_killed_is_found_by_the_keepalive_if_no_sockets_are_kept) {
+    EndpointOptions options = quick;
+    options.keep_sockets = false;
+    run(SIGKILL, options, [](ConnectedEnd& end) {
+        Request request;
+        if (end.channel->irecv(end.memory, end.bytes.data(), 100, 2, request)) {
+            return 3;
+        }
+        return expect_error(end.channel->wait(request, 30s), {EHOSTUNREACH});
+    });
+}
+
+} // namespace
+} // namespace rdmabuf
