@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "agent.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include <rdmabuf/context.hpp>
+
+namespace nixl_rdmabuf {
+namespace {
+
+using namespace rdmabuf::transport;
+
+/// The tag of the first message on a channel: the name of the connecting agent.
+constexpr Tag hello_tag = 1;
+constexpr Tag message_tag = 2;
+
+template <class T>
+T value(rdmabuf::Result<T> result) {
+    if (!result) {
+        throw std::runtime_error(result.message());
+    }
+    return *std::move(result);
+}
+Endpoint open_endpoint(const std::string& device) {
+    // NIXL posts many blocks at a time; each list is one request.
+    return value(Endpoint::open(
+        device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
+        rdmabuf::Resolver::system(), {.depth = 1024, .send_depth = 256}));
+}
+
+} // namespace
+
+Agent::Agent(std::string name, const std::string& device, const std::string& host)
+    : name_(std::move(name)),
+      endpoint_(open_endpoint(device)),
+      listener_(value(endpoint_.listen(host))),
+      buffers_(2 * max_message),
+      registered_(value(endpoint_.register_memory(buffers_.data(), buffers_.size()))) {
+    if (name_.size() > max_message) {
+        throw std::runtime_error("the name of the agent is longer than a message");
+    }
+}
+
+Agent::~Agent() = default;
+
+std::unique_ptr<LocalMemory> Agent::register_memory(std::uintptr_t address, std::size_t length) {
+    const Lock lock(mutex_);
+    return std::make_unique<LocalMemory>(LocalMemory{
+        value(endpoint_.register_memory(reinterpret_cast<const void*>(address), length))});
+}
+
+void Agent::deregister(std::unique_ptr<LocalMemory> memory) {
+    const Lock lock(mutex_);
+    memory.reset();
+}
+
+std::string Agent::describe(const LocalMemory& memory) {
+    const RemoteMemory remote = value(memory.memory.remote());
+    const std::uint64_t address = memory.memory.address();
+    std::string bytes(sizeof address + RemoteMemory::wire_size, '\0');
+    std::memcpy(bytes.data(), &address, sizeof address);
+    std::memcpy(bytes.data() + sizeof address, remote.bytes().data(), RemoteMemory::wire_size);
+    return bytes;
+}
+
+RemoteBuffer Agent::load_remote(std::string_view bytes) {
+    RemoteBuffer buffer;
+    if (bytes.size() != sizeof buffer.address + RemoteMemory::wire_size) {
+        throw std::runtime_error("these bytes do not describe memory of a remote agent");
+    }
+    std::memcpy(&buffer.address, bytes.data(), sizeof buffer.address);
+    buffer.memory =
+        value(RemoteMemory::decode(std::as_bytes(std::span(bytes)).subspan(sizeof buffer.address)));
+    return buffer;
+}
+
+std::string Agent::connection_info() const {
+    const auto bytes = listener_.handle().bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void Agent::load_connection_info(const std::string& remote_agent, std::string_view bytes) {
+    const Handle handle = value(Handle::decode(std::as_bytes(std::span(bytes))));
+    const Lock lock(mutex_);
+    peers_[remote_agent].handle = handle;
+}
+
+Agent::Peer& Agent::peer(const std::string& remote_agent) {
+    const auto found = peers_.find(remote_agent);
+    if (found != peers_.end()) {
+        return found->second;
+    }
+    if (remote_agent != name_) {
+        throw std::runtime_error("no connection information of agent '" + remote_agent +
+                                 "' was loaded");
+    }
+    // An agent can connect to itself, for transfers between its own memory.
+    Peer& self = peers_[name_];
+    self.handle = listener_.handle();
+    return self;
+}
+
+void Agent::connect(const std::string& remote_agent) {
+    const Lock lock(mutex_);
+    start_connecting(remote_agent, peer(remote_agent));
+}
+
+void Agent::start_connecting(const std::string& remote_agent, Peer& peer) {
+    if (peer.channel || peer.connector) {
+        return;
+    }
+    if (!peer.handle) {
+        throw std::runtime_error("no connection information of agent '" + remote_agent +
+                                 "' was loaded");
+    }
+    peer.error.clear();
+    peer.connector = value(endpoint_.start_connect(*peer.handle));
+}
+
+void Agent::disconnect(const std::string& remote_agent) {
+    const Lock lock(mutex_);
+    const auto found = peers_.find(remote_agent);
+    if (found == peers_.end()) {
+        return;
+    }
+    for (Transfer* const transfer : found->second.transfers) {
+        transfer->waits_ = false;
+        transfer->state_ = TransferState::failed;
+    }
+    if (sending_to_ == &found->second) {
+        sending_to_ = nullptr; // Closing the channel ends the request.
+    }
+    peers_.erase(found);
+}
+
+std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string& remote_agent,
+                                         std::span<const Block> blocks) const {
+    auto transfer = std::make_unique<Transfer>();
+    transfer->direction_ = direction;
+    transfer->remote_agent_ = remote_agent;
+    transfer->entries_.reserve(blocks.size());
+    for (const Block& block : blocks) {
+        const std::uint64_t offset = block.remote_address - block.remote->address;
+        if (block.remote_address < block.remote->address ||
+            offset > block.remote->memory.length() ||
+            block.length > block.remote->memory.length() - offset) {
+            throw std::runtime_error("a block is not inside the registered memory of agent '" +
+                                     remote_agent + "'");
+        }
+        transfer->entries_.push_back({.memory = &block.local->memory,
+                                      .address = reinterpret_cast<const void*>(block.local_address),
+                                      .length = block.length,
+                                      .remote = &block.remote->memory,
+                                      .offset = offset});
+    }
+    return transfer;
+}
+
+bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
+    if (notification && notification->size() > max_message) {
+        throw std::runtime_error("the notification is longer than 16,384 bytes");
+    }
+    const Lock lock(mutex_);
+    if (transfer.state_ == TransferState::in_progress) {
+        return false;
+    }
+    Peer& to = peer(transfer.remote_agent_);
+    start_connecting(transfer.remote_agent_, to);
+    transfer.notification_ = std::move(notification);
+    transfer.state_ = TransferState::in_progress;
+    transfer.waits_ = true;
+    to.transfers.push_back(&transfer);
+    start_transfers(to);
+    return true;
+}
+
+void Agent::start_transfers(Peer& peer) {
+    if (!peer.channel) {
+        return;
+    }
+    while (!peer.transfers.empty() && start(*peer.transfers.front(), *peer.channel)) {
+        peer.transfers.pop_front();
+    }
+}
+
+bool Agent::start(Transfer& transfer, Channel& channel) {
+    std::error_code error;
+    if (transfer.direction_ == Direction::read) {
+        error = channel.iget_list(transfer.entries_, transfer.request_);
+    } else if (transfer.notification_ && transfer.notification_->size() <= max_notification) {
+        // The notification follows the data on the same connection.
+        error = channel.iput_list(transfer.entries_, transfer.request_,
+                                  std::as_bytes(std::span(*transfer.notification_)));
+        if (!error) {
+            transfer.notification_.reset();
+        }
+    } else {
+        error = channel.iput_list(transfer.entries_, transfer.request_);
+    }
+    if (error.value() == EAGAIN) {
+        return false;
+    }
+    transfer.waits_ = false;
+    if (error) {
+        transfer.state_ = TransferState::failed;
+    }
+    return true;
+}
+
+TransferState Agent::check(Transfer& transfer) {
+    const Lock lock(mutex_);
+    if (transfer.state_ == TransferState::in_progress) {
+        advance();
+        const auto found = peers_.find(transfer.remote_agent_);
+        if (found == peers_.end()) {
+            transfer.state_ = TransferState::failed; // The remote agent was disconnected.
+        } else {
+            test(transfer, found->second);
+        }
+    }
+    return transfer.state_;
+}
+
+void Agent::test(Transfer& transfer, Peer& peer) {
+    if (!peer.error.empty()) {
+        if (transfer.waits_) {
+            std::erase(peer.transfers, &transfer);
+        }
+        transfer.waits_ = false;
+        transfer.state_ = TransferState::failed;
+        return;
+    }
+    if (transfer.waits_ || !peer.channel) {
+        return;
+    }
+    const Completion completion = peer.channel->test(transfer.request_);
+    if (!completion.done) {
+        return;
+    }
+    transfer.state_ = completion.error ? TransferState::failed : TransferState::done;
+    if (!completion.error && transfer.notification_) {
+        // The data has arrived: all blocks were read, or their writes are acknowledged.
+        peer.messages.emplace_back(message_tag, *std::move(transfer.notification_));
+        transfer.notification_.reset();
+        send_messages(peer);
+    }
+}
+
+void Agent::release(std::unique_ptr<Transfer> transfer) {
+    const Lock lock(mutex_);
+    if (transfer->state_ != TransferState::in_progress) {
+        return;
+    }
+    if (const auto found = peers_.find(transfer->remote_agent_); found != peers_.end()) {
+        if (transfer->waits_) {
+            std::erase(found->second.transfers, transfer.get());
+            return;
+        }
+        transfer->notification_.reset();
+        released_.push_back(std::move(transfer));
+    }
+}
+
+void Agent::notify(const std::string& remote_agent, std::string_view message) {
+    if (message.size() > max_message) {
+        throw std::runtime_error("the notification is longer than 16,384 bytes");
+    }
+    const Lock lock(mutex_);
+    Peer& to = peer(remote_agent);
+    start_connecting(remote_agent, to);
+    to.messages.emplace_back(message_tag, message);
+    advance();
+}
+
+bool Agent::send_buffer_is_free() {
+    if (sending_to_ == nullptr) {
+        return true;
+    }
+    const Completion completion = sending_to_->channel->test(sending_);
+    if (completion.done) {
+        if (completion.error) {
+            sending_to_->error = sending_to_->channel->reason();
+        }
+        sending_to_ = nullptr;
+    }
+    return completion.done;
+}
+
+void Agent::send_messages(Peer& peer) {
+    while (peer.channel && !peer.messages.empty() && send_buffer_is_free()) {
+        const auto& [tag, message] = peer.messages.front();
+        std::copy_n(reinterpret_cast<const std::byte*>(message.data()), message.size(),
+                    buffers_.begin());
+        const std::error_code error =
+            peer.channel->isend(registered_, buffers_.data(), message.size(), tag, sending_);
+        if (error.value() == EAGAIN) {
+            return;
+        }
+        peer.messages.pop_front();
+        if (error) {
+            peer.error = peer.channel->reason();
+            return;
+        }
+        sending_to_ = &peer;
+    }
+}
+
+std::vector<Notification> Agent::take_notifications() {
+    const Lock lock(mutex_);
+    advance();
+    return std::exchange(notifications_, {});
+}
+
+void Agent::progress() {
+    const Lock lock(mutex_);
+    advance();
+}
+
+void Agent::advance() {
+    endpoint_.progress();
+    accept();
+    for (auto& [name, peer] : peers_) {
+        advance_connection(peer);
+        send_messages(peer);
+        start_transfers(peer);
+    }
+    receive_all();
+    std::erase_if(released_, [this](const std::unique_ptr<Transfer>& transfer) {
+        const auto found = peers_.find(transfer->remote_agent_);
+        if (found != peers_.end()) {
+            test(*transfer, found->second);
+        }
+        return found == peers_.end() || transfer->state_ != TransferState::in_progress;
+    });
+}
+
+void Agent::accept() {
+    std::optional<Channel> channel;
+    static_cast<void>(listener_.try_accept(channel));
+    if (channel) {
+        incoming_.push_back(std::make_unique<Incoming>(Incoming{*std::move(channel), {}}));
+    }
+    std::erase_if(incoming_, [](const std::unique_ptr<Incoming>& from) {
+        return from->channel.state() && !from->channel.probe(message_tag, 0);
+    });
+}
+
+void Agent::advance_connection(Peer& peer) {
+    if (!peer.connector) {
+        return;
+    }
+    const std::error_code error = peer.connector->try_connect(peer.channel);
+    if (error.value() == EAGAIN) {
+        return;
+    }
+    if (error) {
+        peer.error = peer.connector->error_info().message();
+    }
+    peer.connector.reset();
+    if (peer.channel) {
+        peer.messages.emplace_front(hello_tag, name_);
+    }
+}
+
+void Agent::receive_all() {
+    for (const auto& from : incoming_) {
+        if (from->name.empty()) {
+            receive(from->channel, &from->name, from->name);
+        }
+        if (!from->name.empty()) {
+            receive(from->channel, nullptr, from->name);
+        }
+    }
+}
+
+void Agent::receive(Channel& channel, std::string* name, const std::string& known_name) {
+    std::byte* const buffer = buffers_.data() + max_message;
+    for (;;) {
+        const Tag tag = name != nullptr ? hello_tag : message_tag;
+        const std::optional<MessageInfo> found = channel.probe(tag);
+        if (!found || found->length > max_message) {
+            break;
+        }
+        Request request;
+        if (channel.irecv(registered_, buffer, max_message, tag, request)) {
+            break;
+        }
+        Completion completion;
+        while (!(completion = channel.test(request)).done) {
+        }
+        if (completion.error) {
+            break;
+        }
+        std::string text(reinterpret_cast<const char*>(buffer), completion.bytes);
+        if (name != nullptr) {
+            *name = std::move(text);
+            return;
+        }
+        notifications_.emplace_back(known_name, std::move(text));
+    }
+    if (name != nullptr) {
+        return;
+    }
+    for (;;) {
+        std::array<std::byte, max_notification> bytes{};
+        const auto size = channel.notification(bytes);
+        if (!size) {
+            return;
+        }
+        notifications_.emplace_back(
+            known_name, std::string(reinterpret_cast<const char*>(bytes.data()), *size));
+    }
+}
+
+} // namespace nixl_rdmabuf

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The backend "RDMABUF" of NIXL: translates the calls of NIXL's core to Agent. NIXL loads
+// libplugin_RDMABUF.so and calls nixl_plugin_init().
+#include <backend/backend_engine.h>
+#include <backend/backend_plugin.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "agent.hpp"
+
+namespace {
+
+using nixl_rdmabuf::Agent;
+using nixl_rdmabuf::Block;
+using nixl_rdmabuf::Direction;
+using nixl_rdmabuf::LocalMemory;
+using nixl_rdmabuf::RemoteBuffer;
+using nixl_rdmabuf::TransferState;
+
+/// Metadata of memory of this agent.
+class LocalMetadata final : public nixlBackendMD {
+  public:
+    explicit LocalMetadata(std::unique_ptr<LocalMemory> registered)
+        : nixlBackendMD(true), memory(std::move(registered)) {}
+    std::unique_ptr<LocalMemory> memory;
+};
+
+/// Metadata of memory of a remote agent.
+class RemoteMetadata final : public nixlBackendMD {
+  public:
+    explicit RemoteMetadata(const RemoteBuffer& loaded) : nixlBackendMD(false), buffer(loaded) {}
+    RemoteBuffer buffer;
+};
+
+class RequestHandle final : public nixlBackendReqH {
+  public:
+    explicit RequestHandle(std::unique_ptr<nixl_rdmabuf::Transfer> prepared)
+        : transfer(std::move(prepared)) {}
+    std::unique_ptr<nixl_rdmabuf::Transfer> transfer;
+};
+
+/// Calls @p call and translates an exception to NIXL_ERR_BACKEND, because NIXL's core expects
+/// status values.
+template <class Call>
+nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
+    try {
+        return call();
+    } catch (const std::exception&) {
+        return failed;
+    }
+}
+
+nixl_status_t status_of(TransferState state) {
+    switch (state) {
+        case TransferState::not_posted:
+            return NIXL_ERR_NOT_POSTED;
+        case TransferState::in_progress:
+            return NIXL_IN_PROG;
+        case TransferState::done:
+            return NIXL_SUCCESS;
+        case TransferState::failed:
+            break;
+    }
+    return NIXL_ERR_BACKEND;
+}
+
+std::string parameter(const nixlBackendInitParams& init, const char* name) {
+    if (init.customParams == nullptr) {
+        return {};
+    }
+    const auto found = init.customParams->find(name);
+    return found == init.customParams->end() ? std::string() : found->second;
+}
+
+class RdmabufEngine final : public nixlBackendEngine {
+  public:
+    explicit RdmabufEngine(const nixlBackendInitParams* init) : nixlBackendEngine(init) {
+        try {
+            agent_.emplace(localAgent, parameter(*init, "device"), parameter(*init, "host"));
+        } catch (const std::exception&) {
+            initErr = true;
+            return;
+        }
+        if (init->enableProgTh) {
+            const auto delay =
+                std::chrono::microseconds(std::max<long>(static_cast<long>(init->pthrDelay), 1));
+            progress_thread_ = std::thread([this, delay] {
+                while (!stopping_) {
+                    agent_->progress();
+                    std::this_thread::sleep_for(delay);
+                }
+            });
+        }
+    }
+    RdmabufEngine(const RdmabufEngine&) = delete;
+    RdmabufEngine& operator=(const RdmabufEngine&) = delete;
+    ~RdmabufEngine() override {
+        stopping_ = true;
+        if (progress_thread_.joinable()) {
+            progress_thread_.join();
+        }
+    }
+
+    [[nodiscard]] bool supportsRemote() const override { return true; }
+    [[nodiscard]] bool supportsLocal() const override { return true; }
+    [[nodiscard]] bool supportsNotif() const override { return true; }
+    [[nodiscard]] nixl_mem_list_t getSupportedMems() const override { return {DRAM_SEG, VRAM_SEG}; }
+
+    nixl_status_t registerMem(const nixlBlobDesc& mem, const nixl_mem_t& type,
+                              nixlBackendMD*& out) override {
+        if (type != DRAM_SEG && type != VRAM_SEG) {
+            return NIXL_ERR_NOT_SUPPORTED;
+        }
+        return status_of([&] {
+            out = new LocalMetadata(agent_->register_memory(mem.addr, mem.len));
+            return NIXL_SUCCESS;
+        });
+    }
+    nixl_status_t deregisterMem(nixlBackendMD* metadata) override {
+        const std::unique_ptr<LocalMetadata> owner(static_cast<LocalMetadata*>(metadata));
+        return status_of([&] {
+            agent_->deregister(std::move(owner->memory));
+            return NIXL_SUCCESS;
+        });
+    }
+    nixl_status_t getPublicData(const nixlBackendMD* metadata, std::string& out) const override {
+        return status_of([&] {
+            out = Agent::describe(*static_cast<const LocalMetadata*>(metadata)->memory);
+            return NIXL_SUCCESS;
+        });
+    }
+    nixl_status_t loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t&, const std::string&,
+                               nixlBackendMD*& output) override {
+        return status_of(
+            [&] {
+                output = new RemoteMetadata(Agent::load_remote(input.metaInfo));
+                return NIXL_SUCCESS;
+            },
+            NIXL_ERR_MISMATCH);
+    }
+    nixl_status_t loadLocalMD(nixlBackendMD* input, nixlBackendMD*& output) override {
+        return status_of([&] {
+            output = new RemoteMetadata(Agent::load_remote(
+                Agent::describe(*static_cast<const LocalMetadata*>(input)->memory)));
+            return NIXL_SUCCESS;
+        });
+    }
+    nixl_status_t unloadMD(nixlBackendMD* input) override {
+        delete static_cast<RemoteMetadata*>(input);
+        return NIXL_SUCCESS;
+    }
+
+    nixl_status_t getConnInfo(std::string& out) const override {
+        out = agent_->connection_info();
+        return NIXL_SUCCESS;
+    }
+    nixl_status_t loadRemoteConnInfo(const std::string& remote_agent,
+                                     const std::string& info) override {
+        return status_of(
+            [&] {
+                agent_->load_connection_info(remote_agent, info);
+                return NIXL_SUCCESS;
+            },
+            NIXL_ERR_MISMATCH);
+    }
+    nixl_status_t connect(const std::string& remote_agent) override {
+        return status_of(
+            [&] {
+                agent_->connect(remote_agent);
+                return NIXL_SUCCESS;
+            },
+            NIXL_ERR_NOT_FOUND);
+    }
+    nixl_status_t disconnect(const std::string& remote_agent) override {
+        agent_->disconnect(remote_agent);
+        return NIXL_SUCCESS;
+    }
+
+    nixl_status_t prepXfer(const nixl_xfer_op_t& operation, const nixl_meta_dlist_t& local,
+                           const nixl_meta_dlist_t& remote, const std::string& remote_agent,
+                           nixlBackendReqH*& handle,
+                           const nixl_opt_b_args_t* /*arguments*/) const override {
+        if (local.descCount() != remote.descCount()) {
+            return NIXL_ERR_INVALID_PARAM;
+        }
+        return status_of(
+            [&] {
+                std::vector<Block> blocks;
+                const auto count = static_cast<std::size_t>(local.descCount());
+                blocks.reserve(count);
+                for (std::size_t i = 0; i < count; ++i) {
+                    if (local[i].len != remote[i].len) {
+                        return NIXL_ERR_INVALID_PARAM;
+                    }
+                    blocks.push_back(
+                        {.local =
+                             static_cast<const LocalMetadata*>(local[i].metadataP)->memory.get(),
+                         .local_address = local[i].addr,
+                         .remote = &static_cast<const RemoteMetadata*>(remote[i].metadataP)->buffer,
+                         .remote_address = remote[i].addr,
+                         .length = local[i].len});
+                }
+                handle = new RequestHandle(
+                    agent_->prepare(operation == NIXL_READ ? Direction::read : Direction::write,
+                                    remote_agent, blocks));
+                return NIXL_SUCCESS;
+            },
+            NIXL_ERR_INVALID_PARAM);
+    }
+    nixl_status_t postXfer(const nixl_xfer_op_t& /*operation*/, const nixl_meta_dlist_t& /*local*/,
+                           const nixl_meta_dlist_t& /*remote*/, const std::string& /*remote_agent*/,
+                           nixlBackendReqH*& handle,
+                           const nixl_opt_b_args_t* arguments) const override {
+        auto& transfer = *static_cast<RequestHandle*>(handle)->transfer;
+        return status_of([&] {
+            const bool posted =
+                agent_->post(transfer, arguments != nullptr && arguments->hasNotif
+                                           ? std::optional<std::string>(arguments->notifMsg)
+                                           : std::nullopt);
+            return posted ? status_of(agent_->check(transfer)) : NIXL_ERR_REPOST_ACTIVE;
+        });
+    }
+    nixl_status_t checkXfer(nixlBackendReqH* handle) const override {
+        return status_of([&] {
+            return status_of(agent_->check(*static_cast<RequestHandle*>(handle)->transfer));
+        });
+    }
+    nixl_status_t releaseReqH(nixlBackendReqH* handle) const override {
+        const std::unique_ptr<RequestHandle> owner(static_cast<RequestHandle*>(handle));
+        return status_of([&] {
+            agent_->release(std::move(owner->transfer));
+            return NIXL_SUCCESS;
+        });
+    }
+
+    nixl_status_t getNotifs(notif_list_t& list) override {
+        if (!list.empty()) {
+            return NIXL_ERR_INVALID_PARAM;
+        }
+        return status_of([&] {
+            list = agent_->take_notifications();
+            return NIXL_SUCCESS;
+        });
+    }
+    nixl_status_t genNotif(const std::string& remote_agent,
+                           const std::string& message) const override {
+        return status_of([&] {
+            agent_->notify(remote_agent, message);
+            return NIXL_SUCCESS;
+        });
+    }
+
+  private:
+    // Functions of NIXL that post and check transfers are const.
+    mutable std::optional<Agent> agent_;
+    std::atomic<bool> stopping_{false};
+    std::thread progress_thread_;
+};
+
+nixlBackendEngine* create_engine(const nixlBackendInitParams* init) {
+    try {
+        return new RdmabufEngine(init);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+void destroy_engine(nixlBackendEngine* engine) {
+    delete engine;
+}
+const char* plugin_name() {
+    return "RDMABUF";
+}
+const char* plugin_version() {
+    return RDMABUF_NIXL_VERSION;
+}
+/// Parameters of the backend: the RDMA device (empty: the first one), and the address or interface
+/// at which the agent listens.
+nixl_b_params_t backend_options() {
+    return {{"device", ""}, {"host", ""}};
+}
+nixl_mem_list_t backend_memory() {
+    return {DRAM_SEG, VRAM_SEG};
+}
+
+} // namespace
+
+extern "C" NIXL_PLUGIN_EXPORT nixlBackendPlugin* nixl_plugin_init() {
+    static nixlBackendPlugin plugin = {
+        NIXL_PLUGIN_API_VERSION, create_engine,   destroy_engine, plugin_name,
+        plugin_version,          backend_options, backend_memory};
+    return &plugin;
+}
+extern "C" NIXL_PLUGIN_EXPORT void nixl_plugin_fini() {}
