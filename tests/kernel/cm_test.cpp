@@ -281,9 +281,9 @@ TEST_F(Cm, takes_the_most_private_data_there_can_be_and_refuses_more) {
     ConnectionRequest request = listener.next(long_enough);
     const std::vector<std::byte> reply_too_long(197);
     EXPECT_THAT(error_of([&] { static_cast<void>(accept(request, endpoint, reply_too_long)); }),
-                fails_with(EMSGSIZE, "up to 196 bytes here, not 197"));
+                fails_with(EMSGSIZE, "at most 196 bytes, not 197"));
     EXPECT_THAT(error_of([&] { std::move(request).reject(std::string(149, 'x')); }),
-                fails_with(EMSGSIZE, "up to 148 bytes here, not 149"));
+                fails_with(EMSGSIZE, "at most 148 bytes, not 149"));
     std::move(request).reject(std::string(148, 'x'));
     EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, "message \"xxx"));
 }
@@ -383,7 +383,7 @@ TEST_F(Cm, waiting_for_a_request_that_does_not_come_ends_in_time) {
     EXPECT_THAT(
         error_of([&] { static_cast<void>(listener.next(short_timeout)); }),
         fails_with(ETIMEDOUT,
-                   "rdma_get_cm_event: Connection timed out (ETIMEDOUT): nobody "
+                   "rdma_get_cm_event: Connection timed out (ETIMEDOUT): no peer "
                    "connected to " +
                        own_address() + ":" + std::to_string(listener.port()) + " within 300 ms"));
     stopwatch.expect(short_timeout);
