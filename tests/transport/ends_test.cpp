@@ -14,6 +14,7 @@
 
 #include <rdmabuf/providers/memfd.hpp>
 
+#include "../softverbs/sanitizers.hpp"
 #include "features_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -396,6 +397,9 @@ int poll_beside_another_thread(ibv_cq*, int, ibv_wc*) {
 }
 
 TEST_F(Ends, two_threads_on_one_endpoint_end_a_debug_build) {
+    if (softverbs_test::thread_sanitizer) {
+        GTEST_SKIP() << "ThreadSanitizer starts no thread in a child by fork(2)";
+    }
     GTEST_FLAG_SET(death_test_style, "fast");
     connect();
     shared_endpoint = &left_end();
