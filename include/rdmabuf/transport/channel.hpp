@@ -83,8 +83,10 @@ class Channel {
     // Messages
 
     /// Sends a message of @p length bytes. Messages of 0 bytes are allowed. The request completes
-    /// when its memory may be reused, possibly before the message arrives at the peer.
-    /// @param context  a pointer for Endpoint::poll_completions(); nullptr for test()
+    /// when the program may reuse the memory of the message. The message may arrive at the peer
+    /// later.
+    /// @param context  a pointer with which Endpoint::poll_completions() reports the completion;
+    ///                 nullptr if test() shall report the completion
     [[nodiscard]] std::error_code isend(const Memory& memory, const void* address,
                                         std::size_t length, Tag tag, Request& request,
                                         void* context = nullptr) noexcept {
@@ -94,7 +96,7 @@ class Channel {
     }
     /// Receives a message of up to @p length bytes. The memory must be registered with
     /// Access::local_write and Access::remote_write. The request completes when the data has
-    /// arrived. See Visibility for GPU kernels that read the data.
+    /// arrived. See Visibility if a GPU kernel reads the data.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Request& request,
                                         void* context = nullptr) noexcept {
@@ -109,8 +111,9 @@ class Channel {
             return channel.receive(buffer(memory, address, length), tag, mask, request, context);
         });
     }
-    /// Makes progress, and describes the first message that has arrived and that irecv_masked()
-    /// would receive; std::nullopt if there is no such message.
+    /// Makes progress, and returns the length, tag and channel of the first message that has
+    /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
+    /// std::nullopt if no such message has arrived.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
         const detail::UnexpectedMessage* const message =
             channel_ ? endpoint_->probe(channel_.get(), tag, mask) : nullptr;
@@ -120,19 +123,19 @@ class Channel {
                                                .length = static_cast<std::size_t>(message->length),
                                                .channel = number()});
     }
-    /// Cancels a receive. If the call succeeds, the receive ends with ECANCELED, or normally if its
-    /// message was already in flight.
-    /// @return no error; EALREADY if the message of the receive has already arrived, or if the
-    ///         receive is being cancelled; EINVAL for a request that is no receive; ESTALE if its
-    ///         completion was reported; EBADF after close()
+    /// Cancels a receive. If the call succeeds, the receive ends with ECANCELED. If its message was
+    /// already in flight, the receive may end normally instead.
+    /// @return no error; EALREADY if the message of the receive has already arrived, or if an
+    ///         earlier call has cancelled the receive; EINVAL for a request that is not a receive;
+    ///         ESTALE if the completion of the receive was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         return {channel_ ? endpoint_->cancel(request) : EBADF, std::system_category()};
     }
 
     // One-sided operations
 
-    /// Writes @p length bytes to the peer's memory (RDMA write), @p offset bytes behind the
-    /// beginning of this memory. The request completes when the peer's device has acknowledged the
+    /// Writes @p length bytes to the peer's memory (RDMA write). The first byte is written at @p
+    /// offset in that memory. The request completes when the peer's device has acknowledged the
     /// data. The peer is not notified.
     [[nodiscard]] std::error_code iput(const Memory& memory, const void* address,
                                        std::size_t length, const RemoteMemory& remote,
@@ -143,8 +146,9 @@ class Channel {
                                context);
         });
     }
-    /// Writes as iput() does. After this data and the data of all earlier iput() calls has arrived,
-    /// the peer's notification() returns the bytes of @p notification.
+    /// Writes data as iput() does, and sends a notification. After this data and the data of all
+    /// earlier iput() calls has arrived, the peer's notification() returns the bytes of @p
+    /// notification.
     [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
                                               std::size_t length, const RemoteMemory& remote,
                                               std::uint64_t offset,
@@ -155,8 +159,7 @@ class Channel {
                                request, context);
         });
     }
-    /// Writes as the other iput_notify() does; the bytes of the notification are those of
-    /// @p value.
+    /// This overload of iput_notify() sends the 8 bytes of @p value as the notification.
     [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
                                               std::size_t length, const RemoteMemory& remote,
                                               std::uint64_t offset, std::uint64_t value,
@@ -173,11 +176,13 @@ class Channel {
             return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
     }
-    /// Writes all entries of a list. The request completes when all data is acknowledged.
-    /// @param entries       must remain valid until the request has completed, as the Memory and
-    ///                      RemoteMemory objects to which they point
-    /// @param notification  bytes for the peer's notification(), which returns them after all data
-    ///                      has arrived; std::nullopt for no notification
+    /// Writes all entries of a list to the peer's memory. The request completes when all data is
+    /// acknowledged.
+    /// @param entries       the transfers. This array must remain valid until the request has
+    ///                      completed, and so must the Memory and RemoteMemory objects to which the
+    ///                      entries point.
+    /// @param notification  bytes for the peer's notification(), which returns these bytes after
+    ///                      all data has arrived; std::nullopt for no notification
     [[nodiscard]] std::error_code iput_list(
         std::span<const TransferEntry> entries, Request& request,
         std::optional<std::span<const std::byte>> notification = std::nullopt,
@@ -188,16 +193,17 @@ class Channel {
                                          notification.has_value(), request, context);
         });
     }
-    /// Reads all entries of a list. The parameters are those of iput_list().
+    /// Reads all entries of a list from the peer's memory. The parameters are those of iput_list().
     [[nodiscard]] std::error_code iget_list(std::span<const TransferEntry> entries,
                                             Request& request, void* context = nullptr) noexcept {
         return begin([&](detail::ChannelState& channel) {
             return channel.transfer_list(entries, true, {}, false, request, context);
         });
     }
-    /// Adds @p addend to the 8 bytes at @p offset of the peer's memory, whose address must be a
-    /// multiple of 8. The previous value is written to the 8 bytes at @p result. The RemoteMemory
-    /// must be registered with Access::remote_atomic. Atomicity: make_compare_swap().
+    /// Adds @p addend to the 8-byte number at @p offset of the peer's memory. The address of this
+    /// number must be a multiple of 8. Its previous value is written to @p result. The RemoteMemory
+    /// must be registered with Access::remote_atomic. See make_compare_swap() for the guarantees of
+    /// atomicity.
     [[nodiscard]] std::error_code ifetch_add(const Memory& memory, std::uint64_t* result,
                                              const RemoteMemory& remote, std::uint64_t offset,
                                              std::uint64_t addend, Request& request,
@@ -208,8 +214,8 @@ class Channel {
                                   request, context);
         });
     }
-    /// Replaces the 8 bytes at @p offset of the peer's memory by @p swap if they are equal to
-    /// @p expected. The other parameters and requirements are those of ifetch_add().
+    /// Replaces the 8-byte number at @p offset of the peer's memory by @p swap if it is equal to @p
+    /// expected. The other parameters and requirements are those of ifetch_add().
     [[nodiscard]] std::error_code icompare_swap(const Memory& memory, std::uint64_t* result,
                                                 const RemoteMemory& remote, std::uint64_t offset,
                                                 std::uint64_t expected, std::uint64_t swap,
@@ -221,15 +227,15 @@ class Channel {
                                   expected, request, context);
         });
     }
-    /// Starts a remote fence. The request completes when the data of all earlier iput() calls is in
-    /// the memory of the peer: each device reads a byte of the peer behind its writes.
+    /// Starts a request that completes when the data of all earlier iput() calls is in the memory
+    /// of the peer. For this, each NIC reads one byte of the peer's memory after its own writes.
     [[nodiscard]] std::error_code ifence(Request& request, void* context = nullptr) noexcept {
         return begin(
             [&](detail::ChannelState& channel) { return channel.fence(request, context); });
     }
-    /// Makes data that the channel's devices wrote to GPU memory visible to the GPU: each device
-    /// reads one byte of the memory. The memory must be registered with Access::remote_read. The
-    /// call has no effect on host memory.
+    /// Makes data that the NICs of this channel wrote to GPU memory visible to the GPU. For this,
+    /// each NIC reads one byte of the memory, which must be registered with Access::remote_read.
+    /// The call has no effect on host memory.
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {
@@ -238,7 +244,8 @@ class Channel {
         });
     }
 
-    /// Makes progress, copies the oldest notification of the peer to @p bytes and removes it.
+    /// Makes progress, copies the oldest notification of the peer to @p bytes, and removes it from
+    /// the queue.
     /// @return the size of the notification in bytes. Errors: EAGAIN if no notification has
     ///         arrived; EMSGSIZE if @p bytes is too small (the notification is kept); EBADF after
     ///         close()
@@ -253,9 +260,10 @@ class Channel {
                    ? detail::error_info(EAGAIN, "no notification has arrived")
                    : detail::error_info(EMSGSIZE, "the notification is longer than the buffer");
     }
-    /// Makes progress, and removes the oldest notification of the peer, which iput_notify() sent
-    /// with a value. @return the value; std::nullopt if no notification has arrived, or if the
-    /// oldest one has more than 8 bytes
+    /// Makes progress, and removes the oldest notification of the peer from the queue. This
+    /// overload is for notifications that iput_notify() sends with a value.
+    /// @return the value; std::nullopt if no notification has arrived, or if the oldest
+    ///         notification has more than 8 bytes
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         if (!channel_) {
@@ -303,22 +311,23 @@ class Channel {
         }
     }
 
-    /// Returns the number of the channel, which no other channel of this process has; 0 after
+    /// Returns the number that identifies this channel among all channels of the process; 0 after
     /// close().
     [[nodiscard]] std::uint32_t number() const noexcept {
         return channel_ ? channel_->number() : 0;
     }
-    /// Returns the error that prevents new requests: EBADF after close(), no error while the
+    /// Returns the error with which new requests fail: EBADF after close(), no error while the
     /// channel works.
     [[nodiscard]] std::error_code state() const noexcept {
         return {channel_ ? channel_->broken() : EBADF, std::system_category()};
     }
-    /// Returns a description of the first cause of the error of state(); "" while the channel
-    /// works. The text is a constant.
+    /// Returns a text that describes the first failure of the channel; an empty text while the
+    /// channel works. The text is a constant, which the caller does not free.
     [[nodiscard]] const char* reason() const noexcept {
         return channel_ ? channel_->reason() : "the channel is closed";
     }
-    /// Returns the number of requests that were started and whose completion was not reported yet.
+    /// Returns the number of requests that were started and whose completions were not reported
+    /// yet.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return channel_ ? channel_->in_flight() : 0;
     }
@@ -327,9 +336,9 @@ class Channel {
         return channel_ ? channel_->rails().size() : 0;
     }
 
-    /// Closes the channel. Waits until queued messages are sent and acknowledged, for at most
-    /// EndpointOptions::linger. Ends the other requests, for example a message that waits for a
-    /// receive of the peer.
+    /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
+    /// messages are sent and acknowledged. Then it ends all other requests, for example a message
+    /// that waits for a receive of the peer.
     /// @return the error of state() before the channel was closed
     std::error_code close() noexcept {
         if (!channel_) {
@@ -374,19 +383,18 @@ class Channel {
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// A request together with its channel, for wait_any().
+/// A request together with its channel: the element type of the parameter of wait_any().
 struct Pending {
     Channel* channel = nullptr;
     Request request = {};
 };
 
-/// Tests requests, which may belong to different channels, until one of them is done. Entries whose
-/// Request is empty are skipped. The call first polls for a short time and then sleeps.
-/// @param completion  receives the Completion of the request that is done; the Request is then
-///                    empty
+/// Tests requests of one or several channels until one request is done. Entries whose Request is
+/// empty are skipped. The call first polls for a short time and then sleeps.
+/// @param completion  set to the Completion of the request that is done; this Request is then empty
 /// @param timeout     wait_forever for no time limit
-/// @return the index of the request that is done; requests.size() if the time is over or if no
-///         request is left
+/// @return the index of the request that is done; requests.size() if the time is over or if all
+///         entries are empty
 [[nodiscard]] inline std::size_t wait_any(std::span<Pending> requests, Completion& completion,
                                           std::chrono::milliseconds timeout) noexcept {
     detail::SpinWait spin(timeout);
@@ -406,7 +414,8 @@ struct Pending {
             }
         }
         const auto sleep = [&](std::chrono::milliseconds left) {
-            // An event of another endpoint does not wake this one.
+            // Events of other endpoints do not end this sleep. Therefore, if the requests belong to
+            // several endpoints, the sleep ends after 1 ms.
             endpoint->sleep(several_endpoints ? std::chrono::milliseconds(1) : left);
         };
         if (endpoint == nullptr || !spin.wait(sleep)) {

@@ -60,7 +60,7 @@ class Connector {
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
-    /// Returns the details of the error that try_connect() returned.
+    /// Returns the details of the last error that try_connect() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

@@ -10,11 +10,11 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Memory for messages of different lengths. Unused blocks are kept for later messages, so that
-/// messages allocate no memory in the steady state.
+/// Allocates memory for messages of different lengths. Freed blocks are kept for later messages, so
+/// that in the steady state no memory is requested from the system.
 class BlockPool {
   public:
-    /// @param limit  maximum number of bytes of unused blocks
+    /// @param limit  maximum size in bytes of all unused blocks together
     explicit BlockPool(std::size_t limit) noexcept : limit_(limit) {}
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
@@ -28,8 +28,8 @@ class BlockPool {
         }
     }
 
-    /// Takes memory for an object of @p size bytes, with the alignment of operator new.
-    /// @return nullptr if memory is exhausted
+    /// Allocates memory for an object of @p size bytes, with the alignment of operator new.
+    /// @return the memory; nullptr if memory is exhausted
     [[nodiscard]] void* take(std::size_t size) noexcept {
         const std::size_t order = order_of(size);
         if (order >= orders) {
@@ -42,7 +42,7 @@ class BlockPool {
         }
         return ::operator new (std::size_t{1} << order, std::nothrow);
     }
-    /// Gives back memory of take(). @param size  the argument of take()
+    /// Returns memory that take() has allocated to the pool. @param size  the argument of take()
     void give_back(void* memory, std::size_t size) noexcept {
         const std::size_t order = order_of(size);
         if (order >= orders || kept_ + (std::size_t{1} << order) > limit_) {
@@ -52,7 +52,7 @@ class BlockPool {
         unused_[order] = ::new (memory) Unused{unused_[order]};
         kept_ += std::size_t{1} << order;
     }
-    /// Returns the number of bytes of unused blocks.
+    /// Returns the total size of the unused blocks in bytes.
     [[nodiscard]] std::size_t kept() const noexcept { return kept_; }
 
   private:

@@ -17,15 +17,16 @@ namespace rdmabuf::transport::detail {
 
 /// The bounce buffers of an endpoint, which all its channels share. Messages arrive in receive
 /// buffers. Short messages are copied to a send buffer, so that the program can reuse its own
-/// memory at once. The pool also contains the probe line: memory for keepalive writes and flush
-/// reads, whose contents are not used.
+/// memory at once. Keepalive writes, fence reads and flush reads need memory whose contents are not
+/// used; this memory is also in the pool.
 class BouncePool {
   public:
     static constexpr std::size_t line = 64;
     /// Maximum length in bytes of a message that is copied to a send buffer.
     static constexpr std::uint32_t copy_limit = 1024;
     static constexpr std::uint32_t none = 0xffffffff;
-    /// The number of buffers for copies of unexpected messages to device memory.
+    /// The number of buffers that hold unexpected messages while the messages are copied to GPU
+    /// memory.
     static constexpr std::uint32_t copy_buffers = 16;
 
     /// @throws std::bad_alloc
@@ -58,9 +59,11 @@ class BouncePool {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Returns the target of keepalive writes and fence reads of peers: `line` bytes.
+    /// Returns the address of the `line` bytes that peers access with keepalive writes and fence
+    /// reads.
     [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
-    /// Returns the destination of flush reads and keepalive reads of this end: `line` bytes.
+    /// Returns the address of the `line` bytes to which the flush reads and fence reads of this end
+    /// write.
     [[nodiscard]] std::byte* scratch_line() const noexcept { return data() + line; }
 
     [[nodiscard]] std::uint32_t receive_buffers() const noexcept { return receive_buffers_; }
@@ -70,13 +73,14 @@ class BouncePool {
     [[nodiscard]] std::byte* receive_buffer(std::uint32_t i) const noexcept {
         return first_receive_ + receive_size_ * i;
     }
-    /// Takes a buffer of the size of a receive buffer, for a copy to device memory. @return an
-    /// index for receive_buffer(); none if all these buffers are in use
+    /// Takes a buffer that holds a message while the message is copied to GPU memory. The buffer
+    /// has the size of a receive buffer.
+    /// @return an index for receive_buffer(); `none` if all these buffers are in use
     [[nodiscard]] std::uint32_t take_copy_buffer() noexcept {
         return copies_left_ == 0 ? none : free_copies_[--copies_left_];
     }
-    /// Gives back a buffer of take_copy_buffer(). @return false for a receive buffer, which must be
-    /// posted again instead
+    /// Frees buffer @p i if take_copy_buffer() has returned it.
+    /// @return false if buffer @p i is a receive buffer; the caller must post this buffer again
     [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept {
         if (i < receive_buffers_) {
             return false;
@@ -102,11 +106,12 @@ class BouncePool {
         free_ = i;
     }
 
-    /// The use of a send buffer that was taken.
+    /// Describes a send buffer that is in use.
     struct Use {
-        /// The next send buffer in the list of the RailSet that took the buffer.
+        /// The index of the next buffer in the list of send buffers that the same RailSet uses.
         std::uint32_t next = none;
-        /// The work request that reads the send buffer, as SendQueue counts work requests.
+        /// The sequence number of the work request that reads the send buffer; see
+        /// SendQueue::next().
         std::uint32_t sequence = 0;
     };
     [[nodiscard]] Use& use(std::uint32_t i) noexcept { return uses_[i]; }

@@ -6,7 +6,7 @@
 
 namespace rdmabuf::transport::detail {
 
-// The path of a short message that has a posted receive is inlined into EndpointState::poll().
+// This function is inlined into EndpointState::poll(), because it receives short messages.
 [[gnu::always_inline]] inline bool ChannelState::message_arrived(std::uint32_t buffer,
                                                                  std::uint32_t size) noexcept {
     heard_ = true;
@@ -178,8 +178,8 @@ inline void ChannelState::notification_arrived(const Header& header,
 inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
                                             std::uint32_t written) noexcept {
     heard_ = true;
-    // Before the peer closed the channel, all its data was acknowledged. Data of other devices than
-    // the first may complete behind the close message.
+    // A failed channel ignores the data. But if the peer has closed the channel, data of its other
+    // devices may complete after the close message of the first device, and is still processed.
     if (broken() != 0 && (!peer_closed_ || ended_)) {
         return;
     }
@@ -240,8 +240,8 @@ inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
         return false;
     }
     if (error != 0) {
-        // No work request was posted, or the loopback queue pair is in the error state: the
-        // remaining completions end the receive.
+        // Either no work request was posted, or the loopback queue pair is in the error state. In
+        // the second case, the completions of the posted work requests end the receive.
         fail(ECONNABORTED, "a message cannot be copied to device memory", &receive, error);
         receive.error = error;
         if (receive.pending == 0) {

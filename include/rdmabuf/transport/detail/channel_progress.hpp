@@ -55,8 +55,8 @@ inline void ChannelState::advance() noexcept {
     one_sided_.advance();
     if (rails_.has_transfers()) {
         rails_.advance([this](RequestState& request) { posted(request); });
-        // Messages and one-sided requests wait while an earlier transfer is not posted. Try them
-        // again, because transfers were posted above.
+        // Some messages and one-sided requests wait until all earlier transfers are posted. Try to
+        // start them again, because transfers were posted above.
         rendezvous_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
         send_queued();
         one_sided_.advance();
@@ -99,8 +99,8 @@ inline void ChannelState::explain(ibv_wc_status status, const RequestState* culp
             fail(EHOSTUNREACH, "the peer's device does not respond");
             return;
         case IBV_WC_WR_FLUSH_ERR:
-            // The work request was flushed, because the queue pair is in the error state. The peer
-            // is the cause: it sent an invalid request, or its process ended.
+            // A work request was flushed because its queue pair is in the error state. This end did
+            // not cause the error: the peer sent an invalid request, or its process ended.
             fail(ECONNRESET, "the peer has closed the channel, or it has violated the protocol");
             return;
         default:
@@ -123,9 +123,9 @@ inline void ChannelState::check(std::int64_t now) noexcept {
         probed_ns_ = now;
         control_.probe();
     }
-    // Every probe completes, with or without an error. A device that does not even report an error
-    // has failed. See QueuePairOptions::timeout for the time of one attempt; devices may wait up to
-    // four times as long.
+    // Every keepalive write completes, with or without an error. A device has failed if it reports
+    // no completion within the time of all its retransmissions. One attempt takes up to four times
+    // QueuePairOptions::timeout.
     constexpr std::int64_t margin = 5'000'000'000;
     const std::int64_t attempt =
         shared_.options.ack_timeout == 0 ? 0 : std::int64_t{4096} << shared_.options.ack_timeout;
@@ -151,8 +151,9 @@ inline void ChannelState::socket_event() noexcept {
 inline void ChannelState::end_requests() noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
-        // The peer then fails its end with ECONNRESET, before its device gives up. If the devices
-        // cannot reach each other, the device of the peer reports this itself.
+        // The peer sees the closed socket and fails its channel with ECONNRESET, earlier than its
+        // device reports a timeout. This is not needed after EHOSTUNREACH: the device of the peer
+        // then reports the same error.
         ::shutdown(socket_.get(), SHUT_WR);
     }
     const int error = broken();
@@ -164,7 +165,8 @@ inline void ChannelState::end_requests() noexcept {
     const auto end = [&](RequestState& request) {
         if (request.channel == this && !request.done) {
             if (request.transfer != nullptr) {
-                // A one-sided request has its RdmaTransfer before the transfer is started.
+                // For a one-sided request, the RdmaTransfer is allocated before the transfer is
+                // started.
                 shared_.transfers.give_back(std::exchange(request.transfer, nullptr));
             }
             shared_.complete(request, &request == culprit.first ? culprit.second : error);
@@ -173,7 +175,8 @@ inline void ChannelState::end_requests() noexcept {
     shared_.sends.for_each(end);
     shared_.one_sided.for_each([&](OneSidedRequest& request) {
         // The queue pairs of the channel have failed, but the loopback queue pair still works.
-        // Therefore a flush request whose read is posted to it ends when this read completes.
+        // Therefore a flush request ends later if its flush read is already posted. All other
+        // requests end now.
         if (request.operation != OneSidedRequest::Operation::flush || request.pending == 0) {
             end(request);
         }

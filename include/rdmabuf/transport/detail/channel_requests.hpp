@@ -17,7 +17,7 @@ namespace rdmabuf::transport::detail {
     if (full()) [[unlikely]] {
         return EAGAIN;
     }
-    // A short message that can be sent at once needs no request.
+    // A short message that can be sent at once needs no SendRequest object.
     if (EagerProtocol::is_copied(buffer) && queued_.empty() && eager_.fits(buffer.length) &&
         control_.window.available() && rails_.can_send() && rails_.order_allows_message() &&
         context == nullptr) [[likely]] {
@@ -55,7 +55,7 @@ namespace rdmabuf::transport::detail {
 inline void ChannelState::send_queued() noexcept {
     while (!queued_.empty() && rails_.broken() == 0) {
         SendRequest& request = *queued_.front();
-        // The request may be completed before it leaves the list.
+        // Remove the request first, because try_send() may complete and free it.
         queued_.remove(&request);
         const EagerProtocol::Sent sent = try_send(request);
         if (sent == EagerProtocol::Sent::no) {
@@ -122,8 +122,8 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
         return EAGAIN;
     }
     UnexpectedMessage* const message = shared_.matcher.find_message(this, tag, mask);
-    // After the peer has closed the channel, eager messages that have arrived can still be
-    // received.
+    // After the peer has closed the channel, a receive can only be started if an eager message for
+    // it has already arrived.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {
         return broken();
     }
@@ -370,7 +370,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
 }
 
 inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
-    // A flush uses the loopback queue pairs only, so data that has arrived can still be flushed
+    // A flush uses only the loopback queue pairs. Therefore received data can still be flushed
     // after the peer has closed the channel.
     const int closed = broken();
     if (closed != 0 && closed != ECONNRESET) {

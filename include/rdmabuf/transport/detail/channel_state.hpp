@@ -26,8 +26,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A received notification that the program has not taken yet. Its bytes are stored behind this
-/// object.
+/// A notification that has arrived and that the program has not read yet. The bytes of the
+/// notification are stored behind this object.
 struct Notification {
     Notification* next = nullptr;
     std::uint32_t size = 0;
@@ -36,11 +36,11 @@ struct Notification {
     [[nodiscard]] std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// The connection to one peer: starts the requests of the program, and dispatches the messages of
-/// the peer to the protocols.
+/// The connection to one peer. This class starts the requests of the program, and passes the
+/// messages of the peer to the classes of the protocols.
 class ChannelState : public ChannelLinks {
   public:
-    /// @param number  a number that no other channel of the process has
+    /// @param number  a number that identifies the channel in this process
     ChannelState(SharedState& shared, const void* endpoint, std::uint32_t number,
                  std::vector<ChannelRail> channel_rails, const Hello& peer,
                  std::uint32_t inline_data, std::uint32_t max_message) noexcept
@@ -71,7 +71,7 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
-    /// Returns the errno value that prevents new requests; 0 while the channel works.
+    /// Returns the errno value with which new requests fail; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
@@ -79,7 +79,8 @@ class ChannelState : public ChannelLinks {
     // failure, it returns an errno value and has no other effect.
 
     int send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
-    /// Starts a send that cannot be sent at once, or whose completion must be awaited.
+    /// Starts a send that needs a request: it must wait for earlier messages, or its memory is
+    /// still in use after it was posted.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
     /// @param mask  see Tag
     int receive(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
@@ -103,23 +104,23 @@ class ChannelState : public ChannelLinks {
     ///         @p bytes is too small: the notification is kept
     int take_notification(std::span<std::byte> bytes) noexcept;
 
-    /// Cancels a receive that has not matched a message. If the receive was advertised, it ends
-    /// when the peer confirms that it will not use the advertisement.
+    /// Cancels a receive that has not matched a message. If the peer was informed of the receive by
+    /// an advertisement, the receive ends when the peer confirms the cancellation.
     int cancel(ReceiveRequest& receive) noexcept;
 
-    /// Starts a receive with a message that has already arrived. The message is destroyed.
+    /// Starts a receive whose message has already arrived, and destroys @p message.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
     // Progress
 
     /// Processes a completion of one of the channel's queue pairs.
     void send_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
-    /// Processes a message in a receive buffer.
-    /// @return true if the buffer may be reused; false if LoopbackCopy still reads it
+    /// Processes the message in the receive buffer with the index @p buffer.
+    /// @return true if the buffer may be posted again; false if LoopbackCopy still reads the buffer
     [[nodiscard]] bool message_arrived(std::uint32_t buffer, std::uint32_t size) noexcept;
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
-    /// Processes a receive that has completed with an error.
+    /// Fails the channel, because a receive has completed with an error.
     void receive_failed(ibv_wc_status status) noexcept {
         if (status == IBV_WC_WR_FLUSH_ERR) {
             fail(ECONNRESET, "a receive was flushed: the peer has violated the protocol");
@@ -127,7 +128,8 @@ class ChannelState : public ChannelLinks {
             fail(EPROTO, "the peer has sent a message that is longer than a receive buffer");
         }
     }
-    /// Processes a completed work request of a loopback queue pair for a request of this channel.
+    /// Processes the completion of a loopback work request that belongs to a request of this
+    /// channel.
     void loopback_completed(RequestState& request, ibv_wc_status status) noexcept;
 
     /// Returns true if advance() has something to do.
@@ -136,13 +138,15 @@ class ChannelState : public ChannelLinks {
                one_sided_.has_work() || !copies_.empty() || control_.credit_due() ||
                (rails_.broken() != 0 && !ended_);
     }
-    /// Posts what waits for room in the send queues, and ends the requests of a failed channel.
+    /// Posts the work requests that wait for free entries of the send queues, and ends the requests
+    /// of a failed channel.
     void advance() noexcept;
 
-    /// Checks the peer and the deadlines of requests. Called now and then while requests are in
-    /// flight.
+    /// Checks if the peer responds, and sends keepalive writes. Called periodically while requests
+    /// are in flight.
     void check(std::int64_t now) noexcept;
-    /// Called when the socket is readable: the peer has closed it, or sent invalid data.
+    /// Called when the socket is readable: the peer has closed the socket, or has sent invalid
+    /// data.
     void socket_event() noexcept;
 
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
@@ -161,7 +165,8 @@ class ChannelState : public ChannelLinks {
         }
         return true;
     }
-    /// Posts a signaled write of 0 bytes, so that the completions cover all earlier messages.
+    /// Posts a signaled write of 0 bytes. Its completion also completes all earlier unsignaled
+    /// messages.
     void signal_all() noexcept {
         if (!rails_[0].queue.all_signaled()) {
             control_.probe();
@@ -175,7 +180,8 @@ class ChannelState : public ChannelLinks {
         --in_flight_;
         shared_.give_back(request);
     }
-    /// Counts a receive from any channel that has matched a message of this channel.
+    /// Assigns a receive to this channel when it has matched a message of this channel. The receive
+    /// may have been started for any channel.
     void adopt(ReceiveRequest& receive) noexcept {
         receive.channel = this;
         receive.channel_number = number_;
@@ -186,8 +192,8 @@ class ChannelState : public ChannelLinks {
     using Sends = List<SendRequest, &SendRequest::link>;
     using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
 
-    /// Returns the maximum length of an eager message, so that both ends and their ports support
-    /// it.
+    /// Returns the maximum length of an eager message that both ends and the ports of both ends
+    /// support, in bytes.
     [[nodiscard]] static std::uint32_t eager_limit(std::uint32_t ours, std::uint32_t theirs,
                                                    std::uint32_t max_message) noexcept {
         constexpr std::uint32_t header = sizeof(Header);
@@ -244,10 +250,10 @@ class ChannelState : public ChannelLinks {
         std::copy(bytes.begin(), bytes.end(), request.notification.begin());
     }
 
-    /// Processes every message except an eager message.
+    /// Processes a message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
-    /// Takes a posted receive for a message with this tag.
+    /// Removes a matched receive from the posted receives, and stores the tag of its message.
     void match(ReceiveRequest& receive, Tag tag) noexcept;
     /// Stores a message that no posted receive accepts.
     /// @param length  the length of the message in bytes
@@ -256,15 +262,15 @@ class ChannelState : public ChannelLinks {
     void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
     void data_arrived(std::uint32_t request, std::uint32_t rails, const std::uint64_t* length,
                       std::uint64_t written) noexcept;
-    /// Ends a receive whose data has arrived; first flushes its memory if this was requested when
-    /// the memory was registered.
+    /// Ends a receive whose data has arrived. If the memory was registered for a flush after each
+    /// receive, the flush read is posted first.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Posts the copy to device memory, or the flush read, of a receive. @return false if the
-    /// loopback queue has no room for it
+    /// Posts the copy to GPU memory, or the flush read, of a receive.
+    /// @return false if the loopback queue pair has no room for it, or no copy buffer is free
     [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
     void start_copies() noexcept;
     void end_requests() noexcept;
-    /// Called when the transfer of a request is posted completely.
+    /// Called when all work requests of the transfer of a request are posted.
     void posted(RequestState& request) noexcept;
     void explain(ibv_wc_status status, const RequestState* culprit) noexcept;
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
@@ -291,13 +297,13 @@ class ChannelState : public ChannelLinks {
     OneSided one_sided_;
     LoopbackCopy loopback_;
 
-    /// The sends that are not started, in the order of the program.
+    /// The sends that are not started yet, in the order in which the program called isend().
     Sends queued_;
-    /// The receives whose copy or flush waits for room in the send queue of the loopback queue
-    /// pair.
+    /// The receives that wait for free entries of the loopback queue pairs, for a copy to GPU
+    /// memory or for a flush read.
     Receives copies_;
-    /// The number of RTS messages that wait for their receives. At any time, a peer has at most
-    /// EndpointOptions::depth messages in flight.
+    /// The number of RTS messages that have arrived and whose receives are not posted yet. At any
+    /// time, a peer has at most EndpointOptions::depth such messages in flight.
     std::uint32_t unexpected_rts_ = 0;
     static constexpr std::uint32_t max_unexpected_rts = 65535;
     Notification* notifications_ = nullptr;
@@ -307,7 +313,7 @@ class ChannelState : public ChannelLinks {
     bool ended_ = false;
     /// True if the close message of the peer has arrived.
     bool peer_closed_ = false;
-    /// True if a work request of the channel has completed since the last check().
+    /// True if a completion of the channel has arrived since the last call of check().
     bool heard_ = false;
     std::int64_t heard_ns_ = 0;
     std::int64_t probed_ns_ = 0;

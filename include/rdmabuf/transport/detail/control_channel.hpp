@@ -13,7 +13,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Credits, keepalive and orderly close of a channel.
+/// Sends and receives the credits, keepalive writes and close message of a channel.
 class ControlChannel {
   public:
     ControlChannel(RailSet& rails, const EndpointOptions& options, const Hello& peer) noexcept
@@ -23,22 +23,22 @@ class ControlChannel {
           probe_address_(peer.probe_address),
           probe_rkeys_(peer.probe_rkeys) {}
 
-    /// Fills in the members of a header that return credits to the peer.
+    /// Sets the members of @p header that return credits to the peer.
     void add_credits(Header& header) const noexcept {
         header.received = window.received();
         if (returns_eager_credits(header.kind)) {
             header.number = eager_credits.consumed();
         }
     }
-    /// Called after a message with the credits of add_credits() was sent.
+    /// Called after a message with the header of add_credits() was sent.
     void credits_sent(Kind kind) noexcept {
         window.reported();
         if (returns_eager_credits(kind)) {
             eager_credits.reported();
         }
     }
-    /// Sends a message that also returns credits. RailSet::can_send() must be true. The parameters
-    /// and the result are those of RailSet::send().
+    /// Sends a message whose header also returns credits. RailSet::can_send() must be true. The
+    /// parameters and the result are those of RailSet::send().
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
         add_credits(header);
@@ -48,7 +48,8 @@ class ControlChannel {
         credits_sent(header.kind);
         return true;
     }
-    /// Processes the credits in the header of a message. @return false if they are impossible
+    /// Processes the credits in the header of a received message.
+    /// @return false if the credits are impossible, which is a protocol error
     [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
         if (!window.peer_received(header.received)) {
             return false;
@@ -64,16 +65,17 @@ class ControlChannel {
                 return true;
         }
     }
-    /// Returns true if credits of messages must be returned by a message of their own.
+    /// Returns true if enough credits for eager messages have accumulated for a separate credit
+    /// message.
     [[nodiscard]] bool eager_credit_due() const noexcept {
         return window.due() || eager_credits.due();
     }
-    /// Returns true if credits must be returned by a message of their own.
+    /// Returns true if enough credits of any kind have accumulated for a separate credit message.
     [[nodiscard]] bool credit_due() const noexcept {
         return eager_credit_due() || notification_credits.due();
     }
-    /// Returns the credits that are due. The credit message may use the reserved entries of the
-    /// send queue, because the peer may wait for it.
+    /// Sends credit messages if enough credits have accumulated. They may use the reserved entries
+    /// of the send queue, because the peer may be waiting for the credits.
     void send_credits() noexcept {
         if (!credit_due() || !rails_.queue().has_room()) {
             return;
@@ -83,8 +85,8 @@ class ControlChannel {
         }
     }
 
-    /// Writes 0 bytes to the peer by each device. The completions show that the devices of both
-    /// ends respond.
+    /// Each device of this end writes 0 bytes to the peer. The completions of the writes show that
+    /// the devices of both ends respond.
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             if (rails_[i].queue.has_room()) {
@@ -99,13 +101,13 @@ class ControlChannel {
 
     /// Sends the last message of this end. @return false if it cannot be sent now
     [[nodiscard]] bool send_close() noexcept {
-        // The message is signaled, because a probe behind it may never be acknowledged: after the
-        // message, the peer moves its queue pairs to the error state.
+        // The close message is signaled. After it, the peer moves its queue pairs to the error
+        // state, so that a later work request may never be acknowledged.
         return rails_.queue().has_room() && send({.kind = Kind::close}, {}, nullptr, true);
     }
 
   private:
-    /// Returns true if Header::number returns credits for eager messages in messages of this kind.
+    /// Returns true if Header::number of a message of this kind returns credits for eager messages.
     [[nodiscard]] static constexpr bool returns_eager_credits(Kind kind) noexcept {
         return kind == Kind::eager || kind == Kind::rts || kind == Kind::credit;
     }

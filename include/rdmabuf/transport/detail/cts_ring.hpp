@@ -10,19 +10,21 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The tags of the messages that were sent last. When an advertisement of a posted receive arrives,
-/// the sender searches these tags: if a message in flight has the tag of the receive, this message
-/// matches the receive, and the advertisement must not be used.
+/// The tags of the most recently sent messages. When the peer advertises a posted receive, the
+/// sender searches these tags. If a message in flight has the tag of the receive, it will match
+/// this receive, so the sender must not write later data to it.
 class SentTags {
   public:
-    /// Stores the tag of message @p number, as MessageWindow::sent() counts messages.
-    /// @param paired  true if an advertised receive for the message was known when it was sent
+    /// Stores the tag of message @p number; MessageWindow::sent() counts the messages.
+    /// @param paired  true if the message matches a receive that the peer had advertised before the
+    ///                message was sent
     void add(std::uint32_t number, std::uint64_t tag, bool paired) noexcept {
         tags_[number % MessageWindow::size] = tag;
         paired_[number % MessageWindow::size] = paired;
     }
-    /// Finds the first message from number @p first to @p last (excluded) that has this tag and is
-    /// not paired with a receive, and pairs it.
+    /// Searches the messages from @p first up to, but not including, @p last for the first message
+    /// that has this tag and matches no advertised receive yet. Assigns the receive to that
+    /// message.
     /// @return false if there is no such message
     [[nodiscard]] bool pair(std::uint32_t first, std::uint32_t last, std::uint64_t tag) noexcept {
         for (std::uint32_t i = first; i != last; ++i) {
@@ -39,19 +41,19 @@ class SentTags {
     std::array<bool, MessageWindow::size> paired_{};
 };
 
-/// The receives that the peer has advertised, in the order in which they were posted. The next
-/// message of a tag matches the first of these receives that has this tag.
+/// The posted receives that the peer has advertised, in the order in which they were posted. The
+/// next message with a certain tag matches the first advertised receive with the same tag.
 class CtsRing {
   public:
     /// Maximum number of advertised receives of a channel.
     static constexpr std::uint32_t capacity = 32;
 
-    /// A receive of the peer that the sender may write to.
+    /// A receive of the peer, to whose memory this end may write.
     struct Entry {
         std::uint64_t tag = 0;
         /// The length of the receive buffer in bytes.
         std::uint64_t length = 0;
-        /// The receive request of the peer.
+        /// The number by which the peer identifies the receive; see SharedState::wire_number().
         std::uint32_t request = 0;
         RemoteTable remote{};
     };
@@ -59,14 +61,14 @@ class CtsRing {
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] bool full() const noexcept { return size_ == capacity; }
 
-    /// Adds an entry behind all others. The ring must not be full.
+    /// Appends an entry and returns it. The ring must not be full.
     [[nodiscard]] Entry& push_back() noexcept {
         const std::uint8_t slot = unused();
         order_[size_++] = slot;
         used_ |= std::uint32_t{1} << slot;
         return entries_[slot];
     }
-    /// Returns the first entry with this tag; nullptr if there is none.
+    /// Returns the first entry with this tag; nullptr if no entry has this tag.
     [[nodiscard]] Entry* find(std::uint64_t tag) noexcept {
         return find_if([tag](const Entry& entry) { return entry.tag == tag; });
     }
@@ -105,9 +107,9 @@ class CtsRing {
 
     static_assert(capacity == 32, "used_ has 32 bits");
     std::uint32_t size_ = 0;
-    /// Bit i is set if entries_[i] is in the ring.
+    /// Bit i is set if entries_[i] is in use.
     std::uint32_t used_ = 0;
-    /// The indices of the entries, in the order in which the peer posted the receives.
+    /// The indices of the entries in use, in the order in which the peer posted the receives.
     std::array<std::uint8_t, capacity> order_{};
     std::array<Entry, capacity> entries_{};
 };

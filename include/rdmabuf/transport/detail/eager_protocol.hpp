@@ -16,9 +16,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Sends and receives short messages. The sender copies the data behind the header (as inline data
-/// or to a send buffer), or the device gathers it from the memory of the request. The receiver
-/// copies it from the receive buffer to the memory of the receive.
+/// Sends and receives short messages. The sender copies the data behind the header, or the device
+/// reads the data from the memory of the request. The receiver copies the data from the receive
+/// buffer to the memory of the receive.
 class EagerProtocol {
   public:
     enum class Sent : std::uint8_t {
@@ -45,13 +45,13 @@ class EagerProtocol {
 
     [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
     /// Returns true if a message of this length may be sent as an eager message now. If the peer
-    /// has no credits left for eager messages, the message is sent by an RTS.
+    /// has no credits left for eager messages, the message is sent with an RTS instead.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept {
         return length <= limit_ &&
                control_.eager_credits.available(static_cast<std::uint32_t>(length));
     }
-    /// Returns true if the data of a message is copied when the message is sent, so that no request
-    /// has to wait for the completion.
+    /// Returns true if the data of a message is copied when the message is sent. The send then
+    /// needs no SendRequest object.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }
@@ -75,8 +75,9 @@ class EagerProtocol {
         control_.eager_credits.sent(length);
         return true;
     }
-    /// Sends a message whose data the device gathers.
-    /// @return false if the message cannot be sent now, or if it spans several registered chunks
+    /// Sends a message whose data the device reads from the memory of the request.
+    /// @return false if the message cannot be sent now, or if its memory consists of several
+    ///         registered chunks
     [[nodiscard]] bool send_gathered(SendRequest& request, const ibv_sge& data) noexcept {
         Header header = {.kind = Kind::eager, .value = request.tag};
         control_.add_credits(header);
@@ -87,8 +88,8 @@ class EagerProtocol {
         control_.eager_credits.sent(data.length);
         return true;
     }
-    /// Sets @p data to the memory of a message. @return false if the memory spans several
-    /// registered chunks
+    /// Sets @p data to the address, length and lkey of the message.
+    /// @return false if the memory of the message consists of several registered chunks
     [[nodiscard]] static bool gather(const BufferRef& buffer, ibv_sge& data) noexcept {
         const std::uint64_t at = buffer.device_address();
         const LocalChunk* chunk = rdmabuf::detail::find_chunk(buffer.memory->rail(0), at);
@@ -100,8 +101,9 @@ class EagerProtocol {
         return true;
     }
 
-    /// Ends a receive with a message that the CPU can copy, or with EMSGSIZE.
-    /// @return false if a device has to copy the message: LoopbackCopy
+    /// Copies a received message to the memory of its receive and ends the receive. If the message
+    /// is longer than the memory, the receive ends with EMSGSIZE.
+    /// @return false if the CPU cannot write to the memory; LoopbackCopy must then copy the message
     [[nodiscard]] bool deliver(ReceiveRequest& receive, const std::byte* data,
                                std::uint64_t length) noexcept {
         receive.bytes = length;
