@@ -35,7 +35,8 @@ namespace rdmabuf::transport::detail {
     return {error, "", message};
 }
 
-/// In builds without NDEBUG: an assertion fails if two threads use an endpoint at the same time.
+/// Checks that only one thread at a time uses an endpoint. In builds without NDEBUG, an assertion
+/// fails otherwise.
 class OneThread {
   public:
     explicit OneThread(std::atomic<bool>& in_use) noexcept : in_use_(in_use) {
@@ -74,16 +75,18 @@ class EndpointState {
 
     // Channels
 
-    /// Adds a channel whose queue pairs are connected, so that progress() serves it.
+    /// Adds a channel whose queue pairs are connected. progress() then also processes the
+    /// completions of this channel.
     /// @throws Error, std::bad_alloc
     RDMABUF_EXPORT void attach(ChannelState& channel);
-    /// Watches the socket of a channel, which ends the channel when the peer closes it.
-    /// @throws Error of epoll_ctl(2)
+    /// Adds the socket of a channel to the epoll descriptor. The channel fails when the peer closes
+    /// the socket.
+    /// @throws Error with the errno value of epoll_ctl(2)
     RDMABUF_EXPORT void watch_socket(ChannelState& channel, UniqueFd socket);
-    /// Removes a channel without waiting.
+    /// Removes a channel from the endpoint without waiting for its requests.
     RDMABUF_EXPORT void detach(ChannelState& channel) noexcept;
     /// Waits until the messages of a channel are acknowledged, for at most EndpointOptions::linger.
-    /// Then ends its requests and removes the channel.
+    /// Then ends the requests of the channel and removes it.
     /// @return the errno value of ChannelState::broken() before the channel was closed
     RDMABUF_EXPORT int close(ChannelState& channel) noexcept;
 
@@ -113,21 +116,23 @@ class EndpointState {
         }
         return any;
     }
-    /// Waits until progress() may have something to do.
+    /// Waits until a device or a socket reports an event, or a periodic check is due. progress()
+    /// must be called afterwards.
     /// @param timeout  maximum time to wait; negative: no limit
     RDMABUF_EXPORT void sleep(std::chrono::milliseconds timeout) noexcept;
-    /// Returns the epoll descriptor that is readable after arm() when progress() has something to
-    /// do.
+    /// Returns the epoll descriptor. After arm() has returned true, it becomes readable when
+    /// progress() has something to do.
     [[nodiscard]] int descriptor() const noexcept { return events_.get(); }
-    /// Requests an event for the next completion. @return false if a completion has arrived in the
-    /// meantime: call progress() before sleeping
+    /// Requests an event for the next completion.
+    /// @return false if a completion has arrived or a channel has work; the caller must then call
+    ///         progress() before sleeping
     RDMABUF_EXPORT bool arm() noexcept;
 
     // Requests
 
     /// Sets @p completion to the state of a request.
-    /// @return 0; EINVAL for a request of another channel; ESTALE if the completion was reported
-    ///         before
+    /// @return 0; EINVAL for a request of another channel; ESTALE if the completion of the request
+    ///         was reported before
     int test(std::uint32_t channel, Request& request, Completion& completion) noexcept {
         if (request.index == Request::completed_index) {
             if (request.channel != channel) {
@@ -159,7 +164,7 @@ class EndpointState {
         }
         return 0;
     }
-    /// Copies the completions of requests with a pointer of the program.
+    /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept {
         std::size_t count = 0;
         while (count < completions.size() && !shared.completed.empty()) {
@@ -175,8 +180,9 @@ class EndpointState {
         progress();
         return shared.matcher.find_message(channel, tag, mask);
     }
-    /// Cancels a receive. @return 0, EALREADY if its message has already arrived, EINVAL for a
-    ///         request that is no receive, ESTALE
+    /// Cancels a receive.
+    /// @return 0; EALREADY if the message of the receive has already arrived; EINVAL for a request
+    ///         that is not a receive; ESTALE if the completion of the receive was reported before
     int cancel(const Request& request) noexcept {
         RequestState* const state = shared.request(request.index);
         if (state == nullptr || state->type() != RequestType::receive) {
@@ -299,10 +305,11 @@ class EndpointState {
             loopback_failed_ = true;
         }
     }
-    /// Replaces loopback queue pairs in the error state.
+    /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
     RDMABUF_EXPORT void fail_all(int error) noexcept;
-    /// Checks the sockets, the keepalive and the deadlines.
+    /// Checks the sockets of the channels, sends keepalive writes, and ends requests whose deadline
+    /// has passed.
     RDMABUF_EXPORT void check(std::int64_t now) noexcept;
     void check_sockets() noexcept;
     void end_late_requests(std::int64_t now) noexcept;
@@ -311,7 +318,8 @@ class EndpointState {
     std::uint32_t calls_ = 0;
     bool loopback_failed_ = false;
     std::int64_t checked_ns_ = 0;
-    /// The epoll descriptor of the completion channels and the sockets.
+    /// The epoll descriptor for the completion channels of the devices and the sockets of the
+    /// channels.
     UniqueFd events_;
     std::atomic<bool> in_use_{false};
     rdmabuf::detail::CreatorProcess creator_;

@@ -5,25 +5,26 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Counts the bytes of one class of messages (eager messages or notifications) that wait at the
-/// receiver. The counters wrap around; only their differences are used.
+/// Limits the memory of the receiver for one class of messages: eager messages or notifications.
+/// The class counts the bytes of messages that the receiver's program has not consumed. The
+/// counters wrap around; only their differences are used.
 class ByteCredits {
   public:
-    /// Each message counts as its length plus this number of bytes, because its queue entry also
-    /// needs memory.
+    /// The size in bytes of the queue entry of a message. Each message counts as its length plus
+    /// this size.
     static constexpr std::uint32_t overhead = 64;
 
-    /// @param ours    maximum number of bytes that wait at this end
-    /// @param theirs  maximum number of bytes that wait at the peer
+    /// @param ours    maximum number of bytes that may wait at this end
+    /// @param theirs  maximum number of bytes that may wait at the peer
     ByteCredits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
 
-    /// Returns true if the peer has memory for another message of @p length bytes.
+    /// Returns true if the peer has credits left for a message of @p length bytes.
     [[nodiscard]] bool available(std::uint32_t length) const noexcept {
         const std::uint32_t waiting = sent_ - peer_consumed_;
         return length + overhead <= theirs_ - waiting;
     }
     void sent(std::uint32_t length) noexcept { sent_ += length + overhead; }
-    /// Sets the total number of bytes that the peer reports as consumed.
+    /// Stores the total number of bytes that the peer has consumed, as the peer reports it.
     /// @return false if the number is impossible, which is a protocol error
     [[nodiscard]] bool peer_consumed(std::uint32_t count) noexcept {
         if (count == peer_consumed_) {
@@ -36,18 +37,19 @@ class ByteCredits {
         return true;
     }
 
-    /// Counts a message that has arrived. @return false if the peer had no credits for it, which is
-    /// a protocol error
+    /// Counts the bytes of a message that has arrived.
+    /// @return false if the peer had no credits for the message, which is a protocol error
     [[nodiscard]] bool arrived(std::uint32_t length) noexcept {
         arrived_ += length + overhead;
         return arrived_ - consumed_ <= ours_;
     }
     void consumed(std::uint32_t length) noexcept { consumed_ += length + overhead; }
-    /// Returns the total number of consumed bytes, which is reported to the peer.
+    /// Returns the total number of bytes that this end has consumed. This number is sent to the
+    /// peer.
     [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
     void reported() noexcept { reported_ = consumed_; }
-    /// Returns true if at least a quarter of the credits was not returned to the peer yet, so that
-    /// a separate credit message is needed.
+    /// Returns true if a separate credit message is needed: at least a quarter of the credits has
+    /// not been returned to the peer.
     [[nodiscard]] bool due() const noexcept { return consumed_ - reported_ >= ours_ / 4; }
 
   private:
@@ -68,12 +70,12 @@ class MessageWindow {
     static constexpr std::uint32_t size = 128;
 
     [[nodiscard]] bool available() const noexcept { return sent_ - peer_received_ < size; }
-    /// Returns the number of messages that were sent; wraps around.
+    /// Returns the total number of messages that this end has sent. The number wraps around.
     [[nodiscard]] std::uint32_t sent() const noexcept { return sent_; }
     [[nodiscard]] std::uint32_t unreceived() const noexcept { return sent_ - peer_received_; }
     void count_sent() noexcept { ++sent_; }
-    /// Sets the number of messages that the peer reports as received.
-    /// @param lower  the lower 16 bits of the number
+    /// Stores the total number of messages that the peer has received, as the peer reports it.
+    /// @param lower  the lower 16 bits of this number
     /// @return false if the number is impossible, which is a protocol error
     [[nodiscard]] bool peer_received(std::uint16_t lower) noexcept {
         if (lower == static_cast<std::uint16_t>(peer_received_)) {
@@ -89,12 +91,14 @@ class MessageWindow {
     }
 
     void count_received() noexcept { ++received_; }
-    /// Returns the number of received messages, which is reported to the peer.
+    /// Returns the lower 16 bits of the total number of received messages. This number is sent to
+    /// the peer.
     [[nodiscard]] std::uint16_t received() const noexcept {
         return static_cast<std::uint16_t>(received_);
     }
     void reported() noexcept { reported_ = received_; }
-    /// Returns true if at least a quarter of the window was not reported to the peer yet.
+    /// Returns true if a separate credit message is needed: the peer was not yet informed that at
+    /// least a quarter of `size` messages have arrived.
     [[nodiscard]] bool due() const noexcept { return received_ - reported_ >= size / 4; }
 
   private:

@@ -39,10 +39,10 @@ enum class SetupProgress : std::uint8_t { waiting, ready, failed };
 class RDMABUF_EXPORT Handshake {
   public:
     /// Starts to connect to the listener that created @p handle.
-    /// @throws Error EINVAL for an empty handle, or the errno value of connect(2)
+    /// @throws Error EINVAL for an empty handle; otherwise the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Creates the handshake at the listener, for a connection whose peer has proved with a
+    /// Creates the handshake of the listener. The connector has already proved with a
     /// ConnectorProof that it has the handle.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
@@ -57,7 +57,7 @@ class RDMABUF_EXPORT Handshake {
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Returns the poll(2) events of socket() that the handshake waits for.
+    /// Returns the events of socket(), for poll(2), after which advance() can continue.
     [[nodiscard]] short events() const noexcept;
     /// Returns the time at which advance() fails with ETIMEDOUT, in nanoseconds of now_ns();
     /// std::nullopt if there is no time limit.
@@ -74,26 +74,26 @@ class RDMABUF_EXPORT Handshake {
     enum class Step : std::uint8_t { connect, introduce, receive_hello, receive_result, ready };
 
     /// Performs the current step of the handshake.
-    /// @return false if the step has to wait for the peer
+    /// @return false if the step must wait for data of the peer
     /// @throws Error if the channel cannot be set up
     bool advance_step();
     void create_queue_pairs();
     void prepare(const ProtectionDomain& pd, QueuePairOptions& options);
     void send_hello(int error);
-    /// Creates the queue pairs of this end and sends its Hello.
+    /// Creates the queue pairs of this end and sends the Hello that describes them.
     void introduce();
     void check_hello();
     void connect_queue_pairs();
-    /// Receives bytes of the current message, without waiting. @return true if all of @p bytes have
-    /// arrived
+    /// Reads bytes of the current message from the socket without waiting.
+    /// @return true if all of @p bytes have arrived
     bool receive(std::span<std::byte> bytes);
 
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// The deadline of the handshake, in nanoseconds of now_ns(); empty while the connector waits
-    /// for the listener to accept.
+    /// The time limit of the handshake, in nanoseconds of now_ns(). It has no value while the
+    /// connector waits for the listener to accept the connection.
     std::optional<std::int64_t> deadline_ = std::nullopt;
     std::vector<PreparedQueuePair> prepared_;
     std::unique_ptr<ChannelState> channel_;
@@ -106,7 +106,7 @@ class RDMABUF_EXPORT Handshake {
     std::size_t received_ = 0;
 };
 
-/// Advances @p handshake, and creates @p channel when both ends are ready.
+/// Advances @p handshake. Creates @p channel when both ends are ready.
 template <class Channel>
 [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& handshake,
                                     std::optional<Channel>& channel, ErrorInfo& error) noexcept {

@@ -3,15 +3,15 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The links of an object in a List.
+/// The pointers to the previous and the next object of a List.
 template <class T>
 struct Link {
     T* next = nullptr;
     T* previous = nullptr;
 };
 
-/// A doubly linked list of objects that contain the links themselves, so that the list allocates
-/// nothing. The list does not own its objects.
+/// A doubly linked list. Each object contains its own links, so that the list allocates no memory.
+/// The list does not own its objects.
 /// @tparam Member  the member of T that holds the links of this list
 template <class T, Link<T> T::*Member>
 class List {

@@ -30,7 +30,8 @@ class RDMABUF_EXPORT ListenerState {
 
     /// Creates the listening socket.
     /// @param host  the parameter of Endpoint::listen()
-    /// @throws Error ENODEV if no interface fits, or the errno value of bind(2) or listen(2)
+    /// @throws Error ENODEV if no network interface fits; otherwise the errno value of bind(2) or
+    ///         listen(2)
     [[nodiscard]] static std::unique_ptr<ListenerState> open(
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;
@@ -40,7 +41,7 @@ class RDMABUF_EXPORT ListenerState {
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
 
     /// Accepts connections, and advances all handshakes without waiting.
-    /// @param finished  set to the handshake that is ready, if the result is `ready`
+    /// @param finished  set to the finished handshake if the result is `ready`
     /// @param error     set if the result is `failed`
     [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& finished,
                                         ErrorInfo& error) noexcept;
@@ -66,7 +67,7 @@ class RDMABUF_EXPORT ListenerState {
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
     Handle handle_;
-    /// The connections that have not yet proved that they have the handle, oldest first.
+    /// The connections whose peers have not yet proved that they have the handle, oldest first.
     std::vector<Unproven> unproven_;
     std::vector<std::unique_ptr<Handshake>> handshakes_;
 };

@@ -17,9 +17,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// RDMA writes, reads and atomic operations on memory of the peer, and notifications. Requests
-/// start in the order in which the program started them. A notification is sent behind all writes
-/// that were started before it.
+/// Starts RDMA writes, reads and atomic operations on memory of the peer, and sends notifications.
+/// Requests start in the order in which the program called the functions. A notification is sent
+/// after all writes that were started before it.
 class OneSided {
   public:
     using Requests = List<OneSidedRequest, &OneSidedRequest::link>;
@@ -27,15 +27,16 @@ class OneSided {
     OneSided(SharedState& shared, RailSet& rails, ControlChannel& control) noexcept
         : shared_(shared), rails_(rails), control_(control), loopback_(shared) {}
 
-    /// Starts a request, or queues it behind earlier requests.
+    /// Starts a request. If earlier requests are still queued, the request is queued after them.
     void start(OneSidedRequest& request) noexcept {
         request.posted = false;
         queued_.push_back(&request);
         advance();
     }
-    /// Posts a write immediately, without an RdmaTransfer, if no earlier request waits. The write
-    /// must fit into one work request.
-    /// @param data  the bytes to write; at most the length of inline data if @p inline_data
+    /// Posts a write immediately, without an RdmaTransfer, if no earlier request is queued. The
+    /// write must fit into one work request.
+    /// @param data  the bytes to write; if @p inline_data is true, not longer than the maximum
+    ///              length of inline data
     /// @return true if the write was posted
     [[nodiscard]] bool put_now(OneSidedRequest& request, const ibv_sge& data, RemoteAddress remote,
                                bool inline_data) noexcept {
@@ -54,8 +55,8 @@ class OneSided {
 
     [[nodiscard]] bool has_work() const noexcept { return !queued_.empty() || !notifying_.empty(); }
 
-    /// Starts as many queued requests as possible, and sends the notifications whose data is
-    /// posted.
+    /// Starts as many queued requests as the send queues can hold. Sends the notifications of
+    /// requests whose data is posted.
     void advance() noexcept {
         while (!queued_.empty() && rails_.broken() == 0) {
             OneSidedRequest& request = *queued_.front();
@@ -75,23 +76,24 @@ class OneSided {
             posted_all(request);
         }
     }
-    /// Called when a transfer of the request is posted completely, or a work request of it has
-    /// completed. Ends the request if nothing is left to do.
+    /// Called when the transfer of a request is posted completely, or when a work request of it has
+    /// completed. Ends the request if all its work is done.
     void settled(OneSidedRequest& request) noexcept {
         if (request.pending == 0 && request.transfer == nullptr && request.posted &&
             !request.notifies) {
             shared_.complete(request);
         }
     }
-    /// Forgets all queued requests, because the channel has failed.
+    /// Removes all requests from the queues, because the channel has failed.
     void stop() noexcept {
         queued_.clear();
         notifying_.clear();
     }
 
-    /// Counts a fence of the peer that has arrived on a device; see FenceCounts.
+    /// Counts a fence of the peer (a write of 0 bytes with immediate data) that has arrived on a
+    /// device; see FenceCounts.
     void fence_arrived(std::size_t rail) noexcept { ++fences_arrived_.counts[rail]; }
-    /// Returns true if the fences of a notification have arrived.
+    /// Returns true if all fences that must precede a notification have arrived.
     [[nodiscard]] bool fences_arrived(FenceCounts wanted) const noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if (static_cast<std::int16_t>(fences_arrived_.counts[i] - wanted.counts[i]) < 0) {
@@ -102,8 +104,8 @@ class OneSided {
     }
 
   private:
-    /// Posts the data of a request. @return true if all its data is posted or is in the list of
-    /// transfers
+    /// Starts the data of a request.
+    /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept {
         using Operation = OneSidedRequest::Operation;
         switch (request.operation) {
@@ -120,8 +122,8 @@ class OneSided {
         }
         return true;
     }
-    /// Appends the transfer of a request to the list of transfers. The channel has filled in the
-    /// transfer; a request of 0 bytes has none.
+    /// Adds the transfer of a request to the RailSet's list of transfers. The transfer was prepared
+    /// by the channel; a request of 0 bytes has no transfer.
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept {
         if (request.transfer != nullptr) {
             if (!request.transfer->is_read && rails_.size() > 1) {
@@ -131,7 +133,7 @@ class OneSided {
         }
         return true;
     }
-    /// Posts the entries of a list, one work request for each registered chunk of an entry.
+    /// Posts the entries of a list. Each registered chunk of an entry needs one work request.
     [[nodiscard]] bool begin_list(OneSidedRequest& request) noexcept {
         while (!request.list.empty()) {
             const TransferEntry& entry = request.list.front();
@@ -199,7 +201,8 @@ class OneSided {
                 : make_compare_swap(local, request.remote, request.compare, request.operand);
         return rails_.post(0, work, &request);
     }
-    /// Posts a read of one byte behind all earlier writes, on each device.
+    /// Posts a read of one byte on each device. The read completes after all earlier writes of this
+    /// device.
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept {
         if (rails_.has_transfers()) {
             return false;
@@ -223,7 +226,8 @@ class OneSided {
     }
     /// Sends the notification of a request. @return false if it cannot be sent now
     [[nodiscard]] bool notify(OneSidedRequest& request) noexcept {
-        // All earlier transfers must be posted, so that the notification is behind them.
+        // The notification must be posted after all earlier transfers, so that it arrives after
+        // their data.
         if (rails_.has_transfers() || !rails_.can_send() ||
             !control_.notification_credits.available(request.notification_size) || !fence()) {
             return false;
@@ -236,8 +240,8 @@ class OneSided {
         control_.notification_credits.sent(request.notification_size);
         return true;
     }
-    /// Posts a fence on each device except the first, if the device has written since the last
-    /// fence.
+    /// Posts a fence on each device that has written data since its last fence. The first device
+    /// needs no fence, because it also sends the notification.
     [[nodiscard]] bool fence() noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if ((used_since_notification_ >> i & 1U) == 0) {
@@ -267,8 +271,8 @@ class OneSided {
     LoopbackCopy loopback_;
     /// The requests whose data is not posted yet.
     Requests queued_;
-    /// The requests whose data is posted, or in the list of transfers, and whose notification is
-    /// not sent yet.
+    /// The requests whose notification is not sent yet. Their data is already posted, or is in the
+    /// RailSet's list of transfers.
     Requests notifying_;
     /// Bit i is set if device i has written since its last fence.
     std::uint32_t used_since_notification_ = 0;

@@ -9,8 +9,8 @@ namespace rdmabuf::transport::detail {
 
 class ChannelState;
 
-/// Finds the channel of a queue pair by its number: completions of shared queues contain only this
-/// number.
+/// A hash table that finds the channel of a queue pair by its number. The completions of shared
+/// queues identify the queue pair only by this number.
 class QueuePairTable {
   public:
     QueuePairTable() : entries_(min_size) {}
@@ -36,14 +36,16 @@ class QueuePairTable {
         }
         entries_[hole] = {};
         --count_;
-        // Close the hole: entries behind it must be reachable from their first slot.
+        // Add the entries behind the hole again. Otherwise find() would stop at the hole and would
+        // not reach these entries.
         for (std::size_t i = next(hole); entries_[i].channel != nullptr; i = next(i)) {
             const Entry entry = entries_[i];
             entries_[i] = {};
             entries_[slot_of(entry.number)] = entry;
         }
     }
-    /// Returns the channel of the queue pair; nullptr if the queue pair belongs to no channel.
+    /// Returns the channel of the queue pair with this number; nullptr if no channel has this queue
+    /// pair.
     [[nodiscard]] ChannelState* find(std::uint32_t number) const noexcept {
         return entries_[slot_of(number)].channel;
     }
@@ -58,9 +60,10 @@ class QueuePairTable {
     [[nodiscard]] std::size_t next(std::size_t slot) const noexcept {
         return (slot + 1) & (entries_.size() - 1);
     }
-    /// Returns the slot of this number, or the empty slot where it would be added.
+    /// Returns the slot that contains this number. If the table does not contain it, returns the
+    /// empty slot for it.
     [[nodiscard]] std::size_t slot_of(std::uint32_t number) const noexcept {
-        // Multiplying by an odd constant spreads consecutive numbers.
+        // Multiplying by an odd constant distributes consecutive queue pair numbers over the table.
         std::size_t slot = number * std::size_t{0x9e3779b1U} & (entries_.size() - 1);
         while (entries_[slot].channel != nullptr && entries_[slot].number != number) {
             slot = next(slot);

@@ -43,9 +43,8 @@ struct ChannelRail {
 class RailSet {
   public:
     /// @param max_message  maximum length of a work request in bytes
-    /// @param channel  the channel of these queue pairs. SharedState::wake() is called for it when
-    /// a
-    ///                 work request fails.
+    /// @param channel      the channel of these queue pairs. When a work request fails,
+    ///                     SharedState::wake() is called for this channel.
     RailSet(SharedState& shared, ChannelLinks& channel, std::vector<ChannelRail> rails,
             std::uint32_t inline_data, std::uint32_t max_message) noexcept
         : shared_(shared),
@@ -68,8 +67,9 @@ class RailSet {
 
     // Messages on the first device
 
-    /// Posts a message that is prepared except for WorkId and the flags. can_send() must be true.
-    /// @param work  IBV_WR_SEND, with inline data
+    /// Posts the message that @p work describes, and sets its wr_id and flags. can_send() must be
+    /// true.
+    /// @param work  a work request with the opcode IBV_WR_SEND and inline data
     [[nodiscard]] bool send_inline(ibv_send_wr& work) noexcept {
         ChannelRail& to = rails_[0];
         const bool signaled = to.queue.must_signal();
@@ -91,14 +91,15 @@ class RailSet {
 
     /// Returns true if a message can be posted now.
     [[nodiscard]] bool can_send() const noexcept { return rails_[0].queue.has_room(reserve); }
-    /// Returns true if messages of this length are sent as inline data, without a send buffer.
+    /// Returns true if a message with a body of this length is sent as inline data, without a send
+    /// buffer.
     [[nodiscard]] bool fits_inline(std::size_t length) const noexcept {
         return length <= inline_data_;
     }
 
-    /// Sends a header and @p body. can_send() must be true.
+    /// Sends a message that consists of @p header and @p body. can_send() must be true.
     /// @param request        the request that waits for the completion, or nullptr
-    /// @param always_signal  true to get a completion also without a request
+    /// @param always_signal  true to get a completion even if @p request is nullptr
     /// @return false if all send buffers are in use, or if posting failed
     [[nodiscard]] bool send(const Header& header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
@@ -151,8 +152,9 @@ class RailSet {
 
     // Work requests
 
-    /// Posts one work request. @return false if posting failed; except for a full send queue, the
-    /// channel has then failed
+    /// Posts one work request.
+    /// @return false if posting failed. The channel has then failed too, unless the send queue was
+    ///         full.
     bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
               bool always_signal = false) noexcept {
         ChannelRail& to = rails_[rail];
@@ -175,7 +177,7 @@ class RailSet {
         }
         return true;
     }
-    /// Frees the send queue entries of a completed work request and of all earlier ones.
+    /// Frees the send queue entries of a completed work request and of all earlier work requests.
     void completed(std::size_t rail, std::uint32_t sequence) noexcept {
         SendQueue& queue = rails_[rail].queue;
         queue.completed(sequence);
@@ -191,7 +193,7 @@ class RailSet {
 
     // Transfers
 
-    /// Sets the shares of the devices of a transfer and appends it to the list of transfers.
+    /// Divides a transfer among the devices and appends it to the list of transfers.
     void start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
         const std::uint32_t used = share(transfer, length);
         transfer.immediate.rails = used;
@@ -201,14 +203,14 @@ class RailSet {
             ++ordered_;
         }
     }
-    /// Returns true if a message may be posted: all earlier transfers that keep the order are
-    /// posted on the first device.
+    /// Returns true if a message may be posted. Transfers that must precede later messages must all
+    /// be posted on the first device.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
-    /// Posts as much of the transfers as fits into the send queues.
-    /// @param on_posted  called with the request of each transfer that is posted completely; the
-    ///                   transfer was then given back
+    /// Posts the transfers of the list until they are all posted or the send queues are full.
+    /// @param on_posted  called with the request of each transfer that is posted completely, after
+    ///                   the transfer was returned to its pool
     template <class OnPosted>
     void advance(const OnPosted& on_posted) noexcept {
         for (RdmaTransfer* i = transfers_.front(); i != nullptr && broken_ == 0;) {
@@ -229,17 +231,18 @@ class RailSet {
 
     /// Returns the errno value with which the channel failed; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return broken_; }
-    /// Returns a description of the cause of the failure.
+    /// Returns a text that describes the cause of the failure.
     [[nodiscard]] const char* reason() const noexcept { return reason_; }
-    /// Returns the request that caused the failure, with the error with which it ends.
+    /// Returns the request that caused the failure, and the errno value with which this request
+    /// ends.
     [[nodiscard]] std::pair<const RequestState*, int> culprit() const noexcept {
         return {culprit_, culprit_error_};
     }
 
-    /// Fails the channel: moves all queue pairs to the error state. If the channel has failed
-    /// before, the call has no effect.
-    /// @param flush_all  drained() then also waits until all earlier completions of each device are
-    ///                   polled
+    /// Fails the channel and moves all its queue pairs to the error state. A second call has no
+    /// effect.
+    /// @param flush_all  true if drained() must also wait until all earlier completions of each
+    ///                   device are polled
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
               int culprit_error = 0, bool flush_all = false) noexcept {
         if (broken_ != 0) {
@@ -253,25 +256,25 @@ class RailSet {
         shared_.wake(channel_);
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             ChannelRail& rail = rails_[i];
-            // An error of abort() is ignored: if the queue pair cannot be moved to the error state,
-            // its device was removed.
+            // An error of abort() is ignored, because abort() fails only if the device was removed.
             static_cast<void>(attempt([&] { rail.queue_pair.abort(); }));
             if (flush_all || !rail.queue.idle()) {
-                // This work request is flushed at once. Its completion follows the completions of
-                // all earlier work requests, also of those that are not signaled.
+                // Post one more work request, which is flushed at once. When its completion
+                // arrives, all earlier work requests have completed, including the unsignaled work
+                // requests.
                 ibv_send_wr last = make_send({});
                 post(i, last, nullptr, true);
             }
         }
     }
-    /// Returns true if no device accesses the memory of the channel's requests any more. A device
-    /// that reports no completions within a second is considered dead.
+    /// Returns true if no device can access the memory of the channel's requests any more. A device
+    /// that reports no completions for one second is considered dead.
     [[nodiscard]] bool drained() const noexcept {
         return std::all_of(rails_.begin(), rails_.end(),
                            [](const ChannelRail& rail) { return rail.queue.idle(); }) ||
                now_ns() - failed_ns_ > drain_limit_ns;
     }
-    /// Removes all transfers. @param visit  called with the request of each transfer
+    /// Removes all transfers of the list. @param visit  called with the request of each transfer
     void drop_transfers() noexcept {
         while (RdmaTransfer* const transfer = transfers_.pop_front()) {
             transfer->request->transfer = nullptr;
@@ -285,7 +288,7 @@ class RailSet {
         }
     }
 
-    /// The number of send queue entries that remain free for credit messages and probes.
+    /// The number of send queue entries that only credit messages and keepalive writes may use.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
 
@@ -307,8 +310,8 @@ class RailSet {
         work.send_flags = flags;
         return post(0, work, request, always_signal);
     }
-    /// Appends a send buffer to the list of buffers that the last work request and earlier ones
-    /// read.
+    /// Adds a send buffer to the list of send buffers in use. The last posted work request reads
+    /// this buffer.
     void hold(std::uint32_t buffer) noexcept {
         shared_.pool.use(buffer) = {.next = BouncePool::none,
                                     .sequence = rails_[0].queue.next() - 1};
@@ -320,7 +323,7 @@ class RailSet {
         last_held_ = buffer;
     }
 
-    /// Divides a transfer between the devices. @return the number of devices that are used
+    /// Divides a transfer among the devices. @return the number of devices that are used
     [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
         transfer.shares = {};
         std::uint32_t used = 0;
@@ -346,7 +349,8 @@ class RailSet {
         }
         return used;
     }
-    /// Posts as much of a transfer as fits. @return true if the transfer is posted completely
+    /// Posts work requests of a transfer until the send queues are full. @return true if the
+    /// transfer is posted completely
     [[nodiscard]] bool advance(RdmaTransfer& transfer) noexcept {
         bool complete = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
@@ -362,7 +366,7 @@ class RailSet {
         }
         return complete;
     }
-    /// Posts the next work request of a share.
+    /// Posts the next work request for the bytes that one device transfers.
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept {
         TransferPiece piece;
@@ -408,10 +412,11 @@ class RailSet {
     std::uint32_t max_message_;
     std::uint64_t speed_ = 0;
     Transfers transfers_;
-    /// The number of transfers that keep the order and are not posted on the first device.
+    /// The number of transfers that later messages must not overtake, and that are not posted on
+    /// the first device.
     std::uint32_t ordered_ = 0;
-    /// The first and the last entry of the list of send buffers that are in use, in the order of
-    /// their work requests.
+    /// The first and the last index of the list of send buffers in use. The list has the order of
+    /// the work requests that read the buffers.
     std::uint32_t first_held_ = BouncePool::none;
     std::uint32_t last_held_ = BouncePool::none;
 

@@ -15,26 +15,27 @@
 
 namespace rdmabuf::transport::detail {
 
-/// An RDMA write or read that is not posted completely yet. It may be striped over several devices
-/// and may consist of many work requests.
+/// An RDMA write or read that is not posted completely. It may be striped over several devices and
+/// may consist of many work requests.
 struct RdmaTransfer {
-    /// The bytes of the transfer that one device transfers.
+    /// The range of a transfer that one device transfers.
     struct Share {
         /// Offset of the next byte to post.
         std::uint64_t next = 0;
         std::uint64_t end = 0;
-        /// True while a work request must still be posted, even if `next` is equal to `end`: a
-        /// write of 0 bytes can have immediate data.
+        /// True while a work request of this device must still be posted. This can also be true if
+        /// `next` is equal to `end`, because a write of 0 bytes can have immediate data.
         bool unposted = false;
     };
 
     bool is_read = false;
     /// True if the last work request of each device has immediate data.
     bool has_immediate = false;
-    /// True if a FIN follows the data of the first device, which then has no immediate data.
+    /// True if a FIN message follows the data of the first device. The last work request of this
+    /// device then has no immediate data.
     bool has_fin = false;
-    /// True if later messages of the channel must not be posted before this transfer is posted on
-    /// the first device.
+    /// True if later messages of the channel must be posted after this transfer is posted on the
+    /// first device.
     bool keeps_order = false;
     Immediate immediate{};
     RequestState* request = nullptr;
@@ -47,7 +48,7 @@ struct RdmaTransfer {
     Link<RdmaTransfer> link{};
 };
 
-/// Unused transfers. The pool grows when all transfers are in use.
+/// A pool of unused transfers. It grows when all transfers are in use.
 class TransferPool {
   public:
     /// @return nullptr if memory is exhausted

@@ -9,7 +9,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Posts the receives of a shared receive queue again, many in one call.
+/// Collects the receives that must be posted again to a shared receive queue, and posts many of
+/// them in one call.
 class ReceiveReplenisher {
   public:
     static constexpr std::size_t capacity = 16;
@@ -22,7 +23,7 @@ class ReceiveReplenisher {
                             .num_sge = 0};
         }
     }
-    // The work requests point to each other.
+    // The object cannot be copied or moved, because its work requests are linked by pointers.
     ReceiveReplenisher(const ReceiveReplenisher&) = delete;
     ReceiveReplenisher& operator=(const ReceiveReplenisher&) = delete;
     ~ReceiveReplenisher() = default;
@@ -30,7 +31,7 @@ class ReceiveReplenisher {
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] bool full() const noexcept { return size_ == capacity; }
 
-    /// Adds a receive with a buffer. The list must not be full.
+    /// Adds a receive with a buffer. There must be room for another receive.
     void add(std::uint64_t wr_id, const ibv_sge& buffer) noexcept {
         buffers_[size_] = buffer;
         requests_[size_].sg_list = &buffers_[size_];
@@ -42,8 +43,8 @@ class ReceiveReplenisher {
         requests_[size_].num_sge = 0;
         requests_[size_++].wr_id = wr_id;
     }
-    /// Posts all receives of the list and empties it. @return 0, or the errno value of
-    /// ibv_post_srq_recv(3)
+    /// Posts all collected receives. The object is then empty.
+    /// @return 0, or the errno value of ibv_post_srq_recv(3)
     [[nodiscard]] int post(ibv_srq* srq) noexcept {
         if (size_ == 0) {
             return 0;

@@ -60,9 +60,8 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
                              MemoryState& state) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t limit = chunk_limit(endpoint);
-    // The kernel requires that the iova and the offset in the dma-buf have the same remainder
-    // modulo the page size. If the address has another remainder, the offset in the dma-buf is used
-    // as the iova.
+    // The kernel requires that the iova and the offset in the dma-buf are equal modulo the page
+    // size. If this is not true for the address, the offset in the dma-buf is used as the iova.
     state.iova = range.address % page == range.offset % page ? range.address : range.offset;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
         for (std::uint64_t done = 0; done < state.length || done == 0;) {

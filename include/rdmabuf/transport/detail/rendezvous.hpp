@@ -19,14 +19,14 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The regions of a message of the protocol, after its body.
+/// The memory regions that follow the body of a protocol message.
 struct ChunkTable {
     std::array<KeyedChunk, max_chunks> chunks{};
     std::uint16_t count = 0;
-    /// The number of bytes that the regions have together.
+    /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
-    /// Describes up to @p wanted bytes of registered memory that begin at @p address.
+    /// Returns the regions of up to @p wanted bytes of registered memory that begin at @p address.
     static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
                                std::uint64_t wanted) noexcept {
         RemoteTable table;
@@ -44,7 +44,7 @@ struct ChunkTable {
     }
     /// Decodes the regions that follow the body of a message.
     /// @param rails   the number of devices of the channel
-    /// @param length  the number of bytes that the regions must have together
+    /// @param length  the total number of bytes that the regions must have
     /// @return false if the regions are invalid
     [[nodiscard]] static bool decode(std::span<const std::byte> bytes, std::uint16_t count,
                                      std::size_t rails, std::uint64_t length,
@@ -94,7 +94,7 @@ class Rendezvous {
     }
     /// Counts a message that was sent as an eager message or as an RTS.
     /// @param entry  the advertised receive that the message matches, or nullptr. The entry is
-    ///               removed.
+    ///               removed from the ring.
     void count_message(Tag tag, const CtsRing::Entry* entry) noexcept {
         sent_tags_.add(control_.window.sent(), tag, entry != nullptr);
         control_.window.count_sent();
@@ -110,8 +110,8 @@ class Rendezvous {
         }
         copy_used(entry.remote, transfer->remote);
         transfer->remote_address = entry.remote.regions[0][0].address;
-        // A FIN with the length of the message is needed if a device needs several work requests
-        // for its part. Otherwise the receiver gets the length from the completions of the writes.
+        // If a device needs several work requests, a FIN message must contain the length of the
+        // message. Otherwise the receiver adds up the lengths of the RDMA writes.
         request.needs_fin = request.bytes > rails_.max_message() || entry.remote.chunks != 1 ||
                             request.buffer.memory->rail(0).size() != 1;
         request.peer_request = entry.request;
@@ -147,7 +147,7 @@ class Rendezvous {
         request.stage = SendRequest::Stage::waiting_for_cts;
         return true;
     }
-    /// Processes a CTS. @return false if it is a protocol error
+    /// Processes a CTS. @return false if the CTS violates the protocol
     [[nodiscard]] bool cts_arrived(std::uint32_t number, std::span<const std::byte> bytes,
                                    const ChannelState* channel) noexcept {
         SendRequest* const request = shared_.send_of(channel, number);
@@ -178,9 +178,9 @@ class Rendezvous {
         rails_.start(*transfer, body.length);
         return true;
     }
-    /// Stores the advertisement of a receive of the peer, unless a message in flight matches this
-    /// receive.
-    /// @return false if it is a protocol error
+    /// Stores an advertised receive of the peer, unless a message that was already sent matches
+    /// this receive.
+    /// @return false if the advertisement violates the protocol
     [[nodiscard]] bool advertisement_arrived(Tag tag, std::span<const std::byte> bytes) noexcept {
         CtsBody body;
         if (!read(bytes, body) || body.rails < rails_.size() || body.length == 0 ||
@@ -212,8 +212,8 @@ class Rendezvous {
         }
         return true;
     }
-    /// Removes an advertisement that the receiver withdraws. A message that was already sent may
-    /// still use the receive.
+    /// Removes an advertisement that the peer withdraws. If a message for this receive was already
+    /// sent, the receive may still end with this message.
     void cancel_arrived(std::uint32_t number) noexcept {
         CtsRing::Entry* const entry = ring_ == nullptr ? nullptr : ring_->find_request(number);
         if (entry != nullptr) {
@@ -221,8 +221,8 @@ class Rendezvous {
             cancelled_.at(cancelled_count_++ % cancelled_.size()) = number;
         }
     }
-    /// Ends a send whose message is too long for the receive. @return false if it is a protocol
-    /// error
+    /// Ends a send whose message is longer than the receive buffer.
+    /// @return false if the NACK violates the protocol
     [[nodiscard]] bool nack_arrived(std::uint32_t number, const ChannelState* channel) noexcept {
         SendRequest* const request = shared_.send_of(channel, number);
         if (request == nullptr || request->stage != SendRequest::Stage::waiting_for_cts) {
@@ -231,7 +231,8 @@ class Rendezvous {
         shared_.complete(*request, EMSGSIZE);
         return true;
     }
-    /// Ends a send whose data the receiver has read. @return false if it is a protocol error
+    /// Ends a send whose data the receiver has read by RDMA.
+    /// @return false if the message violates the protocol
     [[nodiscard]] bool rget_done_arrived(std::uint32_t number,
                                          const ChannelState* channel) noexcept {
         SendRequest* const request = shared_.send_of(channel, number);
@@ -248,7 +249,7 @@ class Rendezvous {
             fins_.push_back(&request);
         }
     }
-    /// Called when a posted work request of a send has completed. Ends the send if all data is
+    /// Called when a work request of a send has completed. Ends the send if all its data is
     /// transferred.
     void send_settled(SendRequest& request) noexcept {
         if (request.pending == 0 && request.transfer == nullptr &&
@@ -260,9 +261,9 @@ class Rendezvous {
 
     // The receiver
 
-    /// Advertises a posted receive, if its buffer is longer than the eager limit and no earlier
-    /// receive may take its message. The advertisement is optional: it is dropped if it cannot be
-    /// sent now. Must be called before the receive is added to the TagMatcher.
+    /// Advertises a posted receive to the peer, if its buffer is longer than the eager limit and no
+    /// earlier receive can match its message. No advertisement is sent if the send queue is full
+    /// now. Must be called before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept {
         if (advertised_ == CtsRing::capacity ||
             shared_.matcher.has_unadvertised(receive.channel, receive.tag) || !rails_.can_send()) {
@@ -279,14 +280,14 @@ class Rendezvous {
             ++advertised_;
         }
     }
-    /// Called when an advertised receive has got its message, or was cancelled.
+    /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept {
         if (receive.advertised) {
             receive.advertised = false;
             --advertised_;
         }
     }
-    /// Starts to receive a message whose RTS has matched the receive.
+    /// Starts to transfer the data of a message. The RTS of this message has matched @p receive.
     /// @param bytes  the body of the RTS
     void rts_matched(ReceiveRequest& receive, std::span<const std::byte> bytes) noexcept {
         RtsBody body;
@@ -303,7 +304,7 @@ class Rendezvous {
                                             : ReceiveRequest::Stage::sending_cts);
         }
     }
-    /// Checks the body of an RTS.
+    /// Returns true if the body of an RTS is valid.
     [[nodiscard]] bool rts_is_valid(std::span<const std::byte> bytes) const noexcept {
         RtsBody body;
         RemoteTable table;
@@ -313,9 +314,9 @@ class Rendezvous {
                                        ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
                                                           rails_.size(), body.length, table));
     }
-    /// Called when one device has transferred its part of the data.
+    /// Called when one device has transferred its fragment of the data of a message.
     /// @param rails    the number of devices that transfer the data
-    /// @param length   the length of the message, which a FIN contains; nullptr for immediate data
+    /// @param length   the length of the message, from a FIN; nullptr if immediate data has arrived
     /// @param written  the length in bytes of the RDMA write that had the immediate data
     /// @param valid    set to false for a protocol error
     /// @return the receive if all its data has arrived, or nullptr
@@ -354,14 +355,14 @@ class Rendezvous {
     void read_completed(ReceiveRequest& receive) noexcept {
         queue(receive, ReceiveRequest::Stage::sending_rget_done);
     }
-    /// Withdraws an advertisement. The receive ends when the peer has confirmed this, or when its
-    /// message arrives.
+    /// Withdraws the advertisement of a receive. The receive ends when the peer has confirmed the
+    /// withdrawal, or when the message of the receive arrives.
     void cancel(ReceiveRequest& receive) noexcept {
         receive.cancel_requested = true;
         ++cancels_;
     }
-    /// Returns the receive whose cancellation the peer confirms; nullptr for a protocol error. The
-    /// peer confirms only if no message that it has sent matches the receive.
+    /// Processes the peer's confirmation that it will not use a withdrawn advertisement.
+    /// @return the cancelled receive; nullptr for a protocol error
     [[nodiscard]] ReceiveRequest* cancelled_arrived(const ChannelState* channel,
                                                     std::uint32_t number) const noexcept {
         ReceiveRequest* const receive = shared_.receive_of(channel, number);
@@ -377,7 +378,7 @@ class Rendezvous {
         return !fins_.empty() || !answers_.empty() || cancelled_count_ != cancelled_sent_ ||
                cancels_ != 0;
     }
-    /// Sends the queued messages of the protocol.
+    /// Sends the control messages that wait for room in the send queue.
     /// @param finished  called with each receive that has ended successfully
     template <class Finished>
     void advance(const Finished& finished) noexcept {
@@ -420,7 +421,7 @@ class Rendezvous {
             send_cancels();
         }
     }
-    /// Forgets all queued messages, because the channel has failed.
+    /// Removes all requests from the queues, because the channel has failed.
     void stop() noexcept {
         fins_.clear();
         answers_.clear();
@@ -454,7 +455,8 @@ class Rendezvous {
                 .chunks = table.count,
                 .rails = static_cast<std::uint16_t>(receive.buffer.memory->rails)};
     }
-    /// Takes an unused RdmaTransfer from the pool, for the bytes of the message from @p offset on.
+    /// Takes an unused RdmaTransfer from the pool, for the bytes of the message that begin at @p
+    /// offset.
     /// @return nullptr if memory is exhausted
     [[nodiscard]] RdmaTransfer* take(RequestState& request, std::uint64_t offset) noexcept {
         RdmaTransfer* const transfer = shared_.transfers.take();
@@ -476,7 +478,7 @@ class Rendezvous {
             std::copy_n(from.regions[rail].begin(), from.chunks, to.regions[rail].begin());
         }
     }
-    /// Starts to read a message. @return false if memory is exhausted
+    /// Starts to read the data of a message by RDMA. @return false if memory is exhausted
     [[nodiscard]] bool start_read(ReceiveRequest& receive, const RtsBody& body,
                                   std::span<const std::byte> bytes) noexcept {
         RdmaTransfer* const transfer = take(receive, 0);
@@ -495,7 +497,8 @@ class Rendezvous {
         receive.stage = stage;
         answers_.push_back(&receive);
     }
-    /// Sends the CTS, NACK or end-of-read message of a receive.
+    /// Sends the CTS, NACK or end-of-read message that a receive has to send. @return false if it
+    /// cannot be sent now
     [[nodiscard]] bool answer(ReceiveRequest& receive) noexcept {
         if (receive.stage == ReceiveRequest::Stage::sending_cts) {
             const ChunkTable table = ChunkTable::describe(
@@ -514,12 +517,13 @@ class Rendezvous {
                          .number = receive.peer_request};
         return control_.send(header, {});
     }
-    /// Matches an advertised receive with the message that a device has written to its memory.
+    /// Matches an advertised receive with the message whose data a device of the peer has written
+    /// to the receive buffer.
     /// @return false if the receive does not wait for data
     [[nodiscard]] bool take_advertised(ReceiveRequest& receive,
                                        const std::uint64_t* length) noexcept {
         if (receive.stage == ReceiveRequest::Stage::waiting_for_data) {
-            // Only data that is written to an advertised receive may end with a FIN.
+            // A FIN is valid only for data that was written to an advertised receive.
             return length == nullptr ||
                    (receive.written_by_advertisement && *length <= receive.buffer.length);
         }
@@ -535,7 +539,7 @@ class Rendezvous {
         return true;
     }
     void send_cancels() noexcept {
-        // A receive that has got its message in the meantime needs no cancellation.
+        // Receives that have ended in the meantime need no cancellation message.
         cancels_ = 0;
         shared_.receives.for_each([this](ReceiveRequest& receive) {
             if (receive.channel != channel_ || !receive.cancel_requested || receive.cancel_sent ||
@@ -556,8 +560,8 @@ class Rendezvous {
     ControlChannel& control_;
     const ChannelState* channel_ = nullptr;
 
-    /// The receives of the peer to which this end may write. Most channels never need the ring, so
-    /// it is allocated when the first advertisement arrives.
+    /// The advertised receives of the peer, to which this end may write. Most channels never need
+    /// the ring, so it is allocated when the first advertisement arrives.
     std::unique_ptr<CtsRing> ring_;
     SentTags sent_tags_;
     /// The sends whose FIN must be sent.
@@ -567,9 +571,9 @@ class Rendezvous {
     Receives answers_;
     /// The number of receives of this end that are advertised to the peer.
     std::uint32_t advertised_ = 0;
-    /// The number of receives whose cancellation must be sent.
+    /// The number of receives for which a cancellation message must be sent.
     std::uint32_t cancels_ = 0;
-    /// The receives of the peer whose cancellation must be confirmed.
+    /// The numbers of the peer's receives whose cancellation must be confirmed.
     std::array<std::uint32_t, CtsRing::capacity> cancelled_{};
     std::uint32_t cancelled_count_ = 0;
     std::uint32_t cancelled_sent_ = 0;
