@@ -52,7 +52,7 @@ class Endpoint {
         return state ? Result<Endpoint>(Endpoint(*std::move(state)))
                      : Result<Endpoint>(state.error_info());
     }
-    /// Opens an endpoint with one device.
+    /// Opens an endpoint with only one device.
     [[nodiscard]] static Result<Endpoint> open(const Context& device, const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
         return open(std::span(&device, 1), resolver, options);
@@ -64,7 +64,7 @@ class Endpoint {
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
-    /// Returns the registration cache that register_memory() uses. Under
+    /// Returns the registration cache that register_memory() uses. With
     /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()
     /// before it frees registered memory.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
@@ -110,8 +110,9 @@ class Endpoint {
     [[nodiscard]] Result<Listener> listen(const std::string& host = {}) const noexcept {
         return Listener::open(state_, host);
     }
-    /// Starts to connect to the listener that created @p handle; see Connector.
-    /// @return a connector, or an error: EINVAL for an empty handle, ENETUNREACH, EMFILE
+    /// Starts to connect to the listener that created @p handle. See Connector for the next steps.
+    /// @return a connector, or an error: EINVAL for an empty handle; ENETUNREACH if there is no
+    ///         route to the listener; EMFILE if the process has too many open files
     [[nodiscard]] Result<Connector> start_connect(const Handle& handle) const noexcept {
         return Connector::open(state_, handle);
     }
@@ -125,8 +126,8 @@ class Endpoint {
         return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
 
-    /// Receives a message of any channel of this endpoint; see Channel::irecv_masked(). The receive
-    /// is started and tested like a request of a channel, but by the functions of the endpoint.
+    /// Receives a message from any channel of this endpoint; see Channel::irecv_masked(). Use
+    /// test(), cancel() and poll_completions() of the endpoint for this receive.
     /// Completion::channel is the number of the channel from which the message came.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Tag mask, Request& request,
@@ -137,8 +138,9 @@ class Endpoint {
                                     tag, mask, request, context),
                 std::system_category()};
     }
-    /// Makes progress, and describes the first message that has arrived on any channel and that
-    /// irecv() would receive; std::nullopt if there is no such message.
+    /// Makes progress, and returns the length, tag and channel of the first message that has
+    /// arrived on any channel and that irecv() would receive. Returns std::nullopt if no such
+    /// message has arrived.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask) const noexcept {
         const detail::UnexpectedMessage* const message = state_->probe(nullptr, tag, mask);
         return message == nullptr
@@ -160,9 +162,10 @@ class Endpoint {
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
         return {state_->cancel(request), std::system_category()};
     }
-    /// Makes progress, and reports requests that were started with a `context` pointer and have
-    /// completed.
-    /// @return the number of completions; 0 if no such request has completed
+    /// Makes progress, and reports completed requests that were started with a `context` pointer.
+    /// Each completion is reported once.
+    /// @return the number of completions that were stored in @p completions; 0 if no such request
+    ///         has completed
     [[nodiscard]] std::size_t poll_completions(std::span<Completion> completions) const noexcept {
         state_->progress();
         return state_->poll_completions(completions);
@@ -170,20 +173,20 @@ class Endpoint {
     /// Makes progress on all requests of all channels. The time that the call takes does not depend
     /// on the number of channels without requests.
     void progress() const noexcept { state_->progress(); }
-    /// Sleeps until a device or a peer has caused an event, or until @p timeout is over. Call
-    /// progress() or test() afterwards. The call may also return earlier.
+    /// Sleeps until a device or a peer causes an event, or until @p timeout is over. The call may
+    /// also return earlier. After it, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
-    /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, it becomes
-    /// readable when progress() has something to do. The endpoint owns the descriptor.
-    /// Independently of it, call progress() at least ten times per EndpointOptions::heartbeat while
-    /// requests are in flight.
+    /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
+    /// becomes readable when progress() has something to do. While requests are in flight, the
+    /// program must also call progress() at least ten times per EndpointOptions::heartbeat. The
+    /// endpoint owns the descriptor.
     [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
-    /// Requests that descriptor() becomes readable.
-    /// @return false if there is something to do already: call progress() and arm() again before
-    ///         waiting for the descriptor
+    /// Requests that descriptor() becomes readable at the next event.
+    /// @return false if progress() already has something to do: call progress() and arm() again
+    ///         before waiting for the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
 
-    /// The default access of registered memory, for the devices of this side and of peers.
+    /// The default access of registered memory: the access of this side's devices and of peers.
     static constexpr Access default_access =
         Access::local_write | Access::remote_write | Access::remote_read;
 

@@ -29,8 +29,8 @@ class Handle {
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const Handle, 1>(this, 1)).template first<wire_size>();
     }
-    /// Decodes the bytes of a handle. Bytes behind wire_size are ignored, because some launchers
-    /// append padding.
+    /// Decodes the bytes of a handle. Only the first wire_size bytes are used, because some
+    /// launchers append padding.
     /// @return a handle, or an error: EMSGSIZE for fewer bytes than wire_size; EPROTO for bytes
     ///         that are not a handle or were modified in transit; EPROTONOSUPPORT for a handle of
     ///         another version of this library
@@ -60,8 +60,8 @@ class Handle {
 
     /// Creates the handle of a listener.
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
-    /// @param scope    the scope of a link-local IPv6 address, otherwise 0
-    /// @param port     in host byte order
+    /// @param scope    the scope of a link-local IPv6 address; 0 for all other addresses
+    /// @param port     the TCP port, in host byte order
     Handle(const std::array<std::uint8_t, 16>& address, std::uint32_t scope, std::uint16_t port,
            const Secret& connector_secret, const Secret& listener_secret) noexcept
         : magic_(magic),
@@ -77,9 +77,11 @@ class Handle {
     [[nodiscard]] std::uint32_t scope() const noexcept { return scope_; }
     /// Returns the TCP port of the listener, in host byte order.
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// The connector sends this secret first, to prove to the listener that it has the handle.
+    /// Returns the secret that the connector sends first. The secret proves that the connector has
+    /// the handle.
     [[nodiscard]] const Secret& connector_secret() const noexcept { return connector_secret_; }
-    /// The listener answers with this secret, to prove to the connector that it created the handle.
+    /// Returns the secret that the listener sends. The secret proves that this listener created the
+    /// handle.
     [[nodiscard]] const Secret& listener_secret() const noexcept { return listener_secret_; }
 
     friend bool operator==(const Handle&, const Handle&) noexcept = default;

@@ -68,7 +68,7 @@ class Listener {
         }
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
-    /// Returns the details of the error that try_accept() returned.
+    /// Returns the details of the last error that try_accept() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

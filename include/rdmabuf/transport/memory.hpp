@@ -22,21 +22,21 @@
 
 namespace rdmabuf::transport {
 
-/// Selects which readers see the data in device memory when the completion of irecv() is reported.
+/// Selects the readers to which data in GPU memory is visible when irecv() completes.
 enum class Visibility : std::uint8_t {
     /// The CPU, another device, or a GPU kernel that is started after the completion of the receive
-    /// was reported. The completion alone makes the data visible to these readers.
+    /// was reported. No flush read is needed for these readers.
     next_kernel,
     /// A GPU kernel that is already running when the data arrives. Each receive ends with a flush
-    /// read of each device: the memory must be registered with Access::remote_read. Without this
-    /// option, Channel::iflush() does the same.
+    /// read by each NIC, so the memory must be registered with Access::remote_read.
+    /// Channel::iflush() performs the same flush for memory without this option.
     running_kernel,
 };
 
 namespace detail {
 
-/// Memory that every device of an endpoint has registered, and the owners of these registrations.
-/// The address of this object must not change, because requests in flight refer to it.
+/// Memory that every device of an endpoint has registered, with the owner of these registrations.
+/// The address of this object must not change, because requests in flight point to it.
 struct MemoryState {
     /// The EndpointState whose devices have registered the memory; used for comparison only.
     const void* endpoint = nullptr;
@@ -47,11 +47,11 @@ struct MemoryState {
     Access access{};
     /// True if the CPU can read and write the memory at `address`.
     bool host = false;
-    /// True if a receive into the memory ends with a flush read, so that GPU kernels which are
-    /// already running see the data.
+    /// True if each receive into the memory ends with a flush read. GPU kernels that are already
+    /// running then see the data.
     bool flush_on_receive = false;
     std::size_t rails = 0;
-    /// The registered chunks of each device. All devices have the same chunk boundaries.
+    /// The registered chunks of each device. The chunk boundaries are the same for all devices.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
     // Exactly one of the next three members owns the registrations: `lease` (a reference to a
@@ -88,12 +88,11 @@ class Memory {
     /// Returns true if the CPU can read and write the memory at address().
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
-    /// Returns the descriptor that a peer needs for iput() and iget() on this memory. Its rkeys
-    /// give access to the whole registration. This may be more than the memory itself, because the
-    /// cache merges ranges: give the descriptor to trusted peers only.
+    /// Returns the descriptor that a peer needs for iput() and iget() on this memory. The cache
+    /// merges ranges, so the rkeys of the descriptor may give access to more than this memory. Give
+    /// the descriptor to trusted peers only.
     /// @return the descriptor, or an error: EINVAL if this Memory is empty; EOVERFLOW if a device
-    ///         needs more than 8 regions for it (DeviceAttributes::max_mr_size): register it in
-    ///         parts
+    ///         needs more than 8 regions for the memory (see DeviceAttributes::max_mr_size)
     [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
         if (state_ == nullptr) {
             return ErrorInfo{EINVAL, "", "the Memory is empty"};
@@ -114,8 +113,8 @@ class Memory {
         : state_(std::move(state)) {}
     [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
 
-    /// Fills @p table with the regions of the @p length bytes that begin at @p iova. If the table
-    /// is too small, it describes only the first of these bytes.
+    /// Stores the regions of the @p length bytes that begin at @p iova in @p table. If the table is
+    /// too small, it describes only the first of these bytes.
     /// @return the number of bytes that the table describes
     static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
                               std::uint64_t iova, std::uint64_t length) noexcept {

@@ -11,7 +11,7 @@
 
 namespace rdmabuf::transport {
 
-/// The maximum number of devices of an Endpoint.
+/// The maximum number of RDMA devices of an Endpoint.
 inline constexpr std::size_t max_rails = 4;
 /// The maximum length of a notification in bytes.
 inline constexpr std::size_t max_notification = 512;
@@ -20,11 +20,11 @@ inline constexpr std::size_t max_notification = 512;
 struct EndpointOptions {
     /// The number of the port that is used on every device; ports are counted from 1.
     std::uint8_t port = 1;
-    /// Maximum number of requests in flight on a channel, from 1 to 65,535. A further request fails
-    /// with EAGAIN.
+    /// Maximum number of requests in flight on a channel, from 1 to 65,535. If this number is
+    /// reached, starting another request fails with EAGAIN.
     std::uint32_t depth = 256;
-    /// Number of work requests that a queue pair may have in flight, from 16 to 32,768. If a device
-    /// supports fewer, its maximum is used.
+    /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
+    /// a device supports fewer work requests, the maximum of the device is used.
     std::uint32_t send_depth = 128;
 
     /// Maximum length in bytes of an eager message, up to 1 MiB; the smaller value of both ends
@@ -32,45 +32,47 @@ struct EndpointOptions {
     /// message is transferred by RDMA between the memory of the two requests.
     std::uint32_t eager_limit = 8192;
     /// Number of receive buffers that all channels of the endpoint share, from 16 to 65,536. Each
-    /// buffer has the length of the longest eager message. While all buffers are in use, the
-    /// devices of peers send again.
+    /// buffer has the length of the longest eager message. While no buffer is free, peers' devices
+    /// receive RNR NAKs and send again.
     std::uint32_t receive_buffers = 256;
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
     /// 65,536.
     std::uint32_t send_buffers = 256;
     /// Maximum number of bytes of eager messages of one channel that wait for their receives at
-    /// this end, from 4,096 to 2^30. Each message counts as its length plus 64 bytes. The memory is
-    /// allocated when the messages arrive. For further messages the peer sends an RTS first, and
-    /// their data after the receive was posted.
+    /// this end, from 4,096 to 2^30. Each message counts as its length plus 64 bytes. If this limit
+    /// is reached, the peer sends an RTS for each further message, and sends the data when the
+    /// receive is posted.
     std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
-    /// Maximum number of bytes of notifications of one channel that the program has not taken yet,
-    /// from 4,096 to 2^30. Each notification counts as its length plus 64 bytes. Further
-    /// notifications wait at the peer; they delay only the notifications behind them.
+    /// Maximum number of bytes of notifications of one channel that wait at this end for the
+    /// program, from 4,096 to 2^30. Each notification counts as its length plus 64 bytes. If this
+    /// limit is reached, further notifications wait at the peer. They delay only later
+    /// notifications.
     std::uint32_t notification_limit = std::uint32_t{1} << 16U;
-    /// Maximum length of inline data of a queue pair in bytes, up to 512; 0: none. If a device does
-    /// not support this length, inline data is not used.
+    /// Maximum length of inline data of a queue pair in bytes, up to 512; 0 disables inline data.
+    /// If a device does not support this length, inline data is not used.
     std::uint32_t inline_data = 128;
-    /// True: the receiver reads long messages by RDMA if it has not advertised its receive and the
-    /// sender's memory permits it, so that the sender's processor is not needed in the middle of a
-    /// message. False: the sender always writes.
+    /// If true, the receiver reads a long message by RDMA when the sender's memory permits this and
+    /// the receive was not advertised. The sender's processor is then not needed during the
+    /// transfer. If false, the sender always writes the data.
     bool read_long_messages = true;
-    /// Minimum length in bytes of the fragments of a transfer that is striped over several devices.
+    /// Minimum length in bytes of a fragment, which is the range that one device transfers of a
+    /// striped transfer.
     std::uint32_t min_fragment = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
     /// and its channel fails.
     std::chrono::milliseconds timeout{0};
-    /// Keepalive interval. If a channel with requests in flight receives nothing in this time, its
-    /// peer's devices are probed by RDMA writes of 0 bytes.
+    /// Keepalive interval. If a channel with requests in flight receives nothing during this time,
+    /// its devices write 0 bytes to the peer by RDMA, to check that the peer's devices respond.
     std::chrono::milliseconds heartbeat{1000};
-    /// Maximum time for a new connection to prove that it has the handle. The same limit then
-    /// applies to connecting the queue pairs of both ends.
+    /// Maximum time in which a new connection must prove that it has the handle. The queue pairs of
+    /// both ends must then be connected within the same time limit.
     std::chrono::milliseconds handshake{10000};
-    /// Maximum time that Channel::close() waits until the last messages are acknowledged.
+    /// Maximum time for which Channel::close() waits until queued messages are acknowledged.
     std::chrono::milliseconds linger{1000};
-    /// False: both ends close the socket of a channel when the channel is connected, whatever the
-    /// option of the peer is. The end of a peer process is then detected only when a work request
-    /// to its queue pairs fails: that of the next request, or a keepalive write.
+    /// If false, both ends close the socket of a channel after the channel is connected, whatever
+    /// the option of the peer is. The failure of a peer process is then detected later: when a work
+    /// request for the next request or for a keepalive write fails.
     bool keep_sockets = true;
 
     // The following options are those of QueuePairOptions with the same name.
@@ -79,10 +81,11 @@ struct EndpointOptions {
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint32_t flow_label = 0;
-    /// The timeout of the queue pairs, as QueuePairOptions::timeout encodes it. The timeout and
-    /// retry_count determine when a device that does not respond is reported as EHOSTUNREACH.
+    /// The timeout of the queue pairs, encoded as for QueuePairOptions::timeout. This timeout and
+    /// retry_count determine after which time a peer's device that does not respond is reported as
+    /// EHOSTUNREACH.
     std::uint8_t ack_timeout = 14;
-    /// Maximum number of retransmissions after ack_timeout, from 0 to 7.
+    /// Maximum number of retransmissions by a device that receives no acknowledgement, from 0 to 7.
     std::uint8_t retry_count = 7;
 
     /// Options of the registration cache that register_memory() uses.

@@ -18,12 +18,12 @@ namespace rdmabuf::transport {
 
 namespace detail {
 
-/// Maximum number of regions that a descriptor or a message contains per device. Memory that is not
-/// longer than the device's max_mr_size needs one region.
+/// Maximum number of regions per device in a descriptor or a message. Memory needs several regions
+/// only if it is longer than the device's max_mr_size.
 inline constexpr std::size_t max_chunks = 8;
 
-/// The regions of one contiguous range of memory on each device (rail), sorted by address and
-/// without gaps.
+/// For each device (rail), the regions of one contiguous range of memory. The regions of a device
+/// are sorted by address and have no gaps.
 struct RemoteTable {
     std::uint16_t chunks = 0;
     std::uint16_t rails = 0;
@@ -46,7 +46,7 @@ class RemoteMemory {
 
     /// Returns the length of the memory in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    /// Returns the access that the owner of the memory permits to peers.
+    /// Returns the access to the memory that its owner permits to peers.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// The size of a descriptor in bytes; the wire format is the memory layout.
@@ -54,7 +54,7 @@ class RemoteMemory {
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first<wire_size>();
     }
-    /// Decodes the result of bytes().
+    /// Creates a descriptor from bytes that bytes() has returned.
     /// @return a descriptor, or an error: EMSGSIZE if the number of bytes is not wire_size; EPROTO
     ///         for bytes that are not a descriptor, or whose regions are inconsistent;
     ///         EPROTONOSUPPORT for a descriptor of another version of this library
@@ -96,8 +96,8 @@ class RemoteMemory {
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
     static constexpr std::uint32_t version = 1;
 
-    /// Returns true if, for each device, the regions are sorted by address, have no gaps, and are
-    /// length_ bytes long in total.
+    /// Returns true if the regions of each device are sorted by address, have no gaps, and have a
+    /// total length of length_ bytes.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {

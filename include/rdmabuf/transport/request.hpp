@@ -14,18 +14,18 @@ namespace detail {
 class ChannelState;
 } // namespace detail
 
-/// The tag of a message. A receive accepts the messages whose tag is equal to its own tag in all
-/// bits of its mask.
+/// The tag of a message. A receive has a tag and a mask. It accepts messages whose tag is equal to
+/// the tag of the receive in all bits that are set in the mask.
 using Tag = std::uint64_t;
-/// The mask of a receive for exactly one tag.
+/// The mask of a receive that accepts exactly one tag.
 inline constexpr Tag full_mask = std::numeric_limits<Tag>::max();
 
-/// Identifies a request. A Request can be copied and discarded; it owns nothing. A Request is empty
-/// after its completion was reported.
+/// Identifies a request. A Request can be copied and destroyed without an effect on the operation.
+/// When the completion of a request is reported, its Request becomes empty.
 struct Request {
     static constexpr std::uint32_t empty_index = 0xffffffff;
-    /// The request has completed when it was started. `generation` is then the length of its
-    /// message in bytes.
+    /// The value of `index` for a request that completed when it was started. `generation` is then
+    /// the length of its message in bytes.
     static constexpr std::uint32_t completed_index = 0xfffffffe;
 
     std::uint32_t channel = 0;
@@ -37,8 +37,8 @@ struct Request {
 struct Completion {
     /// True if the request has ended, successfully or not.
     bool done = false;
-    /// The error with which the request failed; no error while the request is in flight, or if it
-    /// succeeded. Channel lists the errors.
+    /// The error with which the request failed. There is no error while the request is in flight or
+    /// if it succeeded. See Channel for a list of the errors.
     std::error_code error = {};
     /// For a successful request: the number of bytes transferred. For a receive that failed with
     /// EMSGSIZE: the length of the message. For other failed requests: 0.
@@ -47,11 +47,12 @@ struct Completion {
     Tag tag = 0;
     /// For a receive: Channel::number() of the channel from which the message came.
     std::uint32_t channel = 0;
-    /// The pointer with which the program started the request, or nullptr.
+    /// The `context` pointer with which the program started the request, or nullptr.
     void* context = nullptr;
 };
 
-/// Describes a message that has arrived and for which no receive is posted yet. Channel::probe().
+/// Describes a message that has arrived and for which no receive is posted yet. Channel::probe()
+/// returns it.
 struct MessageInfo {
     Tag tag = 0;
     /// The length of the message in bytes.

@@ -16,7 +16,7 @@ struct TransferEntry {
     const void* address = nullptr;
     std::size_t length = 0;
     const RemoteMemory* remote = nullptr;
-    /// Offset of the range in the peer's memory, in bytes.
+    /// Offset in bytes of the range in the peer's memory.
     std::uint64_t offset = 0;
 };
 

@@ -30,7 +30,7 @@ struct BufferRef {
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
 
-    /// The address of the memory in work requests.
+    /// Returns the iova of the memory, which is its address in work requests.
     [[nodiscard]] std::uint64_t device_address() const noexcept {
         return memory->device_address(address);
     }
@@ -39,36 +39,39 @@ struct BufferRef {
 
 enum class RequestType : std::uint8_t { send = 0, receive = 1, one_sided = 2 };
 
-/// The state that all types of requests have.
+/// The members that all types of requests have in common.
 struct RequestState {
-    /// RequestType in the upper bits, and the position in the pool of this type.
+    /// Identifies this object: the upper bits contain RequestType, the lower bits the position in
+    /// the pool of this type.
     std::uint32_t index = 0;
-    /// The number of requests that have used this object before.
+    /// The number of earlier requests that have used this object.
     std::uint32_t generation = 0;
-    /// The number of posted work requests that have not completed.
+    /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
     int error = 0;
     bool in_use = false;
-    /// True for a receive from any channel, which the program tests by its endpoint.
+    /// True for a receive from any channel. The program tests such a receive with Endpoint::test().
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
-    /// The channel of the request; nullptr for a receive from any channel that has not matched yet.
+    /// The channel of the request. A receive from any channel has nullptr until it matches a
+    /// message.
     ChannelState* channel = nullptr;
-    /// ChannelState::number() of the channel, also after the channel was closed.
+    /// ChannelState::number() of the channel. The number remains valid after the channel was
+    /// closed.
     std::uint32_t channel_number = 0;
     BufferRef buffer{};
-    /// The number of bytes of the message or transfer.
+    /// The length of the message or transfer in bytes.
     std::uint64_t bytes = 0;
     Tag tag = 0;
-    /// The pointer of the program; requests with a pointer are reported by
-    /// Endpoint::poll_completions().
+    /// The `context` pointer of the program. If it is not nullptr, Endpoint::poll_completions()
+    /// reports the request.
     void* context = nullptr;
     /// The time at which the request fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;
-    /// The RDMA transfer of the request, or nullptr.
+    /// The RDMA transfer of the request while it is not posted completely; otherwise nullptr.
     RdmaTransfer* transfer = nullptr;
-    /// The links of the list of completed requests.
+    /// The links of the request in the list SharedState::completed.
     Link<RequestState> completed{};
 
     [[nodiscard]] RequestType type() const noexcept {
@@ -82,23 +85,25 @@ struct SendRequest : RequestState {
     enum class Stage : std::uint8_t {
         /// The message waits for credits or for room in the send queue, behind earlier messages.
         queued,
-        /// The RTS was sent; the CTS or the end of the peer's read has not arrived yet.
+        /// The RTS was sent. The CTS, or the message that the peer has read the data, has not
+        /// arrived.
         waiting_for_cts,
         /// The devices transfer the data.
         transferring,
-        /// All data is posted, and the FIN waits for room in the send queue.
+        /// All data is posted. The FIN waits for room in the send queue.
         sending_fin,
     };
     Stage stage{};
-    /// The number of bytes that earlier parts of the message have transferred.
+    /// The number of bytes of the message that were transferred for earlier CTS messages.
     std::uint64_t cts_bytes = 0;
-    /// The number of the receive request of the peer, as SharedState::wire_number() returns it.
+    /// The number of the peer's receive request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
-    /// True if a FIN with the length of the message ends the transfer, instead of immediate data.
+    /// True if the sender must send a FIN with the length of the message, instead of immediate
+    /// data.
     bool needs_fin = false;
-    /// The number of devices that transfer the data. The FIN contains it.
+    /// The number of devices that transfer the data. This number is sent in the FIN.
     std::uint8_t fin_rails = 1;
-    /// The links of the queue of the channel in which the request waits.
+    /// The links of the request in the queue of the channel in which it waits.
     Link<SendRequest> link{};
 };
 
@@ -106,47 +111,47 @@ struct ReceiveRequest : RequestState {
     enum class Stage : std::uint8_t {
         /// The receive waits for its message.
         posted = 0,
-        /// The message has matched; its CTS, NACK or end-of-read message waits for room in the send
-        /// queue.
+        /// The receive has matched its message. Its CTS, NACK or end-of-read message waits for room
+        /// in the send queue.
         sending_cts,
         sending_nack,
         sending_rget_done,
-        /// The CTS was sent: the peer writes the data.
+        /// The CTS was sent, and the peer writes the data.
         waiting_for_data,
-        /// The devices of this end transfer the data: an RDMA read, a copy to device memory, or a
-        /// flush read.
+        /// The NICs of this end transfer the data by an RDMA read, copy it to GPU memory, or
+        /// perform a flush read.
         transferring,
         copying,
         flushing,
     };
     Stage stage{};
-    /// True if the receive was advertised to the peer.
+    /// True if an advertisement of the receive was sent to the peer.
     bool advertised = false;
-    /// True if the peer has written to the advertised receive, without RTS and CTS.
+    /// True if the peer writes to the receive because of its advertisement, without RTS and CTS.
     bool written_by_advertisement = false;
     /// True if a FIN with the length of the message has arrived.
     bool fin_arrived = false;
     bool cancel_requested = false;
     bool cancel_sent = false;
-    /// The number of devices whose part of the data has arrived.
+    /// The number of devices that have transferred all their data.
     std::uint8_t rails_arrived = 0;
     Tag mask = full_mask;
-    /// The order in which receives were posted.
+    /// A number that increases with each posted receive, to compare the order of receives.
     std::uint64_t sequence = 0;
-    /// The number of bytes of the RDMA writes with immediate data that have arrived.
+    /// The total length in bytes of the RDMA writes with immediate data that have arrived.
     std::uint64_t written = 0;
-    /// The send request of the peer.
+    /// The number of the peer's send request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
-    /// The number of bytes of the message for which a CTS was sent.
+    /// The number of bytes of the message for which a CTS was already sent.
     std::uint64_t cts_bytes = 0;
-    /// For a copy to device memory: the receive buffer or copy buffer that holds the message, or
-    /// the unexpected message that is not copied to such a buffer yet.
+    /// For a copy to GPU memory: the index of the receive buffer or copy buffer that holds the
+    /// message.
     std::uint32_t bounce_buffer = 0;
     UnexpectedMessage* unexpected = nullptr;
-    /// The links of the list of TagMatcher or of the channel in which the request waits.
+    /// The links of the request in the list of the TagMatcher or of the channel in which it waits.
     Link<ReceiveRequest> link{};
 
-    /// Sets the members of a receive that was just taken from its pool.
+    /// Initializes a receive that was taken from its pool.
     void start(Tag wanted, Tag wanted_mask) noexcept {
         tag = wanted;
         mask = wanted_mask;
@@ -162,32 +167,33 @@ struct ReceiveRequest : RequestState {
 struct OneSidedRequest : RequestState {
     enum class Operation : std::uint8_t { put, get, flush, fetch_add, compare_swap, fence };
     Operation operation{};
-    /// True if a notification to the peer follows the data.
+    /// True if a notification is sent to the peer after the data.
     bool notifies = false;
     /// The number of bytes in `notification`.
     std::uint16_t notification_size = 0;
-    /// True if all transfers of the request are posted.
+    /// True if all work requests for the data of the request are posted.
     bool posted = false;
-    /// For a list of transfers: the entries that are not posted yet.
+    /// For a list of transfers: the entries that are not posted completely.
     std::span<const TransferEntry> list{};
-    /// The operands of an atomic operation.
+    /// The first operand of an atomic operation. For a list of transfers: the number of posted
+    /// bytes of the current entry.
     std::uint64_t operand = 0;
     std::uint64_t compare = 0;
-    /// The links of the queue of the channel in which the request waits.
+    /// The links of the request in the queue of the channel in which it waits.
     Link<OneSidedRequest> link{};
     RemoteAddress remote{};
     /// The bytes of the notification.
     std::array<std::byte, max_notification> notification; // NOLINT(*-member-init)
 };
 
-/// Objects of one request type. The pool grows when all objects are in use, and keeps its memory
-/// until it is destroyed. The objects do not move.
+/// A pool of requests of one type. The pool grows when all objects are in use, and frees its memory
+/// only when it is destroyed. The address of an object does not change.
 template <class T, RequestType Type>
 class RequestPool {
   public:
     static constexpr std::uint32_t max_size = std::uint32_t{1} << RequestState::type_shift;
 
-    /// Takes an unused object. @return nullptr if the pool cannot grow
+    /// Returns an unused object, which is then in use; nullptr if memory is exhausted.
     [[nodiscard]] T* take() noexcept {
         if (free_ == nullptr && !grow()) {
             return nullptr;
@@ -202,7 +208,7 @@ class RequestPool {
         ++in_use_;
         return request;
     }
-    /// Gives back an object whose RdmaTransfer has ended.
+    /// Returns an object to the pool. The RdmaTransfer of the request must have ended.
     void give_back(T* request) noexcept {
         ++request->generation;
         request->in_use = false;

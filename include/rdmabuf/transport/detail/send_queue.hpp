@@ -7,9 +7,10 @@ namespace rdmabuf::transport::detail {
 
 /// The kind of work request that a completion belongs to.
 enum class Work : std::uint8_t {
-    /// A receive of a shared receive queue. WorkId::number is the index of its receive buffer.
+    /// A receive of a shared receive queue. WorkId::number is the index of the receive buffer.
     receive,
-    /// A work request on a queue pair to a peer. WorkId::number is RequestState::index.
+    /// A work request on a queue pair that is connected to a peer. WorkId::number is
+    /// RequestState::index.
     remote,
     /// A work request on a loopback queue pair. WorkId::number is RequestState::index.
     loopback,
@@ -17,14 +18,15 @@ enum class Work : std::uint8_t {
     loopback_receive,
 };
 
-/// The contents of wr_id.
+/// The contents of the wr_id of a work request.
 struct WorkId {
-    /// The value of `number` for a work request without a request.
+    /// The value of `number` for a work request that belongs to no request.
     static constexpr std::uint32_t no_request = (1U << 24) - 1;
 
     Work work{};
     std::uint32_t number = no_request;
-    /// The number of this work request on its send queue: counted from 1, wraps around.
+    /// The sequence number of this work request on its send queue. The first number is 1; the
+    /// numbers wrap around.
     std::uint32_t sequence = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
@@ -38,16 +40,17 @@ struct WorkId {
     }
 };
 
-/// Counts the used entries of a send queue. Completions arrive in order. Therefore one completion
-/// frees the entries of all earlier work requests.
+/// Counts the used entries of a send queue. Completions arrive in order, so that a completion frees
+/// the entries of its own and all earlier work requests.
 class SendQueue {
   public:
-    /// @param depth  number of entries, of which one is reserved for the last work request of a
-    ///               queue pair in the error state
+    /// @param depth  number of entries of the send queue. One entry is reserved for the work
+    ///               request that RailSet::fail() posts.
     explicit SendQueue(std::uint32_t depth) noexcept
         : depth_(depth - 1), signal_interval_(depth_ / 4) {}
 
-    /// Returns true if another work request fits, and @p reserve entries remain free after it.
+    /// Returns true if another work request can be posted so that at least @p reserve entries
+    /// remain free after it.
     [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
@@ -55,8 +58,8 @@ class SendQueue {
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
     /// Returns the sequence number of the next work request.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
-    /// Returns true if the next work request must be signaled, because the unsignaled work requests
-    /// before it fill a quarter of the send queue.
+    /// Returns true if the next work request must be signaled: a quarter of the send queue is in
+    /// use by unsignaled work requests.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= signal_interval_;
     }
@@ -70,8 +73,8 @@ class SendQueue {
     [[nodiscard]] bool is_completed(std::uint32_t sequence) const noexcept {
         return static_cast<std::int32_t>(completed_ - sequence) >= 0;
     }
-    /// Returns true if the last posted work request is signaled: its completion also covers all
-    /// earlier work requests.
+    /// Returns true if the last posted work request is signaled. Its completion then shows that all
+    /// earlier work requests have completed.
     [[nodiscard]] bool all_signaled() const noexcept { return signaled_ == posted_; }
 
   private:

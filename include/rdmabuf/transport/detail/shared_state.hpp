@@ -28,65 +28,68 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The links of a channel in the lists of its endpoint.
+/// The links of a channel in the two lists of its endpoint.
 struct ChannelLinks {
-    /// The links of SharedState::busy.
+    /// The links of the channel in SharedState::busy.
     Link<ChannelLinks> busy{};
     bool is_busy = false;
-    /// The links of the list of all channels.
+    /// The links of the channel in the list of all channels of the endpoint.
     Link<ChannelLinks> all{};
 };
 
-/// A loopback queue pair, which performs flush reads and copies messages to device memory.
+/// A queue pair that is connected to itself. It performs flush reads and copies messages to GPU
+/// memory.
 struct Loopback {
     QueuePair queue_pair;
     SendQueue queue;
-    /// The length of the receive queue.
+    /// The length of the receive queue, in receives.
     std::uint32_t receive_depth = 0;
     /// The number of posted receives that have not completed.
     std::uint32_t receives = 0;
 };
 
-/// One device of an endpoint, with the queues that all channels share.
+/// One device of an endpoint, with the queues that all channels of the endpoint share.
 struct SharedRail {
     ProtectionDomain pd;
     CompletionChannel events;
     CompletionQueue cq;
     SharedReceiveQueue srq;
-    /// The registration of all bounce buffers. No peer gets its rkey.
+    /// The registration of all bounce buffers. Its rkey is not sent to any peer.
     MemoryRegion bounce_buffers;
-    /// The registration of the probe line, to which peers may write and whose contents are not
-    /// used.
+    /// The registration of a few bytes of memory whose contents are not used. Keepalive writes and
+    /// fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
     std::optional<Loopback> loopback;
-    /// The speed of the port in Mbit/s, for striping.
+    /// The speed of the port in Mbit/s. It determines the share of the device in striped transfers.
     std::uint32_t speed = 1;
     /// The number of completions that the completion queue can hold.
     std::uint32_t cq_depth = 0;
-    /// The number of completions that the queue pairs of all channels can cause at the same time.
+    /// The number of completion queue entries that are reserved for the queue pairs of all
+    /// channels.
     std::uint32_t cq_reserved = 0;
-    /// The number of work requests that a queue pair may have in flight.
+    /// The maximum number of work requests in flight of a queue pair.
     std::uint32_t send_depth = 0;
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
-/// time may use them.
+/// time may use this object.
 class SharedState {
   public:
     /// Creates the queues of each device and posts all receives.
-    /// @throws Error of the verbs objects, std::bad_alloc
+    /// @throws Error with the errno value of a failed verbs call, std::bad_alloc
     RDMABUF_EXPORT SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used);
     SharedState(const SharedState&) = delete;
     SharedState& operator=(const SharedState&) = delete;
     RDMABUF_EXPORT ~SharedState();
 
-    /// Creates the loopback queue pairs, unless they exist. They are needed for device memory.
-    /// @throws Error of QueuePair
+    /// Creates the loopback queue pairs, unless they exist. They are needed for requests with GPU
+    /// memory.
+    /// @throws Error with the errno value of creating or connecting a queue pair
     RDMABUF_EXPORT void create_loopback();
-    /// Reserves entries of the completion queues for the queue pairs of another channel, which uses
+    /// Reserves completion queue entries for the queue pairs of another channel. The channel uses
     /// the first @p count devices.
-    /// @throws Error ENOSPC if a device has no larger completion queue
+    /// @throws Error ENOSPC if a device does not support a completion queue that is large enough
     RDMABUF_EXPORT void reserve_completions(std::size_t count);
     void release_completions(std::size_t count) noexcept {
         for (std::size_t i = 0; i < count; ++i) {
@@ -94,7 +97,7 @@ class SharedState {
         }
     }
 
-    /// Posts the receive of a consumed receive buffer again.
+    /// Posts a receive with this receive buffer again, after its message was processed.
     void repost(std::size_t rail, std::uint32_t buffer) noexcept {
         SharedRail& shared = *rails[rail];
         const std::uint64_t id = WorkId{.work = Work::receive, .number = buffer}.encode();
@@ -116,11 +119,12 @@ class SharedState {
         }
     }
 
-    /// Ends a request. Its completion is then reported to the program.
+    /// Ends a request. Its completion can then be reported to the program.
     void complete(RequestState& request, int request_error = 0) noexcept {
         request.done = true;
         request.error = request_error;
-        // A receive that is too short for its message reports the length of the message.
+        // If the message is longer than the receive buffer, the completion reports the length of
+        // the message.
         if (request_error != 0 &&
             (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
             request.bytes = 0;
@@ -129,7 +133,7 @@ class SharedState {
             completed.push_back(&request);
         }
     }
-    /// Returns the request with this RequestState::index; nullptr if there is none.
+    /// Returns the request with this RequestState::index; nullptr if there is no such request.
     [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
         const std::uint32_t position = index & ((1U << RequestState::type_shift) - 1);
         switch (static_cast<RequestType>(index >> RequestState::type_shift)) {
@@ -155,14 +159,15 @@ class SharedState {
                 break;
         }
     }
-    /// Returns the number by which peers refer to a receive or a send: its position in the pool and
-    /// the lower bits of its generation, which counts the uses of this position.
+    /// Returns the number that identifies a receive or a send in messages of the protocol. It
+    /// contains the position of the request in its pool, and the lower bits of its generation.
     [[nodiscard]] static std::uint32_t wire_number(const RequestState& request) noexcept {
         constexpr std::uint32_t position_mask = (1U << RequestState::type_shift) - 1;
         return (request.index & position_mask) | (request.generation & generation_mask)
                                                      << RequestState::type_shift;
     }
-    /// Returns the receive of @p channel to which a peer refers; nullptr if there is none.
+    /// Returns the receive of @p channel that a message of the peer identifies by its
+    /// wire_number(); nullptr if there is no such receive.
     [[nodiscard]] ReceiveRequest* receive_of(const ChannelState* channel,
                                              std::uint32_t wire) const noexcept {
         return named(receives, channel, wire);
@@ -175,7 +180,7 @@ class SharedState {
     const EndpointOptions options;
     BouncePool pool;
     std::vector<std::unique_ptr<SharedRail>> rails;
-    /// The memory of unexpected messages and notifications.
+    /// Allocates the memory of unexpected messages and notifications.
     BlockPool blocks;
     TagMatcher matcher;
     RequestPool<SendRequest, RequestType::send> sends;
@@ -190,13 +195,13 @@ class SharedState {
             busy.push_back(&channel);
         }
     }
-    /// The channels with work for ChannelState::advance().
+    /// The channels for which progress() calls ChannelState::advance().
     List<ChannelLinks, &ChannelLinks::busy> busy;
     /// The completed requests that were started with a `context` pointer. They are reported by
     /// Endpoint::poll_completions().
     List<RequestState, &RequestState::completed> completed;
-    /// The errno value with which a shared queue failed; 0 while all shared queues work. After a
-    /// failure no channel of the endpoint works.
+    /// The errno value with which a shared queue has failed; 0 while all shared queues work. If it
+    /// is not 0, all channels of the endpoint have failed.
     int error = 0;
 
   private:

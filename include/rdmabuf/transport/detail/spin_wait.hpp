@@ -18,8 +18,8 @@ class Timeout {
         : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
 
     [[nodiscard]] bool over() const noexcept { return end_ >= 0 && now_ns() >= end_; }
-    /// Returns the remaining time, rounded up to whole milliseconds; negative if there is no time
-    /// limit.
+    /// Returns the remaining time, rounded up to whole milliseconds. Returns a negative value if
+    /// there is no time limit.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (end_ < 0) {
             return std::chrono::milliseconds(-1);
@@ -32,16 +32,17 @@ class Timeout {
     std::int64_t end_;
 };
 
-/// Paces a loop that tests for completion. Most calls of wait() return at once; one call in 64
-/// yields the processor and reads the clock.
+/// Controls the pauses of a loop that tests for a completion. Most calls of wait() return at once.
+/// One call in 64 yields the processor and checks the time limit.
 class SpinWait {
   public:
     /// @param timeout  the time limit of the loop; negative: no limit; 0: a single test
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
-    /// Pauses between two tests. After some thousand tests, calls @p sleep with the maximum time to
-    /// sleep instead. @return false if the time is over
+    /// Pauses between two tests. After some thousand tests, the function calls @p sleep instead,
+    /// with the maximum time to sleep.
+    /// @return false if the time limit is over
     template <class Sleep>
     [[nodiscard]] bool wait(const Sleep& sleep) noexcept {
         if (once_ || iterations_ < iterations_before_sleep) {
@@ -50,7 +51,7 @@ class SpinWait {
         sleep(limit_.left());
         return !limit_.over();
     }
-    /// Pauses between two tests. @return false if the time is over
+    /// Pauses between two tests. @return false if the time limit is over
     [[nodiscard]] bool wait() noexcept {
         if (++iterations_ % iterations_between_yields != 0) {
             return !once_;

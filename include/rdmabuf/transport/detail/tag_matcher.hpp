@@ -14,10 +14,10 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A message that arrived before the receive for it was posted. The bytes that followed its header
-/// are stored behind this object.
+/// A message that arrived before its receive was posted. The data or the RTS body that followed the
+/// header of the message is stored behind this object.
 struct UnexpectedMessage {
-    /// The pool with the memory of the message.
+    /// The pool that has allocated the memory of the message.
     BlockPool* pool = nullptr;
     ChannelState* channel = nullptr;
     Kind kind{};
@@ -26,16 +26,17 @@ struct UnexpectedMessage {
     std::uint64_t length = 0;
     /// The number of bytes that are stored behind this object.
     std::uint32_t stored = 0;
-    /// The links of the messages with the same hash value.
+    /// The links of the message in the list of messages with the same hash value.
     Link<UnexpectedMessage> same_hash{};
-    /// The links of all messages, in the order of their arrival.
+    /// The links of the message in the list of all messages, in the order of arrival.
     Link<UnexpectedMessage> arrival{};
 
     [[nodiscard]] std::span<std::byte> body() noexcept {
         return {reinterpret_cast<std::byte*>(this + 1), stored};
     }
 
-    /// @return a message with memory for @p stored bytes; nullptr if memory is exhausted
+    /// Allocates a message with memory for @p stored bytes behind the object.
+    /// @return the message; nullptr if memory is exhausted
     [[nodiscard]] static UnexpectedMessage* make(BlockPool& pool, std::uint32_t stored) noexcept {
         void* const memory = pool.take(sizeof(UnexpectedMessage) + stored);
         if (memory == nullptr) {
@@ -78,7 +79,8 @@ class TagMatcher {
     }
     /// Removes a posted receive.
     void remove(ReceiveRequest& receive) noexcept { list_of(receive).remove(&receive); }
-    /// Returns the first posted receive that accepts a message; nullptr if there is none.
+    /// Returns the first posted receive that accepts a message of this channel with this tag;
+    /// nullptr if no receive accepts it.
     [[nodiscard]] ReceiveRequest* find_receive(const ChannelState* channel, Tag tag) noexcept {
         ReceiveRequest* found = nullptr;
         for (ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
@@ -99,8 +101,8 @@ class TagMatcher {
         return found;
     }
     /// Returns true if a posted receive that was not advertised accepts messages of this channel
-    /// and tag. A later receive must then not be advertised, because the next message matches the
-    /// earlier one.
+    /// and tag. In this case, a later receive must not be advertised, because the next message
+    /// matches the earlier receive.
     [[nodiscard]] bool has_unadvertised(const ChannelState* channel, Tag tag) const noexcept {
         for (const ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
              i = Receives::next(i)) {
@@ -118,17 +120,19 @@ class TagMatcher {
 
     // Unexpected messages
 
-    /// Adds a message that no posted receive accepts. The queue owns the message.
+    /// Adds a message that no posted receive accepts. The TagMatcher owns the message until
+    /// remove().
     void add(UnexpectedMessage& message) noexcept {
         unexpected_[hash(message.channel, message.tag)].push_back(&message);
         arrived_.push_back(&message);
     }
-    /// Removes a message; the caller then owns it.
+    /// Removes a message from the lists. The caller then owns the message.
     void remove(UnexpectedMessage& message) noexcept {
         unexpected_[hash(message.channel, message.tag)].remove(&message);
         arrived_.remove(&message);
     }
-    /// Returns the first message that a receive accepts; nullptr if there is none.
+    /// Returns the first message that a receive with these parameters accepts; nullptr if no such
+    /// message has arrived.
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
                                                   Tag mask) noexcept {
