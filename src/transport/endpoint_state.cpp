@@ -16,7 +16,7 @@ namespace {
 
 using rdmabuf::detail::check_zero;
 
-/// Returns the reason why the options are invalid; nullptr for valid options.
+/// Returns a text that describes why the options are invalid; nullptr if they are valid.
 const char* refusal(std::size_t devices, const EndpointOptions& options) noexcept {
     if (devices == 0 || devices > max_rails) {
         return "an endpoint has 1 to 4 devices";
@@ -53,11 +53,11 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
     return nullptr;
 }
 
-/// Longer than the time after which RailSet::drained() considers a device dead.
+/// The maximum time for which closing a channel waits for its requests. It is longer than the time
+/// after which RailSet::drained() considers a device dead.
 constexpr std::int64_t close_limit_ns = 2'000'000'000;
 
-/// Returns true if a request of the channel has not completed. After the channel has ended, these
-/// are requests whose memory a loopback queue pair still accesses.
+/// Returns true if a receive or a one-sided request of the channel has not completed.
 bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
     bool found = false;
     const auto look = [&](const RequestState& request) {
@@ -155,8 +155,8 @@ int EndpointState::close(ChannelState& channel) noexcept {
     }
     const int state = channel.broken();
     channel.fail(EBADF, "the channel was closed");
-    // The devices must have finished with the memory of the requests. A device that does not
-    // report completions is considered dead after a second: RailSet::drained().
+    // Wait until the devices no longer access the memory of the requests. RailSet::drained()
+    // considers a device dead if it reports no completions for a second.
     end = now_ns() + close_limit_ns;
     while ((!channel.ended() || has_requests(shared, channel)) && now_ns() < end) {
         progress();
@@ -193,14 +193,15 @@ void EndpointState::detach(ChannelState& channel) noexcept {
     }
     channels_.remove(&channel);
     if (channel.socket() >= 0) {
-        // Closing the socket would also remove it, unless a forked child has a copy of it.
+        // Closing the socket does not remove it from the epoll set if a forked child process has a
+        // copy of the descriptor.
         static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.socket(), nullptr));
     }
 }
 
 bool EndpointState::arm() noexcept {
     for (const auto& rail : shared.rails) {
-        // Acknowledge old events: otherwise the descriptor stays readable.
+        // Read old events first. Otherwise the epoll descriptor would stay readable.
         for (bool more = true; more;) {
             const auto event =
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
@@ -217,7 +218,7 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     if (!arm()) {
         return;
     }
-    // Wake up for the periodic checks.
+    // The sleep ends at least ten times per heartbeat, for the periodic checks.
     const std::int64_t tenth =
         std::max<std::int64_t>(std::chrono::milliseconds(options.heartbeat).count() / 10, 1);
     const std::int64_t wanted = timeout.count() < 0 ? tenth : std::min(tenth, timeout.count());
@@ -255,7 +256,8 @@ void EndpointState::check_sockets() noexcept {
         if (event.data.ptr == nullptr) {
             continue;
         }
-        // The peer may have sent its last messages before it closed its socket.
+        // Poll before the channel fails, because the peer may have sent messages before it closed
+        // its socket.
         while (!polled && poll()) {
         }
         polled = true;
@@ -298,7 +300,8 @@ void EndpointState::restore_loopback() noexcept {
         rail->loopback.reset();
     }
     if (!loopback_failed_) {
-        // If it fails, later receives to device memory fail with EOPNOTSUPP.
+        // An error of create_loopback() is ignored here: later receives to GPU memory then fail
+        // with EOPNOTSUPP.
         static_cast<void>(attempt([this] { shared.create_loopback(); }));
     }
 }

@@ -312,7 +312,8 @@ void Handshake::prepare(const ProtectionDomain& pd, QueuePairOptions& options) {
             throw;
         }
     }
-    // The device may support less inline data or none: create the queue pair without inline data.
+    // The device may not support this length of inline data. Create the queue pair again without
+    // inline data.
     inline_data_ = options.max_inline_data = 0;
     prepared_.emplace_back(pd, options);
 }

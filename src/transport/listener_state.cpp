@@ -64,8 +64,8 @@ ListenerState::~ListenerState() = default;
 
 SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
                                      ErrorInfo& error) noexcept {
-    // A failure of these two calls does not affect the peers that are connecting already, so it is
-    // reported after their handshakes were advanced.
+    // An error of these two calls must not stop the handshakes of other peers. Therefore the error
+    // is reported after these handshakes were advanced.
     const auto accepted = attempt([this] { accept_connections(); });
     const auto checked = attempt([this] { check_proofs(); });
     for (auto& handshake : handshakes_) {
@@ -136,8 +136,8 @@ ListenerState::Verdict ListenerState::check_proof(Unproven& peer) const {
         }
         peer.received += static_cast<std::size_t>(count);
     }
-    // A peer with another protocol version is accepted too. The Hello of this end then reports the
-    // version of this end.
+    // A peer with another protocol version is not rejected here. The Hello of this end informs the
+    // peer of the version of this end.
     return peer.proof.magic == ConnectorProof::expected_magic &&
                    same_secret(peer.proof.secret, handle_.connector_secret())
                ? Verdict::accepted
