@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t depth = abi::max_requests * max_receives;
 
-/// Converts NCCL's tag, which is a rank, to a tag of the transport.
+/// Converts NCCL's tag, which is the number of a rank, to a tag of the transport.
 Tag tag_of(int tag) noexcept {
     return static_cast<std::uint32_t>(tag);
 }
@@ -43,8 +43,9 @@ bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** me
     return false;
 }
 
-/// Returns the first part that has failed; nullptr if there is none. The other parts may be in
-/// flight. While a part is in flight, the caller holds the lock of the endpoint.
+/// Returns the first part (message or flush) of the request that has failed; nullptr if no part has
+/// failed. Other parts of the request may still be in flight; the caller must then hold the lock of
+/// the endpoint.
 const Request::Part* failed_part(const Request& request) noexcept {
     for (const Request::Part& part : std::span(request.parts).first(request.count)) {
         if (part.error != 0) {
@@ -54,8 +55,9 @@ const Request::Part* failed_part(const Request& request) noexcept {
     return nullptr;
 }
 
-/// Makes progress on all requests of the endpoint, and stores the completions in their parts. The
-/// parts may belong to other communicators. The caller holds the lock of the endpoint.
+/// Makes progress on all requests of the endpoint, and stores each completion in the Request::Part
+/// to which it belongs. This part may belong to another communicator. The caller must hold the lock
+/// of the endpoint.
 void poll(const Endpoint& endpoint) noexcept {
     std::array<Completion, 16> completions;
     std::size_t count = completions.size();
@@ -155,7 +157,7 @@ template <class Size>
 abi::Result Communicator::receive(std::size_t count, void** data, const Size* sizes,
                                   const int* tags, void** memories, Request*& request) noexcept {
     const std::lock_guard lock(endpoint_->mutex);
-    // Either all receives of the group are posted or none.
+    // If the channel has no room for all receives of the group, no receive is posted.
     if (channel_.in_flight() + count > depth) {
         return abi::Result::success;
     }
@@ -227,7 +229,8 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
 
 abi::Result Communicator::test(Request& request, bool& done, int* sizes) noexcept {
     const auto finished = [&] { return request.unfinished.load(std::memory_order_acquire) == 0; };
-    // test() for another request may have polled the completions of this request already.
+    // The completions of this request may already be stored: test() for another request polls all
+    // completions of the endpoint.
     if (!finished()) {
         const std::lock_guard lock(endpoint_->mutex);
         for (Request::Part& part : std::span(request.parts).first(request.count)) {

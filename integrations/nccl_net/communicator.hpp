@@ -25,8 +25,8 @@ struct Request {
     /// of its request in the transport.
     struct Part {
         Request* request = nullptr;
-        /// The memory whose flush is not posted yet, because the channel had no room. nullptr if no
-        /// flush is waiting.
+        /// The memory of a flush that is not posted yet because the channel had no room; nullptr if
+        /// no flush is waiting.
         const rdmabuf::transport::Memory* waiting = nullptr;
         void* address = nullptr;
         std::size_t size = 0;
@@ -86,9 +86,10 @@ class Communicator {
     void give_back(Request& request) noexcept;
     /// Prepares the next part of a request. @return the part
     static Request::Part& add_part(Request& request, std::size_t size) noexcept;
-    /// Removes the last part, whose request was not started.
+    /// Removes the last part of a request, because its transport request was not started.
     static void drop_part(Request& request) noexcept;
-    /// Starts a flush that is waiting. The caller holds the lock of the endpoint.
+    /// Tries to start a flush that waits for room in the channel. The caller must hold the lock of
+    /// the endpoint.
     [[nodiscard]] abi::Result start_flush(Request::Part& part) noexcept;
     /// Logs the first error of this communicator. The caller holds the lock of the endpoint.
     /// @return the result for NCCL

@@ -105,8 +105,8 @@ void set_pointers(Nic& nic, const Context& context, const Resolver& resolver,
                                   "; export of GPU memory as dma-bufs: " + to_string(exports) +
                                   "; no peer memory module is loaded (nvidia_peermem)";
     }
-    // If the library can export GPU memory, NCCL shall not do it. The library chooses the mapping
-    // for each device (PCIe, data direct), and caches the registrations.
+    // If this library can export GPU memory, NCCL is not asked to export it. The library chooses
+    // the mapping for each NIC (PCIe or data direct), and caches the registrations.
     if (import && (!exports || settings.nccl_exports)) {
         nic.pointers |= abi::pointer_dmabuf;
     }

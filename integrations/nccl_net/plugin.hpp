@@ -64,7 +64,7 @@ class Plugin {
     /// Creates a merged device. @param device  receives its number
     abi::Result merge(std::span<const int> members, int& device);
 
-    /// @param context  the result of start(); nullptr without a context
+    /// @param context  the context that start() returned; nullptr for versions without contexts
     abi::Result listen(void* context, int device, void* handle, void*& listener);
     /// Makes progress on a connection attempt without waiting. Sets @p comm to nullptr until both
     /// ends are connected.
@@ -86,7 +86,7 @@ class Plugin {
     };
     static_assert(sizeof(WireHandle) <= abi::handle_size);
 
-    /// A connection attempt.
+    /// A connection attempt that is not finished.
     struct Connection {
         const Context* context;
         const Nic& nic;
@@ -99,7 +99,7 @@ class Plugin {
         Connection& operator=(const Connection&) = delete;
         ~Connection();
     };
-    /// NCCL communicator, device, traffic class.
+    /// Identifies an endpoint by its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
 
     /// Returns the context with this address. Older versions of the NCCL interface have no contexts

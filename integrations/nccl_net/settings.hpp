@@ -25,16 +25,16 @@ struct Settings {
     bool merge_devices = true;
     /// NCCL_IB_TC: has priority over the traffic class that NCCL passes for each communicator.
     std::optional<std::uint8_t> traffic_class;
-    /// NCCL_IB_SL
+    /// NCCL_IB_SL: the InfiniBand service level.
     std::optional<std::uint8_t> service_level;
-    /// NCCL_IB_GID_INDEX
+    /// NCCL_IB_GID_INDEX: the index of the GID table of the port.
     std::optional<std::uint8_t> gid_index;
     /// NCCL_IB_PKEY: an index of the partition key table.
     std::uint16_t pkey_index = 0;
     /// NCCL_IB_TIMEOUT, as QueuePairOptions::timeout encodes it. NCCL's own default is 20, because
     /// large fabrics need a long timeout.
     std::uint8_t ack_timeout = 20;
-    /// NCCL_IB_RETRY_CNT
+    /// NCCL_IB_RETRY_CNT: the maximum number of retransmissions.
     std::uint8_t retry_count = 7;
 
     /// Reads the environment.

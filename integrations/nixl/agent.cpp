@@ -193,7 +193,8 @@ bool Agent::start(Transfer& transfer, Channel& channel) {
     if (transfer.direction_ == Direction::read) {
         error = channel.iget_list(transfer.entries_, transfer.request_);
     } else if (transfer.notification_ && transfer.notification_->size() <= max_notification) {
-        // The notification follows the data on the same connection.
+        // The transport delivers the notification after the data, because both use the same
+        // channel.
         error = channel.iput_list(transfer.entries_, transfer.request_,
                                   std::as_bytes(std::span(*transfer.notification_)));
         if (!error) {

@@ -55,12 +55,13 @@ class Transfer {
     std::vector<rdmabuf::transport::TransferEntry> entries_;
     std::optional<std::string> notification_;
     rdmabuf::transport::Request request_;
-    /// True if the request waits for the connection or for other requests.
+    /// True if the transfer is not started yet, because it waits for the connection or for other
+    /// requests.
     bool waits_ = false;
     TransferState state_ = TransferState::not_posted;
 };
 
-/// A notification of a remote agent: its name, and the message.
+/// A notification from a remote agent: the name of this agent, and the message.
 using Notification = std::pair<std::string, std::string>;
 
 /// The functions that a backend of NIXL needs, on one endpoint of the transport. Agents connect
@@ -83,13 +84,13 @@ class Agent {
     [[nodiscard]] std::unique_ptr<LocalMemory> register_memory(std::uintptr_t address,
                                                                std::size_t length);
     void deregister(std::unique_ptr<LocalMemory> memory);
-    /// Returns the bytes with which a remote agent accesses the memory: load_remote().
+    /// Returns the bytes that a remote agent passes to load_remote() to access the memory.
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
     [[nodiscard]] static RemoteBuffer load_remote(std::string_view bytes);
 
     // Connections
 
-    /// Returns the bytes with which remote agents connect to this agent.
+    /// Returns the bytes that a remote agent needs to connect to this agent.
     [[nodiscard]] std::string connection_info() const;
     void load_connection_info(const std::string& remote_agent, std::string_view bytes);
     /// Starts to connect to a remote agent whose connection information was loaded. The call does
@@ -114,7 +115,7 @@ class Agent {
 
     // Notifications
 
-    /// Sends a message that belongs to no transfer.
+    /// Sends a message to a remote agent, independently of any transfer.
     void notify(const std::string& remote_agent, std::string_view message);
     /// Makes progress, and returns the messages that have arrived since the last call.
     [[nodiscard]] std::vector<Notification> take_notifications();

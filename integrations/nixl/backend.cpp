@@ -27,7 +27,7 @@ using nixl_rdmabuf::LocalMemory;
 using nixl_rdmabuf::RemoteBuffer;
 using nixl_rdmabuf::TransferState;
 
-/// Metadata of memory of this agent.
+/// NIXL's metadata of memory that this agent has registered.
 class LocalMetadata final : public nixlBackendMD {
   public:
     explicit LocalMetadata(std::unique_ptr<LocalMemory> registered)
@@ -35,7 +35,7 @@ class LocalMetadata final : public nixlBackendMD {
     std::unique_ptr<LocalMemory> memory;
 };
 
-/// Metadata of memory of a remote agent.
+/// NIXL's metadata of memory that a remote agent has registered.
 class RemoteMetadata final : public nixlBackendMD {
   public:
     explicit RemoteMetadata(const RemoteBuffer& loaded) : nixlBackendMD(false), buffer(loaded) {}
@@ -261,7 +261,7 @@ class RdmabufEngine final : public nixlBackendEngine {
     }
 
   private:
-    // Functions of NIXL that post and check transfers are const.
+    // This member is mutable, because NIXL's functions that post and check transfers are const.
     mutable std::optional<Agent> agent_;
     std::atomic<bool> stopping_{false};
     std::thread progress_thread_;
