@@ -37,8 +37,8 @@ known, or wrong command line. With --fix-script: 0.)";
 } // namespace
 
 Command add_doctor(CLI::App& program) {
-    CLI::App* const app = program.add_subcommand(
-        "doctor", "Find out if RDMA on device memory works, and why not");
+    CLI::App* const app =
+        program.add_subcommand("doctor", "Find out if RDMA on device memory works, and why not");
     auto parsed = std::make_shared<doctor::Options>();
     doctor::Options& options = *parsed;
     app->set_help_flag();
