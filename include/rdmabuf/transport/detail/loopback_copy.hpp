@@ -18,8 +18,6 @@ namespace rdmabuf::transport::detail {
 /// data that the NIC wrote earlier is visible to the GPU.
 class LoopbackCopy {
   public:
-    using Waiting = List<ReceiveRequest, &ReceiveRequest::link>;
-
     explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
 
     /// Copies the contents of a bounce buffer to the memory of a receive. The loopback queue pair

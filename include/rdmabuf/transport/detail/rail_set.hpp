@@ -274,7 +274,7 @@ class RailSet {
                            [](const ChannelRail& rail) { return rail.queue.idle(); }) ||
                now_ns() - failed_ns_ > drain_limit_ns;
     }
-    /// Removes all transfers of the list. @param visit  called with the request of each transfer
+    /// Removes all transfers from the list and returns the held bounce buffers to the pool.
     void drop_transfers() noexcept {
         while (RdmaTransfer* const transfer = transfers_.pop_front()) {
             transfer->request->transfer = nullptr;
