@@ -29,8 +29,30 @@ void warm_up(End& end) {
     }
 }
 
+/// Executes writes until one of them is a direct write. A write is sent as a packet if the target
+/// has not consumed all earlier packets.
+void write_until_direct(End& end) {
+    bool direct = false;
+    before_write() = [&] { direct = true; };
+    const auto limit = std::chrono::steady_clock::now() + patience;
+    while (!direct && std::chrono::steady_clock::now() < limit) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        end.post(IBV_WR_RDMA_WRITE, 0, 0, size, half);
+        end.expect(0);
+    }
+    EXPECT_TRUE(direct);
+}
+
 class DirectWrite : public TwoProcesses {
   protected:
+    /// Executes some writes, so that direct writes are granted, and then stops the target process.
+    /// @return the process id of the target
+    static pid_t stop_target(End& end) {
+        const auto target = end.hear<pid_t>();
+        warm_up(end);
+        stop(target);
+        return target;
+    }
     /// Returns whether the memory of the target is equal to that of the initiator at offset 0.
     static bool target_has(const End& end, pid_t target) {
         std::array<std::byte, size> there{};
@@ -60,17 +82,7 @@ TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
             run(
                 [](End& end) {
                     const auto target = end.hear<pid_t>();
-                    warm_up(end);
-                    // On UC, a write may complete before it is executed. Wait before the target is
-                    // stopped.
-                    end.put(0, size, 2);
-                    end.post(IBV_WR_RDMA_WRITE, 5, 0, size, half);
-                    end.expect(5);
-                    const auto limit = std::chrono::steady_clock::now() + patience;
-                    while (!target_has(end, target) && std::chrono::steady_clock::now() < limit) {
-                        std::this_thread::yield();
-                    }
-                    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    write_until_direct(end);
                     stop(target);
                     for (unsigned seed = 9; seed < 20; ++seed) {
                         end.put(0, size, seed);
@@ -91,9 +103,7 @@ TEST_F(DirectWrite, ComesByAPacketWhereMemoryOfOtherProcessesIsNotAccessible) {
     pull = "none";
     run(
         [](End& end) {
-            const auto target = end.hear<pid_t>();
-            warm_up(end);
-            stop(target);
+            const pid_t target = stop_target(end);
             end.put(0, size, 9);
             end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
             expect_nothing(end);
@@ -110,9 +120,7 @@ TEST_F(DirectWrite, ComesByAPacketWhilePacketFaultsArePlanned) {
     faults = "packet#100000=drop";
     run(
         [](End& end) {
-            const auto target = end.hear<pid_t>();
-            warm_up(end);
-            stop(target);
+            const pid_t target = stop_target(end);
             end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
             expect_nothing(end);
             ::kill(target, SIGCONT);
@@ -122,12 +130,31 @@ TEST_F(DirectWrite, ComesByAPacketWhilePacketFaultsArePlanned) {
         wait_for_other);
 }
 
-TEST_F(DirectWrite, DoesNotOvertakeASend) {
+TEST_F(DirectWrite, ComesByAPacketWhileTheProgramHasNotPolledACompletion) {
     run(
         [](End& end) {
             const auto target = end.hear<pid_t>();
-            warm_up(end);
+            write_until_direct(end);
             stop(target);
+            end.put(0, size, 8);
+            end.post(IBV_WR_RDMA_WRITE, 8, 0, size, half);
+            EXPECT_TRUE(target_has(end, target));
+            end.put(0, size, 9);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            EXPECT_FALSE(target_has(end, target));
+            ::kill(target, SIGCONT);
+            end.expect(8);
+            end.expect(9);
+            EXPECT_TRUE(target_has(end, target));
+            end.tell('d');
+        },
+        wait_for_other);
+}
+
+TEST_F(DirectWrite, DoesNotOvertakeASend) {
+    run(
+        [](End& end) {
+            const pid_t target = stop_target(end);
             end.put(0, size, 9);
             end.post(IBV_WR_SEND, 8, 0, size);
             end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);

@@ -186,4 +186,26 @@ TEST_F(DisorderOfTwoProcesses, losesNothing) {
     run(role(true), role(false));
 }
 
+/// The packets of one message do not fit into the ring of the connection at the same time.
+TEST_F(DisorderOfTwoProcesses, keepsTheOrderOfPacketsThatWaitForRoomInTheRing) {
+    const auto role = [](bool sends) {
+        return [sends](End& end) {
+            done(softverbs_set_disorder("qps:3"), "softverbs_set_disorder");
+            for (unsigned i = 0; i < 30; ++i) {
+                if (sends) {
+                    end.put(0, half, i);
+                    end.post(IBV_WR_SEND, 1, 0, half, 0);
+                    end.expect(1);
+                } else {
+                    end.receive(2, half, half);
+                    end.expect(2);
+                    EXPECT_TRUE(end.has(half, half, i)) << i;
+                }
+                end.meet();
+            }
+        };
+    };
+    run(role(true), role(false));
+}
+
 } // namespace

@@ -2,7 +2,6 @@
 // Implements the commands of <rdma/rdma_user_cm.h>, with the same checks and errors as the kernel.
 #include "cm/commands.hpp"
 
-#include <rdma/rdma_user_cm.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "cm/options.hpp"
 #include "cm/queries.hpp"
 #include "cm/queue_pair_attributes.hpp"
+#include "cm/user_cm.hpp"
 #include "cm/user_memory.hpp"
 #include "objects/process.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <rdma/rdma_user_cm.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "cm/commands.hpp"
 #include "cm/manager.hpp"
+#include "cm/user_cm.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "objects/process.hpp"
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <rdma/rdma_user_cm.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "cm/message.hpp"
+#include "cm/user_cm.hpp"
 
 namespace softverbs::cm {
 

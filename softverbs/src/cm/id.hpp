@@ -2,7 +2,6 @@
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <rdma/rdma_user_cm.h>
 
 #include <cstdint>
 #include <list>
@@ -13,6 +12,7 @@
 #include "cm/event.hpp"
 #include "cm/exchange.hpp"
 #include "cm/registry.hpp"
+#include "cm/user_cm.hpp"
 
 namespace softverbs::cm {
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <infiniband/sa.h>
-#include <rdma/rdma_user_cm.h>
 
 #include "cm/id.hpp"
+#include "cm/user_cm.hpp"
 
 namespace softverbs::cm {
 

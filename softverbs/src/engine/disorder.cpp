@@ -47,14 +47,7 @@ void Engine::Implementation::send_late_packets(std::uint32_t source) {
         }
         return mine;
     });
-    for (const Delayed& late : due) {
-        const std::span<const std::byte> whole(late.record);
-        if (late.to != nullptr) {
-            static_cast<void>(late.to->send(late.lane, {&whole, 1}));
-        } else {
-            deliver_local(late.lane, late.record);
-        }
-    }
+    send_delayed(due, fabric::now_ns());
 }
 
 void Engine::Implementation::hold_write(const Qp& qp, const Window& window, std::uint64_t offset,

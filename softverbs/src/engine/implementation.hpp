@@ -413,6 +413,9 @@ struct Engine::Implementation : fabric::Handler {
         std::uint32_t source = 0; // SOFTVERBS_DISORDER: queue pair of the packet; otherwise 0
     };
     std::vector<Delayed> delayed;
+    /// Sends delayed packets. A packet of SOFTVERBS_DISORDER that does not fit into its ring is
+    /// added to `delayed` again.
+    void send_delayed(std::vector<Delayed>& due, std::uint64_t now);
 
     /// A received RDMA write that SOFTVERBS_DISORDER (a test setting) delays. Its target memory
     /// stays valid, because all delayed writes are executed before a region is deregistered.

@@ -181,8 +181,12 @@ bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
     Requester& requester = qp.requester;
     // A direct write (a copy into memory of the other process) must not overtake earlier requests.
     // Therefore all earlier requests of this queue pair must have completed. write_granted() also
-    // checks that the other process has consumed all packets of the connection.
-    if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
+    // checks that the other process has consumed all packets of the connection. A program that has
+    // not polled earlier completions keeps many requests in flight: packets are faster for it,
+    // because they need no system call for each request.
+    const Cq& cq = *qp.send_queue;
+    if (requester.connection == nullptr || qp.sends.first() != requester.next ||
+        cq.taken != cq.pushed || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,
             request.remote_address, data)) {

@@ -207,6 +207,10 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
         due.push_back(std::move(late));
         return true;
     });
+    send_delayed(due, now);
+}
+
+void Engine::Implementation::send_delayed(std::vector<Delayed>& due, std::uint64_t now) {
     std::vector<Delayed> again;
     for (Delayed& late : due) {
         if (late.to == nullptr) {
@@ -225,6 +229,17 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             late.due = now + 100'000;
             again.push_back(std::move(late));
         }
+    }
+    // The later packets of these queue pairs must not be sent before them.
+    for (Delayed& late : delayed) {
+        if (std::ranges::any_of(again, [&](const Delayed& one) {
+                return one.source == late.source && one.lane == late.lane;
+            })) {
+            late.due = std::max(late.due, now + 100'000);
+        }
+    }
+    if (!again.empty()) {
+        wake_agent_before(again.front().due);
     }
     delayed.insert(delayed.begin(), std::make_move_iterator(again.begin()),
                    std::make_move_iterator(again.end()));
