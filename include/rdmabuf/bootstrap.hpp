@@ -74,7 +74,10 @@ class RDMABUF_EXPORT Channel {
     void barrier();
 
     /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
-    /// descriptor is readable when a message has arrived or the peer has closed the connection.
+    /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
+    /// connection. To distinguish them, request POLLIN and POLLRDHUP: poll(2) reports POLLRDHUP
+    /// only after the peer has closed the connection or its process has ended. Messages that
+    /// arrived before can still be received. A peer whose machine or network failed closes nothing.
     /// Returns -1 after a move from this object and after an error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 

@@ -61,8 +61,8 @@ class RDMABUF_EXPORT Error : public std::system_error {
     SourceLocation where_;
 };
 
-/// The kernel's errno value ENOTSUPP (include/linux/errno.h), which <cerrno> does not define. Some
-/// dma-buf exporters (nvidia.ko) return this value, and uverbs passes the value to user space
+/// The kernel's errno value ENOTSUPP (include/linux/errno.h), which `<cerrno>` does not define.
+/// Some dma-buf exporters (nvidia.ko) return this value, and uverbs passes the value to user space
 /// unchanged.
 inline constexpr int kernel_enotsupp = 524;
 

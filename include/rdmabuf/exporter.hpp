@@ -88,14 +88,16 @@ class RDMABUF_EXPORT Exporter {
         return find(address);
     }
     /// Exports the @p length bytes at @p address as a dma-buf, which the result owns.
-    /// @param mapping  the requested mapping of the dma-buf. If the exporter has this mapping
-    ///                 but the machine does not, the exporter may use MappingKind::standard: see
-    ///                 ExportedRange::mapping().
+    /// @param mapping  the requested mapping of the dma-buf. For MappingKind::standard, the
+    ///                 exporter selects the mapping. If the exporter has MappingKind::pcie but the
+    ///                 machine does not, the exporter may use MappingKind::standard instead. The
+    ///                 result reports the mapping that was used: see ExportedRange::mapping().
     /// @throws Error
     ///   - EFAULT: the address does not belong to this exporter
     ///   - ERANGE: the range is not inside the allocation
     ///   - EINVAL: a length of 0
-    ///   - ENOTSUP: the exporter does not have this mapping
+    ///   - ENOTSUP: the exporter never has MappingKind::pcie. register_memory() then tries
+    ///     MappingKind::standard, unless the caller set RegistrationOptions::mapping
     ///   - errno values of the driver
     [[nodiscard]] virtual ExportedRange export_range(
         std::uintptr_t address, std::size_t length,

@@ -18,7 +18,7 @@ struct RDMABUF_EXPORT Gid {
     [[nodiscard]] static Gid from_native(const union ibv_gid& gid) noexcept;
     [[nodiscard]] union ibv_gid native() const noexcept;
 
-    /// Returns true if the GID is an IPv4-mapped address (::ffff:a.b.c.d), as RoCE uses for IPv4.
+    /// Returns true if the GID is an IPv4-mapped address (RFC 4291), as RoCE uses for IPv4.
     [[nodiscard]] bool is_ipv4_mapped() const noexcept;
     /// Returns true if the GID is a link-local address (fe80::/10).
     [[nodiscard]] bool is_link_local() const noexcept;

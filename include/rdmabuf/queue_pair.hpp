@@ -184,6 +184,14 @@ class RDMABUF_EXPORT QueuePair {
                                             std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
+    /// Writes the bytes of @p local to memory of the peer. The completion of an RC queue pair means
+    /// that the peer's device has acknowledged the write.
+    ///
+    /// @p local may be empty: a write of zero bytes. Neither the address nor the rkey of @p remote
+    /// is then checked, so both may be 0 (InfiniBand specification, C9-88; softverbs and Linux's
+    /// rxe do so). The peer's queue pair must permit remote writes. A write of zero bytes completes
+    /// successfully if the peer's queue pair still exists, and fails with IBV_WC_RETRY_EXC_ERR if
+    /// the peer has ended. It consumes no receive of the peer.
     [[gnu::always_inline]] Status post_write(std::span<const ibv_sge> local, RemoteAddress remote,
                                              WorkOptions options = {}) const noexcept {
         return post_one(make_write(local, remote, options));

@@ -23,7 +23,7 @@ class [[nodiscard]] RDMABUF_EXPORT Status {
     [[nodiscard]] std::error_code code() const noexcept { return {error_, std::system_category()}; }
 
     /// Throws an Error with the errno value and the function name @p function, unless the Status is
-    /// success.
+    /// success. The hint of EIO from a verbs function says that the device may have been reset.
     void throw_if_failed(const char* function) const;
 
     friend constexpr bool operator==(Status, Status) noexcept = default;

@@ -29,13 +29,14 @@ std::string describe(const Allocation& allocation) {
 }
 
 ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> keep,
-                   std::uint64_t offset, std::size_t length, std::uintptr_t address) {
+                   std::uint64_t offset, std::size_t length, std::uintptr_t address,
+                   MappingKind mapping) {
     if (keep == nullptr) {
-        return {std::move(name), std::move(fd), offset, length, address};
+        return {std::move(name), std::move(fd), offset, length, address, mapping};
     }
     // This function closes the descriptor first, and then releases `keep`, which owns the memory.
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
-    return {std::move(name), fd.release(), std::move(release), offset, length, address};
+    return {std::move(name), fd.release(), std::move(release), offset, length, address, mapping};
 }
 
 } // namespace
@@ -105,13 +106,17 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
         throw leaves(extent, address, length);
     }
     return hold(std::string(exporter), entry->place.dmabuf->duplicate(), entry->place.keep,
-                entry->place.offset + (address - extent.base), length, address);
+                entry->place.offset + (address - extent.base), length, address,
+                entry->place.mapping);
 }
 
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,
                                         std::size_t length, MappingKind mapping) const {
-    check_standard(exporter, mapping);
-    return export_range(exporter, address, length);
+    ExportedRange exported = export_range(exporter, address, length);
+    if (exported.mapping() != mapping) {
+        check_standard(exporter, mapping);
+    }
+    return exported;
 }
 
 std::size_t BufferTable::size() const {

@@ -28,6 +28,8 @@ class BufferTable {
         /// The owner of the memory. Each exported range keeps the owner alive. Null if the
         /// descriptor alone keeps the memory alive.
         std::shared_ptr<const void> keep = nullptr;
+        /// The mapping with which the dma-buf was exported.
+        MappingKind mapping = MappingKind::standard;
     };
 
     /// Adds a buffer.
@@ -49,8 +51,9 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// This overload is for memory that supports only MappingKind::standard.
-    /// @throws Error ENOTSUP if @p mapping is another kind
+    /// This overload returns the only dma-buf of the buffer also if @p mapping is
+    /// MappingKind::standard, and the dma-buf has MappingKind::pcie.
+    /// @throws Error ENOTSUP if @p mapping is MappingKind::pcie and the dma-buf has another mapping
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
 
@@ -76,12 +79,15 @@ class TableRange {
     /// Adds the allocation to the table.
     /// @param offset  offset of the allocation in the dma-buf, in bytes
     /// @param keep    object that this TableRange and the ranges exported from it keep alive
+    /// @param mapping the mapping with which the dma-buf was exported
     /// @throws Error EEXIST if the allocation overlaps another allocation in the table
     TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, UniqueFd dmabuf,
-               std::uint64_t offset, std::shared_ptr<const void> keep = nullptr)
+               std::uint64_t offset, std::shared_ptr<const void> keep = nullptr,
+               MappingKind mapping = MappingKind::standard)
         : table_(std::move(table)), dmabuf_(std::move(dmabuf)), allocation_(std::move(allocation)) {
         allocation_.generation = table_->add(
-            allocation_, {.dmabuf = &dmabuf_, .offset = offset, .keep = std::move(keep)});
+            allocation_,
+            {.dmabuf = &dmabuf_, .offset = offset, .keep = std::move(keep), .mapping = mapping});
     }
     TableRange(const TableRange&) = delete;
     TableRange& operator=(const TableRange&) = delete;
@@ -99,9 +105,11 @@ class TableRange {
 /// program destroys the AddedRange.
 [[nodiscard]] inline AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
                                           UniqueFd dmabuf, std::uint64_t offset,
-                                          std::shared_ptr<const void> keep = nullptr) {
-    auto range = std::make_shared<const TableRange>(std::move(table), std::move(allocation),
-                                                    std::move(dmabuf), offset, std::move(keep));
+                                          std::shared_ptr<const void> keep = nullptr,
+                                          MappingKind mapping = MappingKind::standard) {
+    auto range =
+        std::make_shared<const TableRange>(std::move(table), std::move(allocation),
+                                           std::move(dmabuf), offset, std::move(keep), mapping);
     Allocation known = range->allocation();
     return {std::move(known), std::move(range)};
 }

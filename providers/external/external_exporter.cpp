@@ -42,10 +42,9 @@ void check_numbers(const ExternalMemory& memory) {
             EINVAL, function,
             describe(memory) + ": the address lies " + std::to_string(memory.address % page) +
                 " bytes into its page and the offset " + std::to_string(memory.offset % page) +
-                " bytes into its page; they must be equal, because the address is the iova of the "
-                "memory region, and a NIC requires that iova and offset have the same position in "
-                "a page (of " +
-                std::to_string(page) + " bytes)");
+                " bytes into its page; both must be equal (a page has " + std::to_string(page) +
+                " bytes), because the address is the iova of the memory region: choose another "
+                "address");
     }
 }
 
@@ -96,7 +95,8 @@ class RangeExporter final : public detail::TableExporter<ExternalExporter> {
                               .generation = memory.generation,
                               .kind = memory.kind,
                               .pci_address = memory.pci_address};
-        return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
+        return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset,
+                                 nullptr, memory.mapping);
     }
 };
 

@@ -157,7 +157,7 @@ MemoryPool device_pool(const Driver& driver, Agent gpu) {
         ENODEV, "hsa_amd_agent_iterate_memory_pools",
         pci_address(driver, gpu) +
             " has no coarse-grained pool that programs can allocate from; number of its pools: " +
-            std::to_string(pools.size()) + " pools");
+            std::to_string(pools.size()));
 }
 
 } // namespace rdmabuf::detail::rocm

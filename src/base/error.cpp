@@ -5,6 +5,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <rdmabuf/availability.hpp>
@@ -22,6 +23,20 @@ std::string join(std::string reason, const std::string& remedy) {
         reason.append("; ").append(remedy);
     }
     return reason;
+}
+
+/// Returns @p hint, followed by the probable cause if a verbs function failed with EIO.
+/// Registration is an exception: there, EIO can also come from the exporter of the memory.
+std::string with_device_hint(int error, std::string_view function, std::string_view hint) {
+    if (error != EIO || !function.starts_with("ibv_") || function.starts_with("ibv_reg_")) {
+        return std::string(hint);
+    }
+    std::string text(hint);
+    text.append(text.empty() ? "" : "; ");
+    text +=
+        "the device may have been reset or removed: read its asynchronous events, "
+        "IBV_EVENT_DEVICE_FATAL reports it";
+    return text;
 }
 
 std::string message(const char* function, int error, std::string_view hint) {
@@ -58,7 +73,7 @@ std::string describe_errno(int error) {
 }
 
 void detail::raise(int error, const char* function, std::string_view hint, SourceLocation where) {
-    throw Error(error, function, hint, where);
+    throw Error(error, function, with_device_hint(error, function, hint), where);
 }
 
 void detail::raise_closed(const char* function, const char* type, SourceLocation where) {

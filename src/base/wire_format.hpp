@@ -78,7 +78,7 @@ class WireReader {
         }
         if (get<std::uint16_t>() != expected.version) {
             return {EPROTONOSUPPORT, "decode",
-                    "another version of the format: use the same version of rdmabuf on both sides"};
+                    "another version of the format: use the same release of rdmabuf on both sides"};
         }
         return {};
     }

@@ -89,7 +89,7 @@ void greet(int socket, const Deadline& deadline) {
 
 [[noreturn]] void refuse_closed(const char* function) {
     throw Error(ENOTCONN, function,
-                "an earlier error has ended this channel, or it was moved from");
+                "an earlier error has ended this channel, or it was moved from: connect again");
 }
 
 /// Encodes the payload of agree(): the length of the name (16 bits), the name, the value.

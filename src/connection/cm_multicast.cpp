@@ -178,7 +178,9 @@ void MulticastState::become_member(const rdma_ud_param& param) {
 
 Destination MulticastState::destination() const {
     if (!address_handle_) {
-        throw Error(ENOTCONN, "MulticastGroup::destination", "the group has not been joined");
+        throw Error(
+            ENOTCONN, "MulticastGroup::destination",
+            "the group has not been joined: call join(), and wait for the event multicast_joined");
     }
     return {.ah = address_handle_->native(), .queue_pair = remote_queue_pair_, .qkey = qkey_};
 }

@@ -90,7 +90,10 @@ EventChannelHandle make_channel() {
                     "(and give a container the device)");
     }
     check_pointer(raw, "rdma_create_event_channel", [](int error) {
-        return error == ENODEV ? "this machine has no RDMA device" : "/dev/infiniband/rdma_cm";
+        return error == ENODEV
+                   ? "this machine has no RDMA device: check that the driver of the NIC is loaded "
+                     "(ls /sys/class/infiniband)"
+                   : "/dev/infiniband/rdma_cm cannot be opened";
     });
     EventChannelHandle channel(EventChannelHandle::unique(raw, {}));
     rdmabuf::detail::make_nonblocking(raw->fd);

@@ -199,7 +199,8 @@ SharedDeviceMemory SharedDeviceMemory::of(const DeviceMemory& memory) {
     constexpr const char* function = "SharedDeviceMemory::of";
     const ibv_dm* const native = detail::native_of(memory, function, "DeviceMemory");
     if ((native->comp_mask & IBV_DM_MASK_HANDLE) == 0) {
-        throw Error(EOPNOTSUPP, function, "the provider gives no handle for device memory");
+        throw Error(EOPNOTSUPP, function,
+                    "the provider gives no handle for device memory: only that of mlx5 does");
     }
     return {.handle = native->handle, .size = memory.size()};
 }

@@ -336,9 +336,10 @@ Availability Context::dmabuf_import() const {
                 "38), "
                 "irdma (6.3, 45), bnxt_re (6.6, 48), mana (6.15, 57), ionic (6.18, 61)");
         default:
-            return Availability::no("registering descriptor -1 on " + device_name() +
-                                    " should have failed with EBADF, but failed with " +
-                                    describe_errno(error));
+            return Availability::no(
+                "registering descriptor -1 on " + device_name() +
+                    " should have failed with EBADF, but failed with " + describe_errno(error),
+                "register a dma-buf: only a registration shows whether it works");
     }
 }
 

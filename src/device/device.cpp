@@ -51,7 +51,10 @@ DeviceList::DeviceList() {
     errno = 0;
     ibv_device** const list = detail::check_pointer(
         ibv_get_device_list(&count), "ibv_get_device_list", [](int error) -> std::string {
-            return error == ENOSYS ? "the kernel has no RDMA support: load ib_uverbs" : "";
+            return error == ENOSYS ? "the kernel has no RDMA support: load ib_uverbs or, on a "
+                                     "machine without a NIC, run the program by softverbs run -- "
+                                     "PROGRAM"
+                                   : "";
         });
     const std::shared_ptr<ibv_device*> shared(list, &ibv_free_device_list);
     devices_.reserve(static_cast<std::size_t>(count));

@@ -34,8 +34,8 @@ constexpr std::array<ImporterQuirk, 14> importers{{
 constexpr std::array<ExporterQuirk, 11> exporters{{
     {"cuda", in_place,
      "524 if the PCI topology forbids peer-to-peer, or the importer does not support peer memory",
-     "on GB200, the standard mapping uses C2C and the PCIe mapping uses BAR1; with mlx5, the PCIe "
-     "mapping needs data direct"},
+     "on GB200, the standard mapping uses C2C and the PCIe mapping uses BAR1; the PCIe mapping "
+     "needs data direct, or a NIC below the PCIe switch of the GPU"},
     {"rocm", system_memory, "",
      "up to Linux 6.14, pinning always moves the memory; newer kernels leave it in place if all "
      "importers can do peer-to-peer"},

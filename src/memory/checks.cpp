@@ -10,6 +10,19 @@
 #include "base/address_space.hpp"
 
 namespace rdmabuf::detail {
+namespace {
+
+/// @param what  "address" or "offset": what @p start is
+[[noreturn]] void raise_page_offsets(std::uint64_t iova, const char* what, std::uint64_t start,
+                                     std::uint64_t page, const char* function) {
+    throw Error(EINVAL, function,
+                "the iova lies " + std::to_string(iova % page) + " bytes into its page and the " +
+                    what + " " + std::to_string(start % page) +
+                    " bytes into its page; both must be equal (a page has " + std::to_string(page) +
+                    " bytes): choose another iova");
+}
+
+} // namespace
 
 void check_access(Access access, Access allowed, const char* function, const char* what) {
     if (const Access extra = access & ~allowed; extra != Access::local_read) {
@@ -52,16 +65,14 @@ void check_host_region(const void* address, std::size_t length, std::uint64_t io
     if (iova % page == start % page) {
         return;
     }
-    const std::string in_page =
-        std::to_string(start % page) + " bytes into a page of " + std::to_string(page) + " bytes";
     if (has(access, Access::zero_based)) {
         throw Error(EINVAL, function,
-                    "zero_based needs an address at the beginning of a page, and this address is " +
-                        in_page + ": register from the beginning of the page");
+                    "zero_based needs an address at the beginning of a page, and this address "
+                    "lies " +
+                        std::to_string(start % page) + " bytes into its page (a page has " +
+                        std::to_string(page) + " bytes): register from the beginning of the page");
     }
-    throw Error(EINVAL, function,
-                "the address is " + in_page + ", and the iova " + std::to_string(iova % page) +
-                    " bytes: the kernel takes only an iova with the page offset of the address");
+    raise_page_offsets(iova, "address", start, page, function);
 }
 
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
@@ -79,12 +90,7 @@ void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
     // The page size is that of the running kernel: 4, 16 or 64 KiB.
     const auto page = std::uint64_t{page_size()};
     if (iova % page != range.offset % page) {
-        throw Error(EINVAL, function,
-                    "the iova lies " + std::to_string(iova % page) +
-                        " bytes into its page and the offset " +
-                        std::to_string(range.offset % page) +
-                        " bytes into its page; both must be equal (a page has " +
-                        std::to_string(page) + " bytes)");
+        raise_page_offsets(iova, "offset", range.offset, page, function);
     }
 }
 

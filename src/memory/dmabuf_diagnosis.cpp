@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "memory/dmabuf_diagnosis.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
@@ -20,16 +23,28 @@ std::string_view value_of(std::string_view key, std::string_view line) {
     return value == std::string_view::npos ? std::string_view() : line.substr(value);
 }
 
+/// Returns true if @p range ends after the end of the file. The caller has checked that the end of
+/// the range does not overflow 64 bits.
+bool ends_outside(const DmaBufRange& range, const DescriptorFacts& descriptor) {
+    return descriptor.size >= 0 &&
+           range.offset + range.length > static_cast<std::uint64_t>(descriptor.size);
+}
+
 /// Returns the most probable reason why the registration of a dma-buf failed with EINVAL.
 std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
-    if (descriptor.exporter.empty()) {
+    const bool is_dmabuf = !descriptor.exporter.empty();
+    // Softverbs registers memfds. So the size of a memfd is checked before its type.
+    if ((is_dmabuf || descriptor.is_memfd()) && ends_outside(range, descriptor)) {
+        const std::string end =
+            "the range ends at byte " + std::to_string(range.offset + range.length);
+        const std::string size = std::to_string(descriptor.size) + " bytes";
+        return is_dmabuf ? end + " and the dma-buf has " + size
+                         : end + " and " + descriptor.file + " has " + size +
+                               " (only softverbs registers a memfd)";
+    }
+    if (!is_dmabuf) {
         return "descriptor " + std::to_string(range.fd) + " is not a dma-buf: it is " +
                descriptor.file;
-    }
-    const std::uint64_t end = range.offset + range.length;
-    if (descriptor.size >= 0 && end > static_cast<std::uint64_t>(descriptor.size)) {
-        return "the range ends at byte " + std::to_string(end) + " and the dma-buf has " +
-               std::to_string(descriptor.size) + " bytes";
     }
     return "the driver refused this range or these access flags; the dma-buf is from " +
            descriptor.exporter;
@@ -51,6 +66,7 @@ DescriptorFacts inspect_descriptor(int fd) {
     DescriptorFacts facts;
     std::error_code unknown;
     const auto link = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), unknown);
+    facts.known = !unknown;
     facts.file = unknown ? "another file" : link.string();
     // The size is not read with lseek(2). If the descriptor is not a dma-buf, lseek(2) would change
     // its file position.
@@ -62,7 +78,19 @@ DescriptorFacts inspect_descriptor(int fd) {
             std::from_chars(size.data(), size.data() + size.size(), facts.size);
         }
     }
+    struct ::stat status {};
+    if (facts.size < 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+        facts.size = status.st_size;
+    }
+    const int flags = ::fcntl(fd, F_GETFL);
+    facts.read_only = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
     return facts;
+}
+
+bool is_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
+    const bool registrable =
+        !descriptor.exporter.empty() || descriptor.is_memfd() || !descriptor.known;
+    return !registrable || ends_outside(range, descriptor);
 }
 
 std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
@@ -72,6 +100,13 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
     switch (error) {
         case EBADF:
             return "descriptor " + std::to_string(range.fd) + " is not open";
+        case EACCES:
+            if (descriptor.read_only) {
+                return "descriptor " + std::to_string(range.fd) +
+                       " is open for reading only: open it with O_RDWR to register it with "
+                       "local_write";
+            }
+            break;
         case EINVAL:
             return diagnose_invalid(range, descriptor);
         case EPROTONOSUPPORT:
@@ -85,9 +120,10 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
         case ENODEV:
             return "the buffer was revoked, or its device was removed";
         default:
-            return descriptor.exporter.empty() ? std::string()
-                                               : "the dma-buf is from " + descriptor.exporter;
+            break;
     }
+    return descriptor.exporter.empty() ? std::string()
+                                       : "the dma-buf is from " + descriptor.exporter;
 }
 
 } // namespace rdmabuf::detail

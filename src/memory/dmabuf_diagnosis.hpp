@@ -9,18 +9,29 @@
 
 namespace rdmabuf::detail {
 
-/// The contents of /proc/self/fd and /proc/self/fdinfo for an open file descriptor: see "DMA Buffer
-/// files" in Documentation/filesystems/proc.rst of Linux.
+/// What /proc/self/fd, /proc/self/fdinfo, fstat(2) and fcntl(2) report about an open file
+/// descriptor: see "DMA Buffer files" in Documentation/filesystems/proc.rst of Linux.
 struct DescriptorFacts {
     /// The name of the exporter, for example "drm" or "nv_dmabuf"; empty if the file is not a
     /// dma-buf.
     std::string exporter;
     /// The target of the link in /proc/self/fd: a path, or a text such as "anon_inode:[eventfd]".
     std::string file;
-    /// The size of the dma-buf in bytes; negative if the file is not a dma-buf.
+    /// False if /proc cannot be read, so that the type of the file is unknown.
+    bool known = true;
+    /// The size of the dma-buf or of the regular file in bytes; negative for other files.
     std::int64_t size = -1;
+    /// True if the descriptor is open for reading only (O_RDONLY).
+    bool read_only = false;
+
+    /// Returns true if the file is a memfd, which softverbs registers like a dma-buf.
+    [[nodiscard]] bool is_memfd() const { return file.starts_with("/memfd:"); }
 };
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
+
+/// Returns true if the descriptor is neither a dma-buf nor a memfd, or if @p range ends after the
+/// end of its file. No other NIC, path or mapping can then register the range.
+[[nodiscard]] bool is_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor);
 
 /// Returns the probable reason why the registration of @p range failed with @p error, as a hint for
 /// the user; empty if the reason is unknown. For EOPNOTSUPP, this function checks if the device can

@@ -82,7 +82,7 @@ Result<RemoteChunks> RemoteChunks::decode(std::span<const std::byte> bytes) noex
                          "the number of bytes does not match the number of chunks"};
     }
     if (count == 0 && address != 0) {
-        return ErrorInfo{EPROTO, "decode", "an address without chunks"};
+        return ErrorInfo{EPROTO, "decode", "there are no chunks, but an address"};
     }
     RemoteChunks decoded;
     try {

@@ -76,7 +76,7 @@ Result<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> byt
         return ErrorInfo{EPROTO, "decode", "this version does not support the queue pair type"};
     }
     if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
-        return ErrorInfo{EPROTO, "decode", "not a path MTU"};
+        return ErrorInfo{EPROTO, "decode", "the path MTU is not a value of ibv_mtu"};
     }
     if (address.number > max_24_bits || address.psn > max_24_bits) {
         return ErrorInfo{EPROTO, "decode", "a queue pair or packet sequence number above 24 bits"};

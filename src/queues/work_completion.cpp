@@ -17,7 +17,7 @@ const char* completion_hint(ibv_wc_status status) noexcept {
             return "the queue pair had already failed or was shut down; see the first failed "
                    "completion";
         case IBV_WC_BAD_RESP_ERR:
-            return "the peer sent an unexpected response";
+            return "the peer sent an unexpected response: connect both queue pairs again";
         case IBV_WC_LOC_ACCESS_ERR:
             return "the local region does not allow this access (needs local_write)";
         case IBV_WC_MW_BIND_ERR:
@@ -42,9 +42,10 @@ const char* completion_hint(ibv_wc_status status) noexcept {
             return "the peer does not respond: it has exited, was never connected, or the path is "
                    "wrong (GID index, MTU, a switch)";
         case IBV_WC_RNR_RETRY_EXC_ERR:
-            return "the peer had no receive posted in time";
+            return "the peer had no receive posted in time: the peer must post more receives, or "
+                   "this side must allow more retries with rnr_retry (7: no limit)";
         case IBV_WC_FATAL_ERR:
-            return "the device or its driver failed";
+            return "the device or its driver failed: see the kernel's log (dmesg)";
         default:
             return "";
     }

@@ -47,8 +47,8 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     const SmallestLimit limit = smallest_limit(pds);
     if (has(options.registration.access, Access::zero_based)) {
         throw Error(EINVAL, function,
-                    "options contradict each other: chunks, and zero_based, with which each chunk "
-                    "would begin at address 0; set an iova instead");
+                    "options contradict each other: zero_based does not support chunks, each of "
+                    "which would begin at address 0; set an iova instead");
     }
     const auto page = std::uint64_t{detail::page_size()};
     const std::uint64_t most =

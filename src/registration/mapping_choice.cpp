@@ -84,14 +84,15 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const bool efa = device && is_efa(nic);
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
-    // `below_switch` is true if the NIC and a GPU that has a chip-to-chip link to its CPU are below
-    // the same PCIe switch. With the standard mapping, the NIC would then access the GPU through
-    // the CPU, and not through the switch.
-    const bool below_switch = path && memory.c2c && !path->data_direct &&
-                              (path->type == PathType::pix || path->type == PathType::pxb);
+    // A GPU with a chip-to-chip link to its CPU can be accessed by two routes. The standard mapping
+    // leads through the CPU. The PCIe mapping leads through the PCIe switch, and transfers of a NIC
+    // that is not below this switch fail with it.
+    const bool two_routes = path && memory.c2c && !path->data_direct;
+    const bool below_switch =
+        two_routes && (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;
     const auto add_plain = [&] {
-        if (efa) {
+        if (efa && (!two_routes || below_switch)) {
             choices.push_back(
                 {.path = dmabuf, .mapping = pcie, .use = MappingUse::exact, .reason = for_efa});
         } else if (below_switch) {

@@ -90,7 +90,8 @@ struct MappingRequest {
 /// Two rules apply if the topology contains the path. Data direct is the first choice only if the
 /// data-direct function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to
 /// its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping with ibv_reg_dmabuf_mr(3),
-/// as in NCCL (ncclTopoCheckGdr in src/graph/paths.cc).
+/// and all other NICs get the standard mapping, EFA as well (NCCL, ncclTopoCheckGdr in
+/// src/graph/paths.cc; libfabric pull requests 12799 and 12864).
 /// @return the choices in the order in which they are tried; not empty
 [[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
                                                          const Context& nic,

@@ -85,7 +85,6 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
     if (dma_handle == nullptr) {
         return DmaBufMR(*pd, range, {.access = access, .iova = piece_iova});
     }
-    check_dmabuf(range, piece_iova, access, reg_mr_ex_function);
     MrInitAttr attributes{};
     attributes.comp_mask = mr_fd | mr_fd_offset;
     attributes.fd = range.fd;
@@ -96,7 +95,6 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
 }
 
 AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t piece_iova) const {
-    check_dmabuf(range, piece_iova, access, reg_data_direct_function);
     // The driver registers whole pages only. The region therefore begins at the start of the page
     // that contains the first byte.
     const std::size_t before = piece_iova % page_size();

@@ -8,7 +8,11 @@
 
 #include <rdmabuf/detail/check.hpp>
 
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "device/sysfs.hpp"
+#include "memory/checks.hpp"
+#include "memory/dmabuf_diagnosis.hpp"
 #include "memory/exporter_calls.hpp"
 #include "registration/registration_hints.hpp"
 
@@ -209,8 +213,16 @@ bool RegistrationWalk::choose_dmabuf_group() {
     try {
         range = &export_for(choice_.mapping);
     } catch (const Error& error) {
+        note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
         fail_attempt(begin(choice_, choice_.mapping), error);
         return advance_all(group, MappingOutcome::not_exported);
+    }
+    try {
+        check_exported(*range);
+    } catch (const Error& error) {
+        // No other mapping is tried, because the arguments are wrong for every mapping.
+        fail_attempt(begin(choice_, range->mapping()), error);
+        return false;
     }
     if (choice_.use == MappingUse::exact && range->mapping() != choice_.mapping) {
         return advance_all(group, MappingOutcome::not_exported);
@@ -221,6 +233,40 @@ bool RegistrationWalk::choose_dmabuf_group() {
     }
     group_ = std::move(group);
     return true;
+}
+
+void RegistrationWalk::check_exported(const ExportedRange& exported) const {
+    const auto page = std::uint64_t{page_size()};
+    const std::uint64_t inside = exported.offset() % page;
+    // If the exporter is correct, check_dmabuf() blames the iova of the caller.
+    if (inside != request_.address % page && inside != set_->iova % page) {
+        throw Error(EIO, "export_range",
+                    "export_range() of '" + set_->exporter + "' returned offset " +
+                        std::to_string(exported.offset()) +
+                        ", whose page offset is not that of the address " +
+                        hexadecimal(request_.address) + " (a page has " + std::to_string(page) +
+                        " bytes): correct the exporter");
+    }
+    const DmaBufRange range{.fd = exported.fd(),
+                            .offset = exported.offset(),
+                            .length = request_.length,
+                            .address = request_.address};
+    check_dmabuf(range, set_->iova, set_->access, function_of(choice_.path));
+}
+
+bool RegistrationWalk::has_invalid_range(const Nic& nic) const {
+    if (nic.job.error->error() != EINVAL) {
+        return false;
+    }
+    const ExportedRange& exported = *nic.job.maker.exported;
+    const RangePiece piece = nic.job.pieces[nic.job.failed_piece];
+    const DmaBufRange range{
+        .fd = exported.fd(), .offset = exported.offset() + piece.offset, .length = piece.length};
+    return is_invalid(range, inspect_descriptor(range.fd));
+}
+
+void RegistrationWalk::note_refusal(int error) noexcept {
+    dmabuf_refused_ = dmabuf_refused_ || error == EOPNOTSUPP || error == kernel_enotsupp;
 }
 
 bool RegistrationWalk::choose_all() {
@@ -258,8 +304,12 @@ bool RegistrationWalk::complete_dmabuf(const std::vector<Nic*>& group) {
         }
         nic->job.regions.clear();
         Attempt& attempt = begin(choice_, mapping);
+        // An invalid descriptor or range is invalid with every mapping.
+        const bool invalid = has_invalid_range(*nic);
         explain_failure(*nic, attempt);
-        if (!refuses_mapping(attempt.error) || !nic->choices.advance(MappingOutcome::refused)) {
+        note_refusal(attempt.error);
+        if (invalid || !refuses_mapping(attempt.error) ||
+            !nic->choices.advance(MappingOutcome::refused)) {
             return false;
         }
     }
@@ -323,7 +373,7 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
         if (!listed(dmabuf) && !listed(dmabuf_data_direct)) {
             remedy =
                 is_managed() ? "allow on_demand, which does not pin it" : "allow the dma-buf paths";
-        } else if (is_device() && !listed(peermem)) {
+        } else if (is_device() && dmabuf_refused_ && !listed(peermem)) {
             remedy =
                 "allow peermem, which registers device addresses with the help of a kernel module";
         }
@@ -371,7 +421,8 @@ bool RegistrationWalk::has_on_demand_paging() {
         return true;
     }
     refuse(on_demand, request_.function, EOPNOTSUPP,
-           without->pd->context().device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)");
+           without->pd->context().device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)",
+           "use the dma-buf paths, or a NIC with on-demand paging such as mlx5");
     return false;
 }
 
@@ -379,7 +430,7 @@ void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {
     const Context& context = nic.pd->context();
     fail_attempt(attempt, *nic.job.error);
     attempt.device = context.device_name();
-    if (is_dmabuf(attempt.path)) {
+    if (is_dmabuf(attempt.path) && !has_invalid_range(nic)) {
         // Remote atomic access can be the cause of EOPNOTSUPP only if the device can import
         // dma-bufs.
         const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);

@@ -95,6 +95,15 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// range
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
+    /// Checks the request and the dma-buf of the exporter before a NIC is called.
+    /// @throws Error EIO if the offset in the dma-buf breaks the rule of Exporter::export_range();
+    /// EINVAL if the options of the caller are not valid for a dma-buf
+    void check_exported(const ExportedRange& exported) const;
+    /// Returns true if the registration on @p nic failed with EINVAL because the descriptor or the
+    /// range of the dma-buf is not valid, so that no other mapping works.
+    [[nodiscard]] bool has_invalid_range(const Nic& nic) const;
+    /// Sets `dmabuf_refused_` if @p error means that the memory or a NIC cannot use a dma-buf.
+    void note_refusal(int error) noexcept;
     /// Selects the next mapping of each NIC in @p group.
     /// @return false if a NIC has no further mapping
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
@@ -133,6 +142,9 @@ class RegistrationWalk {
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
+    /// True if the exporter cannot export a dma-buf, or a NIC cannot import the dma-buf. The path
+    /// peermem, which needs no dma-buf, may then work.
+    bool dmabuf_refused_ = false;
     /// The dma-bufs of the range for the current path, indexed by MappingKind.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
     std::unique_ptr<RegisteredSet> set_;

@@ -57,6 +57,22 @@ class External : public ::testing::Test {
     UniqueFd dmabuf = make_dmabuf(8);
 };
 
+TEST_F(External, ExportsTheMappingThatTheProgramStates) {
+    const AddedRange pcie = exporter->add(
+        dmabuf.get(), {.address = somewhere, .length = page_size(), .mapping = MappingKind::pcie});
+    const AddedRange standard =
+        exporter->add(dmabuf.get(), {.address = 2 * somewhere, .length = page_size()});
+    for (const MappingKind wanted : {MappingKind::standard, MappingKind::pcie}) {
+        EXPECT_EQ(exporter->export_range(somewhere, page_size(), wanted).mapping(),
+                  MappingKind::pcie);
+    }
+    EXPECT_EQ(exporter->export_range(2 * somewhere, page_size()).mapping(), MappingKind::standard);
+    const auto error = error_of(
+        [&] { (void)exporter->export_range(2 * somewhere, page_size(), MappingKind::pcie); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOTSUP);
+}
+
 TEST_F(External, AnswersWhatItWasTold) {
     const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere + 100,
                                                           .length = 3 * page_size(),

@@ -28,7 +28,7 @@ TEST(cm_without_device, says_that_there_is_none) {
     const auto expected =
         fails_with(ENODEV,
                    "rdma_create_event_channel: No such device (ENODEV): this machine has no RDMA "
-                   "device");
+                   "device: check that the driver of the NIC is loaded");
     const std::set<int> before = open_descriptors();
     EXPECT_THAT(error_of([] { const cm::Listener listener("", 0); }), expected);
     EXPECT_THAT(error_of([] { const cm::Listener listener("127.0.0.1", 0); }), expected);

@@ -72,6 +72,9 @@ TEST_F(DeviceListTest, WithoutKernelSupportSaysWhatToLoad) {
     testing::fail_next("ibv_get_device_list", ENOSYS);
     EXPECT_THAT(error_of([] { const DeviceList list; }),
                 fails_with("ibv_get_device_list", ENOSYS, "load ib_uverbs"));
+    testing::fail_next("ibv_get_device_list", ENOSYS);
+    EXPECT_THAT(error_of([] { const DeviceList list; }),
+                fails_with("ibv_get_device_list", ENOSYS, "softverbs run -- PROGRAM"));
     testing::fail_next("ibv_get_device_list", EPERM);
     EXPECT_STREQ(error_of([] { const DeviceList list; })->what(),
                  "ibv_get_device_list: Operation not permitted (EPERM)");

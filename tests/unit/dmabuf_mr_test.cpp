@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The first part mirrors DmaBufMRTest of rdma-core's pyverbs by name and intent; DmaBufTestCase,
 // which moves data, is in tests/support.
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -191,6 +192,31 @@ TEST_F(DmaBufMRTest, SaysWhatADescriptorIsThatIsNoDmaBuf) {
                                " is not a dma-buf: it is anon_inode:[eventfd]"));
 }
 
+TEST_F(DmaBufMRTest, SaysHowFarARangeLeavesAMemfd) {
+    const auto ends_at = [](std::uint64_t end) {
+        return fails_with(function, EINVAL,
+                          "the range ends at byte " + std::to_string(end) +
+                              " and /memfd:in place of a dma-buf (deleted) has 524288 bytes");
+    };
+    EXPECT_THAT(refusal(range(page_ + 100, size)), ends_at(page_ + 100 + size));
+    EXPECT_THAT(refusal(range(0, size + 1)), ends_at(size + 1));
+    EXPECT_THAT(refusal(range(0, std::numeric_limits<std::size_t>::max())),
+                ends_at(std::numeric_limits<std::size_t>::max()));
+}
+
+TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsOpenForReadingOnly) {
+    const std::string path = "/proc/self/fd/" + std::to_string(dmabuf_.get());
+    const UniqueFd readable(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    EXPECT_THAT(refusal({.fd = readable.get(), .length = size}),
+                fails_with(function, EACCES,
+                           "descriptor " + std::to_string(readable.get()) +
+                               " is open for reading only: open it with O_RDWR"));
+    EXPECT_NO_THROW(DmaBufMR(basics_.pd, {.fd = readable.get(), .length = size},
+                             {.access = Access::remote_read}));
+    testing::fail_dmabufs(0, EACCES);
+    EXPECT_STREQ(refusal(range(0, size))->what(), "ibv_reg_dmabuf_mr: Permission denied (EACCES)");
+}
+
 TEST_F(DmaBufMRTest, LeavesTheFilePositionOfAWrongDescriptorAlone) {
     ASSERT_EQ(::lseek(dmabuf_.get(), 7, SEEK_SET), 7);
     testing::fail_dmabufs(0, EINVAL);
@@ -267,9 +293,13 @@ TEST_F(DmaBufDiagnosis, NamesTheExporterThatRefuses) {
 TEST_F(DmaBufDiagnosis, KnowsNoExporterOfOtherFiles) {
     const detail::DescriptorFacts facts = detail::inspect_descriptor(dmabuf_.get());
     EXPECT_EQ(facts.exporter, "");
-    EXPECT_LT(facts.size, 0);
+    EXPECT_EQ(facts.size, static_cast<std::int64_t>(size));
+    EXPECT_TRUE(facts.is_memfd());
+    EXPECT_FALSE(facts.read_only);
     EXPECT_THAT(facts.file, ::testing::HasSubstr("memfd:in place of a dma-buf"));
     EXPECT_EQ(detail::inspect_descriptor(-1).file, "another file");
+    EXPECT_LT(detail::inspect_descriptor(-1).size, 0);
+    EXPECT_FALSE(detail::inspect_descriptor(-1).known);
 }
 
 } // namespace

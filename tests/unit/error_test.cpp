@@ -29,6 +29,18 @@ TEST(Error, ReadsFunctionMeaningNameHint) {
     EXPECT_EQ(error.hint(), "a length of 0");
 }
 
+TEST(Error, OfAVerbsFunctionWithEioNamesTheDeviceAsAPossibleCause) {
+    const auto hint = [](const auto& call) { return error_of(call)->hint(); };
+    EXPECT_THAT(hint([] { Status(EIO).throw_if_failed("ibv_post_recv"); }),
+                ::testing::StartsWith("the device may have been reset or removed"));
+    EXPECT_THAT(hint([] { detail::check_zero(EIO, "ibv_modify_qp", "to ERR"); }),
+                ::testing::StartsWith("to ERR; the device may have been reset or removed"));
+    EXPECT_EQ(hint([] { detail::check_zero(EINVAL, "ibv_modify_qp", "to ERR"); }), "to ERR");
+    EXPECT_EQ(hint([] { Status(ENOMEM).throw_if_failed("ibv_post_recv"); }), "");
+    EXPECT_EQ(hint([] { Status(EIO).throw_if_failed("irecv"); }), "");
+    EXPECT_EQ(hint([] { detail::check_zero(EIO, "ibv_reg_dmabuf_mr"); }), "");
+}
+
 TEST(Result, HasTheContentsOfTheErrorThatAttemptCaught) {
     const auto result =
         attempt([]() -> int { throw Error(EINVAL, "ibv_reg_mr", "a length of 0"); });

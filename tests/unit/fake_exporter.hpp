@@ -72,7 +72,7 @@ class FakeExporter final : public Exporter {
                     callers.insert(std::this_thread::get_id());
                     ::close(given_back);
                 },
-                offset,
+                offset + offset_by,
                 length - short_by,
                 address,
                 pcie_falls_back ? MappingKind::standard : mapping};
@@ -97,6 +97,8 @@ class FakeExporter final : public Exporter {
     int standard_error = 0;
     int pcie_error = 0;
     std::size_t short_by = 0;
+    /// The number of bytes that are added to the correct offset in the dma-buf.
+    std::uint64_t offset_by = 0;
     /// There is one mapping only, which is exported for both requests.
     bool pcie_falls_back = false;
 

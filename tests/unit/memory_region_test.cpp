@@ -119,9 +119,10 @@ TEST_F(MemoryRegionTest, ThatPeersMayWriteMustBeWritable) {
 }
 
 TEST_F(MemoryRegionTest, AnIovaWithAnotherPageOffsetIsRefusedWithTheReason) {
-    EXPECT_THAT(refusal(static_cast<std::byte*>(memory_.data()) + 8, 16, {.iova = 0x10010}),
-                fails_with("ibv_reg_mr", EINVAL,
-                           "the address is 8 bytes into a page of 4096 bytes, and the iova 16"));
+    EXPECT_THAT(
+        refusal(static_cast<std::byte*>(memory_.data()) + 8, 16, {.iova = 0x10010}),
+        fails_with("ibv_reg_mr", EINVAL,
+                   "the iova lies 16 bytes into its page and the address 8 bytes into its page"));
     const Access zero_based = Access::local_write | Access::zero_based;
     EXPECT_THAT(
         refusal(static_cast<std::byte*>(memory_.data()) + 8, 16, {.access = zero_based}),

@@ -52,6 +52,11 @@ TEST_F(Post, SendWithImmediateInNetworkByteOrder) {
     EXPECT_EQ(bytes(arrivals, total), gathered());
 }
 
+TEST_F(Post, WriteOfZeroBytesNeedsNoRkey) {
+    EXPECT_TRUE(qp().post_write(std::span<const ibv_sge>(), {}, {.wr_id = 42}));
+    sent(42, IBV_WC_RDMA_WRITE);
+}
+
 TEST_F(Post, Write) {
     EXPECT_TRUE(qp().post_write(local_, remote_, {.wr_id = 42}));
     const auto& send = only(IBV_WR_RDMA_WRITE, signaled);

@@ -447,6 +447,21 @@ TEST_F(RegistrationByTopology, NicBelowTheSwitchOfAGpuWithAChipToChipLinkGetsThe
     EXPECT_EQ(make({}).mapping(2), MappingKind::standard) << "without a topology";
 }
 
+TEST_F(RegistrationByTopology, EfaGetsTheMappingOfItsRouteToAGpuWithAChipToChipLink) {
+    make_efa(pds_[0].context(), 1);
+    make_efa(pds_[2].context(), 0);
+    const Registration region = make({.topology = &topology_});
+    EXPECT_EQ(region.mapping(0), MappingKind::standard) << "soft1 is at the CPU";
+    EXPECT_EQ(region.mapping(2), MappingKind::pcie) << "soft0 is below the switch of the GPU";
+    EXPECT_THAT(to_string(region.trail()),
+                ::testing::HasSubstr("on soft0, memory of fake mapped for PCIe (EFA reaches "
+                                     "device memory over PCIe): registered"));
+    EXPECT_EQ(make({}).mapping(0), MappingKind::pcie) << "without a topology";
+    exporter_->allocation.c2c = false;
+    EXPECT_EQ(make({.topology = &topology_}).mapping(0), MappingKind::pcie)
+        << "all routes are over PCIe";
+}
+
 TEST_F(RegistrationByTopology, WithoutAChipToChipLinkTheStandardMappingIsEnough) {
     exporter_->allocation.c2c = false;
     EXPECT_EQ(make({.topology = &topology_}).mapping(2), MappingKind::standard);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // register_memory() on softverbs. Fake exporters prove the order of what is tried and what is given
 // back; what drivers answer is taken from their sources.
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/providers/external.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
@@ -218,15 +220,73 @@ TEST_F(RegistrationTest, TakesNoPathThatWorksOnSomeOfTheDevicesOnly) {
 // Refusals, and what they say
 
 TEST_F(RegistrationTest, NeverRegistersDeviceMemoryAsHostMemory) {
-    testing::fail_dmabufs(ENOMEM);
+    testing::fail_dmabufs(0, EOPNOTSUPP);
     Trail trail;
-    EXPECT_THAT(refusal({.trail = &trail}),
-                fails_with(function, ENOMEM,
+    EXPECT_THAT(refusal({.mapping = MappingKind::standard, .trail = &trail}),
+                fails_with(function, EOPNOTSUPP,
                            "host: register_memory, memory of fake: Operation not permitted "
                            "(EPERM): this is device memory of fake, which is never registered as "
                            "host memory; allow peermem, which registers device addresses"));
     EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf, host));
-    EXPECT_EQ(registrations().size(), 1U); // and not with ibv_reg_mr
+    EXPECT_THAT(registrations(), ::testing::Each(::testing::Field(&testing::Registration::function,
+                                                                  "ibv_reg_dmabuf_mr")));
+}
+
+/// Matches an error whose trail has one attempt with a dma-buf, and ends without advice.
+auto fails_once(int error, const std::string& text) {
+    return ::testing::AllOf(
+        fails_with(function, error, text),
+        fails_with(function, error, "which is never registered as host memory."),
+        ::testing::Not(fails_with(function, error, "dmabuf_data_direct")),
+        ::testing::Not(fails_with(function, error, "NIC refused")));
+}
+
+TEST_F(RegistrationTest, NamesAMistakeOfTheCallerOnce) {
+    EXPECT_THAT(refusal({.access = Access::remote_write}),
+                fails_once(EINVAL, "remote_write needs local_write too"));
+    EXPECT_THAT(refusal({.access = Access::local_write | Access::zero_based}),
+                fails_once(EINVAL, "a dma-buf cannot be registered with zero_based"));
+    EXPECT_THAT(refusal(device_address() + 100, 1000, {.iova = 0}),
+                fails_once(EINVAL, "the iova lies 0 bytes into its page and the offset 100 bytes"));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_EQ(exporter_->releases, 3U);
+}
+
+TEST_F(RegistrationTest, NamesARangeThatLeavesTheDmaBufOnce) {
+    exporter_->allocation.length = size + 1;
+    EXPECT_THAT(refusal(device_address(), size + 1),
+                fails_once(EINVAL, "the range ends at byte 65537 and /memfd:"));
+    EXPECT_EQ(registrations().size(), 1U);
+}
+
+TEST_F(RegistrationTest, NamesAWrongDescriptorOnce) {
+    const auto external = make_external_exporter();
+    const UniqueFd program(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    const AddedRange range =
+        external->add(program.get(), {.address = std::uintptr_t{1} << 40U, .length = 4096});
+    resolver_ = Resolver({external});
+    EXPECT_THAT(refusal(std::uintptr_t{1} << 40U, 4096), fails_once(EINVAL, "is not a dma-buf: "));
+    EXPECT_EQ(registrations().size(), 1U);
+}
+
+TEST_F(RegistrationTest, DoesNotAdvisePeermemForErrorsThatItDoesNotAvoid) {
+    testing::fail_dmabufs(0, EBADF);
+    EXPECT_THAT(refusal(), fails_once(EBADF, "is not open"));
+    testing::fail_dmabufs(EPROTONOSUPPORT);
+    EXPECT_THAT(refusal(), fails_once(EPROTONOSUPPORT, "use Linux 5.12 or newer"));
+}
+
+TEST_F(RegistrationTest, BlamesTheExporterForAWrongPageOffset) {
+    exporter_->offset_by = 8;
+    const auto error = refusal(device_address() + 4096, 1000);
+    EXPECT_THAT(error, fails_once(EIO,
+                                  "export_range() of 'fake' returned offset 4104, whose page "
+                                  "offset is not that of the address 0x200000001000"));
+    EXPECT_THAT(error, ::testing::Not(fails_with(function, EIO, "choose another iova")));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_EQ(exporter_->releases, 1U);
+    // The caller can choose an iova that fits the offset of the exporter.
+    EXPECT_EQ(refusal(device_address() + 4096, 1000, {.iova = 8}), std::nullopt);
 }
 
 TEST_F(RegistrationTest, NeverTakesAnAddressForHostMemoryWhenAnExporterDoesNotAnswer) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <rdmabuf/work_completion.hpp>
+#include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {
 namespace {
@@ -24,10 +25,17 @@ TEST(WorkCompletion, SucceedsWithOneStatusOnly) {
     EXPECT_FALSE(succeeded(failed(IBV_WC_WR_FLUSH_ERR)));
 }
 
+TEST(WorkCompletion, GivesImmediateDataInHostByteOrder) {
+    WorkCompletion completion = failed(IBV_WC_SUCCESS);
+    completion.imm_data = make_send_imm({}, 0x01020304).imm_data;
+    EXPECT_EQ(immediate(completion), 0x01020304U);
+}
+
 TEST(WorkCompletion, IsDescribedByRequestQueuePairStatusAndHint) {
     EXPECT_EQ(describe(failed(IBV_WC_RNR_RETRY_EXC_ERR)),
               std::string("wr_id 7 on QP 17: ") + ibv_wc_status_str(IBV_WC_RNR_RETRY_EXC_ERR) +
-                  ": the peer had no receive posted in time");
+                  ": the peer had no receive posted in time: the peer must post more receives, or "
+                  "this side must allow more retries with rnr_retry (7: no limit)");
 }
 
 TEST(WorkCompletion, ShowsAVendorErrorWhereThereIsOne) {

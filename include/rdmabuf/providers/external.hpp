@@ -8,6 +8,7 @@
 
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
@@ -32,6 +33,10 @@ struct ExternalMemory {
     /// allocations at this address. If it is 0, the exporter assigns a number that is unique in the
     /// process.
     std::uint64_t generation = 0;
+    /// The mapping with which the dma-buf was exported. MappingKind::pcie allows register_memory()
+    /// to use the dma-buf for a NIC that needs this mapping, such as EFA or data direct of mlx5.
+    /// The exporter cannot check the value.
+    MappingKind mapping = MappingKind::standard;
 };
 
 /// The exporter "external" exports memory whose dma-buf descriptors the program has, for example

@@ -15,7 +15,9 @@ namespace {
 /// CU_DEVICE_ATTRIBUTE values of a current GPU.
 std::map<int, int> usual_attributes() {
     const auto number = [](abi::DeviceAttribute attribute) { return static_cast<int>(attribute); };
+    constexpr int virtual_memory_rdma = 110; // which only `rdmabuf doctor` queries
     return {{number(abi::DeviceAttribute::integrated), 0},
+            {virtual_memory_rdma, 1},
             {number(abi::DeviceAttribute::gpu_direct_rdma_supported), 1},
             {number(abi::DeviceAttribute::gpu_direct_rdma_flush_writes_options), 1},
             {number(abi::DeviceAttribute::gpu_direct_rdma_writes_ordering), 0},
