@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <system_error>
 #include <vector>
 
@@ -10,23 +9,11 @@
 #include <rdmabuf/transport.hpp>
 
 #include "message_loop.hpp"
+#include "results.hpp"
 
 namespace {
 
 using namespace rdmabuf::transport;
-
-template <class T>
-T value(rdmabuf::Result<T> result) {
-    if (!result) {
-        throw std::runtime_error(result.message());
-    }
-    return *std::move(result);
-}
-void check(std::error_code error) {
-    if (error) {
-        throw std::system_error(error);
-    }
-}
 
 class LibraryLoop final : public MessageLoop {
   public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two processes, each on a processor of its own, and what the transport costs between them: one
-// figure a line, "<test> <bytes> <value> <unit>". Runs on whatever verbs device there is.
+// Measures the transport between two processes, each of which runs on its own processor. Prints one
+// figure per line: "<test> <bytes> <value> <unit>". Runs on any verbs device.
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -25,6 +25,9 @@
 #include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/transport.hpp>
 
+#include "results.hpp"
+#include "socket.hpp"
+
 #include <CLI/CLI.hpp>
 
 namespace {
@@ -35,20 +38,7 @@ using namespace rdmabuf::transport;
 constexpr std::size_t largest = std::size_t{4} << 20U;
 constexpr std::size_t in_flight = 32;
 
-template <class T>
-T value(rdmabuf::Result<T> result) {
-    if (!result) {
-        throw std::runtime_error(result.message());
-    }
-    return *std::move(result);
-}
-void check(std::error_code error) {
-    if (error) {
-        throw std::system_error(error);
-    }
-}
-
-/// One end: memory for one message in each direction, and the channel.
+/// One end of the channel, with memory for one message in each direction.
 class End {
   public:
     End(const std::string& device, const std::string& kind, int socket, bool listens)
@@ -99,8 +89,8 @@ class End {
         }
         check(completion.error);
     }
-    /// Both ends are here.
-    void meet() {
+    /// Waits until the other end calls this function too.
+    void synchronize() {
         const Request received = receive(0);
         finish(send(0));
         finish(received);
@@ -116,31 +106,19 @@ class End {
     void connect(int socket, bool listens) {
         if (listens) {
             auto listener = value(endpoint_.listen("127.0.0.1"));
-            tell(socket, listener.handle().bytes());
+            send_all(socket, listener.handle().bytes());
             channel_.emplace(value(listener.accept(std::chrono::seconds(10))));
         } else {
             std::array<std::byte, Handle::wire_size> bytes{};
-            hear(socket, bytes);
+            receive_all(socket, bytes);
             channel_.emplace(
                 value(endpoint_.connect(Handle::decode(bytes).value(), std::chrono::seconds(10))));
         }
         const RemoteMemory mine = value(memory_.remote());
         std::array<std::byte, RemoteMemory::wire_size> bytes{};
-        tell(socket, mine.bytes());
-        hear(socket, bytes);
+        send_all(socket, mine.bytes());
+        receive_all(socket, bytes);
         theirs_ = RemoteMemory::decode(bytes).value();
-    }
-    static void tell(int socket, std::span<const std::byte> bytes) {
-        if (::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
-            static_cast<ssize_t>(bytes.size())) {
-            throw std::runtime_error("the other process is gone");
-        }
-    }
-    static void hear(int socket, std::span<std::byte> bytes) {
-        if (::recv(socket, bytes.data(), bytes.size(), MSG_WAITALL) !=
-            static_cast<ssize_t>(bytes.size())) {
-            throw std::runtime_error("the other process is gone");
-        }
     }
 
     std::shared_ptr<rdmabuf::Allocator> memfds_ = rdmabuf::make_memfd_exporter();
@@ -157,9 +135,10 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Each test is run by both ends; the first one's return value is the figure.
+// Both ends run each test. The value that the first end returns is the figure.
 
-/// Microseconds one way. The receive of the answer is there before it is asked for, as in perftest.
+/// Returns the time of one direction in microseconds. The receive of a reply is posted before the
+/// message is sent, as in perftest.
 double send_latency(End& end, bool first, std::size_t size, long iterations) {
     const auto start = Clock::now();
     Request received = end.receive(size);
@@ -176,13 +155,13 @@ double send_latency(End& end, bool first, std::size_t size, long iterations) {
         end.finish(sent);
     }
     const double figure = seconds_since(start) / static_cast<double>(iterations) / 2 * 1e6;
-    // The one receive that is left.
+    // One receive is still posted: complete it.
     end.finish(end.send(0));
     end.finish(received);
     return figure;
 }
 
-/// Microseconds one way, of a write and the peer's being told.
+/// Returns the time of one direction in microseconds: a write, until the peer has its notification.
 double put_latency(End& end, bool first, std::size_t size, long iterations) {
     const auto start = Clock::now();
     for (long i = 0; i < iterations; ++i) {
@@ -198,7 +177,7 @@ double put_latency(End& end, bool first, std::size_t size, long iterations) {
     return seconds_since(start) / static_cast<double>(iterations) / 2 * 1e6;
 }
 
-/// Keeps as many requests in flight as there may be. @return megabytes (10^6) a second
+/// Keeps `in_flight` requests in flight. @return megabytes (10^6 bytes) per second
 template <class Begin>
 double stream(End& end, std::size_t size, long iterations, const Begin& begin) {
     std::array<Request, in_flight> requests;
@@ -229,8 +208,9 @@ struct Test {
     const char* name;
     const char* unit;
     double (*run)(End&, bool first, std::size_t size, long iterations);
-    /// How much is moved at each size: as many iterations as that takes, within bounds.
+    /// The number of bytes to transfer at each size. It determines the number of iterations.
     double bytes;
+    /// Maximum number of iterations.
     long most;
 };
 constexpr std::array<Test, 4> tests{{
@@ -253,7 +233,8 @@ void pin(bool first) {
     CPU_ZERO(&set);
     CPU_SET(first ? 0 : 1, &set);
     if (::sched_setaffinity(0, sizeof set, &set) != 0) {
-        std::fprintf(stderr, "transport_pair: both ends share a processor: expect little\n");
+        std::fprintf(stderr,
+                     "transport_pair: both ends share a processor, so that they are slow\n");
     }
 }
 
@@ -269,9 +250,9 @@ void run(const Plan& plan, int socket, bool first) {
             const double most = static_cast<double>(test.most) * plan.scale;
             const long iterations = std::max(20L, static_cast<long>(std::min(wanted, most)));
             static_cast<void>(test.run(end, first, size, std::max(10L, iterations / 10)));
-            end.meet();
+            end.synchronize();
             const double figure = test.run(end, first, size, iterations);
-            end.meet();
+            end.synchronize();
             if (first) {
                 std::printf("%s %zu %.3f %s\n", test.name, size, figure, test.unit);
                 std::fflush(stdout);
@@ -295,21 +276,22 @@ int run_reporting(const Plan& plan, int socket, bool first) {
 
 int main(int argc, char** argv) {
     CLI::App app(
-        "What the transport costs between two processes on this machine. The second one "
-        "is started by the first.");
+        "Measures the transport between two processes on this machine. The program starts the "
+        "second process.");
     Plan plan;
     unsigned limit = 300;
     std::vector<std::string> names;
     std::ranges::transform(tests, std::back_inserter(names), &Test::name);
-    app.add_option("--device", plan.device, "the verbs device; the first one when left out");
-    app.add_option("--memory", plan.memory, "host, or memfd (which only softverbs registers)")
+    app.add_option("--device", plan.device, "the verbs device (default: the first device)");
+    app.add_option("--memory", plan.memory, "host, or memfd, which only softverbs can register")
         ->check(CLI::IsMember({"host", "memfd"}))
         ->capture_default_str();
-    app.add_option("--test", plan.only, "only these tests")->check(CLI::IsMember(names));
-    app.add_option("--size", plan.sizes, "only these sizes, in bytes")
+    app.add_option("--test", plan.only, "run only these tests")->check(CLI::IsMember(names));
+    app.add_option("--size", plan.sizes, "run only these sizes, in bytes")
         ->check(CLI::Range(std::size_t{1}, largest));
-    app.add_option("--scale", plan.scale, "times as many iterations")->check(CLI::PositiveNumber);
-    app.add_option("--limit", limit, "seconds until both give up")->capture_default_str();
+    app.add_option("--scale", plan.scale, "factor of the number of iterations")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--limit", limit, "maximum run time in seconds")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
 
     std::array<int, 2> pair{};
@@ -317,7 +299,7 @@ int main(int argc, char** argv) {
         std::perror("transport_pair: socketpair");
         return 1;
     }
-    // Before any verbs, which a child would share with its parent.
+    // A child process cannot use devices that its parent has opened, so fork(2) comes first.
     const pid_t child = ::fork();
     if (child < 0) {
         std::perror("transport_pair: fork");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Measures an endpoint with many channels: memory for each idle channel, the time to connect, and
-// the time of progress(). The peers are child processes. Prints a table.
+// Measures a process with many connections to peers, which are child processes: the time to
+// connect, the memory for each idle connection, and the time of polling. Prints a table, for
+// rdmabuf and UCX.
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -11,42 +12,26 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
-#include <optional>
-#include <stdexcept>
-#include <string>
+#include <memory>
 #include <system_error>
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
-#include <rdmabuf/transport.hpp>
+
+#include "scale_system.hpp"
 
 #include <CLI/CLI.hpp>
 
 namespace {
 
-using namespace rdmabuf::transport;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t peers = 4;
-constexpr std::size_t busy_channels = 8;
-constexpr std::size_t message_size = 8;
 
-template <class T>
-T value(rdmabuf::Result<T> result) {
-    if (!result) {
-        throw std::runtime_error(result.message());
-    }
-    return *std::move(result);
-}
-void check(std::error_code error) {
-    if (error) {
-        throw std::system_error(error);
-    }
-}
 double microseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
@@ -62,60 +47,6 @@ double resident_memory() {
     double pages = 0;
     file >> pages >> pages;
     return pages * static_cast<double>(::sysconf(_SC_PAGESIZE));
-}
-
-Endpoint open_endpoint() {
-    // The program measures idle channels, so that few buffers suffice.
-    return value(Endpoint::open(rdmabuf::Context::open_first(), rdmabuf::Resolver(),
-                                {.send_depth = 32, .keep_sockets = false}));
-}
-
-/// Connects @p count channels, and answers each message of 8 bytes until @p pipe is closed.
-void run_peer(int pipe, std::size_t count) {
-    const Endpoint endpoint = open_endpoint();
-    std::array<std::byte, Handle::wire_size> bytes{};
-    if (::read(pipe, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
-        throw std::runtime_error("the measuring process has ended");
-    }
-    const Handle handle = value(Handle::decode(bytes));
-    std::vector<Channel> channels;
-    channels.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        channels.push_back(value(endpoint.connect(handle, std::chrono::seconds(60))));
-    }
-    std::vector<std::uint64_t> memory(count);
-    const Memory registered =
-        value(endpoint.register_memory(memory.data(), memory.size() * sizeof memory[0]));
-    struct Echo {
-        Channel* channel;
-        std::uint64_t* buffer;
-        Request request;
-    };
-    std::vector<Echo> echoes;
-    for (std::size_t i = 0; i < count; ++i) {
-        echoes.push_back({&channels[i], &memory[i], {}});
-    }
-    for (Echo& echo : echoes) {
-        check(echo.channel->irecv(registered, echo.buffer, message_size, 1, echo.request, &echo));
-    }
-    std::array<Completion, 16> completions{};
-    char byte = 0;
-    while (::recv(pipe, &byte, 1, MSG_DONTWAIT) != 0) {
-        const std::size_t done = endpoint.poll_completions(completions);
-        for (const Completion& completion : std::span(completions).first(done)) {
-            if (completion.error) {
-                return; // The measuring process has closed its channels.
-            }
-            Echo& echo = *static_cast<Echo*>(completion.context);
-            Request sent;
-            check(echo.channel->isend(registered, echo.buffer, message_size, 1, sent));
-            check(
-                echo.channel->irecv(registered, echo.buffer, message_size, 1, echo.request, &echo));
-        }
-        if (done == 0) {
-            endpoint.wait(std::chrono::milliseconds(20));
-        }
-    }
 }
 
 struct Figures {
@@ -150,7 +81,7 @@ double memory_of_queue_pairs(std::size_t count) {
     return (resident_memory() - before) / static_cast<double>(count);
 }
 
-Figures measure(std::size_t count) {
+Figures measure(const ScaleFunctions& system, std::size_t count) {
     std::vector<pid_t> children;
     std::vector<int> sockets;
     for (std::size_t i = 0; i < peers; ++i) {
@@ -166,7 +97,7 @@ Figures measure(std::size_t count) {
                 ::close(socket);
             }
             try {
-                run_peer(pair[1], share);
+                system.run_peer(pair[1], share);
             } catch (const std::exception& error) {
                 std::fprintf(stderr, "peer: %s\n", error.what());
             }
@@ -179,52 +110,25 @@ Figures measure(std::size_t count) {
 
     Figures figures;
     {
-        const Endpoint endpoint = open_endpoint();
-        Listener listener = value(endpoint.listen("127.0.0.1"));
-        for (const int socket : sockets) {
-            if (::send(socket, listener.handle().bytes().data(), Handle::wire_size, MSG_NOSIGNAL) !=
-                static_cast<ssize_t>(Handle::wire_size)) {
-                throw std::runtime_error("a peer has ended");
-            }
-        }
-        std::vector<Channel> channels;
-        channels.reserve(count);
-        channels.push_back(value(listener.accept(std::chrono::seconds(60))));
+        const std::unique_ptr<ScaleSystem> measured = system.make(sockets);
+        measured->connect(1);
         const double before = resident_memory();
         auto start = Clock::now();
-        while (channels.size() < count) {
-            channels.push_back(value(listener.accept(std::chrono::seconds(60))));
-        }
+        measured->connect(count);
         figures.connect_us = microseconds_since(start) / static_cast<double>(count - 1);
         figures.memory = (resident_memory() - before) / static_cast<double>(count - 1);
 
         constexpr int idle_calls = 200'000;
         start = Clock::now();
         for (int i = 0; i < idle_calls; ++i) {
-            endpoint.progress();
+            measured->progress();
         }
         figures.idle_ns = microseconds_since(start) * 1000 / idle_calls;
 
-        std::array<std::uint64_t, busy_channels> memory{};
-        const Memory registered = value(endpoint.register_memory(memory.data(), sizeof memory));
         constexpr int rounds = 500;
         const double busy_start = processor_time();
         for (int round = 0; round < rounds; ++round) {
-            std::array<Request, busy_channels> receives;
-            for (std::size_t i = 0; i < busy_channels; ++i) {
-                Channel& channel = channels[i * (count - 1) / busy_channels];
-                check(channel.irecv(registered, &memory[i], message_size, 1, receives[i]));
-                Request sent;
-                check(channel.isend(registered, &memory[i], message_size, 1, sent));
-            }
-            for (std::size_t i = 0; i < busy_channels; ++i) {
-                Channel& channel = channels[i * (count - 1) / busy_channels];
-                Completion completion;
-                while (!(completion = channel.test(receives[i])).done) {
-                    endpoint.wait(std::chrono::milliseconds(20));
-                }
-                check(completion.error);
-            }
+            measured->exchange();
         }
         figures.busy_us = (processor_time() - busy_start) / rounds;
         for (const int socket : sockets) {
@@ -237,13 +141,37 @@ Figures measure(std::size_t count) {
     return figures;
 }
 
+/// Runs @p call in a child process, so that its memory is not that of an earlier measurement.
+/// @return false if the child failed, or did not end within @p limit seconds
+template <class Call>
+[[nodiscard]] bool run_in_child(unsigned limit, const Call& call) {
+    std::fflush(stdout);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::alarm(limit);
+        try {
+            call();
+            std::fflush(stdout);
+            std::_Exit(EXIT_SUCCESS);
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "transport_scale: %s\n", error.what());
+            std::_Exit(EXIT_FAILURE);
+        }
+    }
+    int status = 0;
+    return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
 } // namespace
 
 int main(int argc, char** argv) try {
     std::vector<std::size_t> counts = {100, 1000, 10000};
-    CLI::App app("Measures an endpoint with many channels to peers in other processes.");
-    app.add_option("--channels", counts, "numbers of channels")
+    unsigned limit = 300;
+    CLI::App app("Measures a process with many connections to peers in other processes.");
+    app.add_option("--channels", counts, "numbers of connections")
         ->check(CLI::Range(16, 100000))
+        ->capture_default_str();
+    app.add_option("--limit", limit, "maximum time of each measurement in seconds")
         ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     // Handshakes use sockets.
@@ -252,38 +180,36 @@ int main(int argc, char** argv) try {
         files.rlim_cur = files.rlim_max;
         ::setrlimit(RLIMIT_NOFILE, &files);
     }
+    // Both systems use send queues of the same length. UCX would use shared memory otherwise.
+    ::setenv("UCX_TLS", "rc_v", 0);
+    ::setenv("UCX_RC_VERBS_TX_QUEUE_LEN", "32", 0);
+
     std::printf(
-        "| channels | connect, us each | memory, KiB each | idle progress(), ns | 8 busy channels, "
-        "us of processor time per round | queue pair alone, KiB |\n"
-        "|---:|---:|---:|---:|---:|---:|\n");
-    std::fflush(stdout);
-    for (std::size_t i = 0; i < 2 * counts.size(); ++i) {
-        const std::size_t count = counts[i / 2];
-        const bool is_device = i % 2 == 1;
-        // A child process measures, so that its memory is not that of an earlier measurement.
-        const pid_t child = ::fork();
-        if (child == 0) {
-            try {
-                if (is_device) {
-                    std::printf(" %.1f |\n", memory_of_queue_pairs(count) / 1024);
-                } else {
-                    const Figures figures = measure(count);
-                    std::printf("| %zu | %.0f | %.1f | %.0f | %.1f |", count, figures.connect_us,
-                                figures.memory / 1024, figures.idle_ns, figures.busy_us);
-                }
-                std::fflush(stdout);
-                std::_Exit(EXIT_SUCCESS);
-            } catch (const std::exception& error) {
-                std::fprintf(stderr, "transport_scale: %zu channels: %s\n", count, error.what());
-                std::_Exit(EXIT_FAILURE);
+        "| connections | system | connect, us each | memory, KiB each | progress() if idle, ns "
+        "| 8 busy connections, us of processor time per round |\n"
+        "|---:|---|---:|---:|---:|---:|\n");
+    bool complete = true;
+    for (const std::size_t count : counts) {
+        for (const ScaleFunctions& system : {library_scale, ucx_scale}) {
+            if (system.make == nullptr) {
+                continue;
+            }
+            std::printf("| %zu | %s | ", count, system.name);
+            const bool measured = run_in_child(limit, [&] {
+                const Figures figures = measure(system, count);
+                std::printf("%.0f | %.1f | %.0f | %.1f |\n", figures.connect_us,
+                            figures.memory / 1024, figures.idle_ns, figures.busy_us);
+            });
+            if (!measured) {
+                std::printf("failed, or not finished within %u s | | | |\n", limit);
+                complete = false;
             }
         }
-        int status = 0;
-        if (::waitpid(child, &status, 0) != child || status != 0) {
-            return EXIT_FAILURE;
-        }
+        std::printf("| %zu | queue pair alone | | ", count);
+        complete &= run_in_child(
+            limit, [&] { std::printf("%.1f | | |\n", memory_of_queue_pairs(count) / 1024); });
     }
-    return EXIT_SUCCESS;
+    return complete ? EXIT_SUCCESS : EXIT_FAILURE;
 } catch (const std::exception& error) {
     std::fprintf(stderr, "transport_scale: %s\n", error.what());
     return EXIT_FAILURE;

@@ -29,6 +29,7 @@
 #include <rdmabuf/transport/listener.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/options.hpp>
+#include <rdmabuf/transport/prepared_channel.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 #include <rdmabuf/transport/request.hpp>
 #include <rdmabuf/transport/transfer_entry.hpp>

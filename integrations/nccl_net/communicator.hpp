@@ -18,8 +18,8 @@ namespace nccl_net {
 
 class Communicator;
 
-/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of as
-/// many buffers. A communicator has a fixed number of requests, in Communicator::pool_.
+/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of up
+/// to max_receives buffers. A communicator has a fixed number of requests, in Communicator::pool_.
 struct Request {
     /// One message of the request, or one buffer to flush. A pointer to the part is the `context`
     /// of its request in the transport.

@@ -180,7 +180,7 @@ struct MemoryFunctions {
                               std::uint64_t offset, int fd, void** memory);
     Result (*deregister_memory)(void* comm, void* memory);
 };
-/// The functions that are the same in all versions, from the flush on.
+/// The last functions of a table, beginning with iflush. They are the same in all versions.
 struct RequestFunctions {
     Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
                      void** request);
@@ -211,7 +211,8 @@ struct NetV8 {
 };
 static_assert(sizeof(NetV8) == 19 * sizeof(void*));
 
-/// ncclNet_v9_t: sizes of type size_t, and merged devices.
+/// ncclNet_v9_t. Changes since v8: sizes have the type size_t, and several NICs can be combined
+/// into one virtual device (makeVDevice).
 struct NetV9 {
     const char* name;
     Result (*init)(Logger);

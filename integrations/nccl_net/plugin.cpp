@@ -50,8 +50,8 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
         log::info("init", "there is no RDMA device to use");
         return abi::Result::system_error;
     }
-    // NCCL forgets merged devices when it unloads the plugin, and counts the devices again when it
-    // loads the plugin again. The library may have remained in memory meanwhile.
+    // The program may load the plugin a second time, while this library has stayed in memory. NCCL
+    // then knows no merged devices, so they are removed here.
     if (contexts_.empty() && open_ == 0) {
         nics_.resize(physical_nics_, nics_.front());
         connections_.clear();

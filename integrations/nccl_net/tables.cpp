@@ -235,8 +235,8 @@ constexpr abi::MemoryFunctions memory_functions = {
     .register_dmabuf = regmr_dmabuf,
     .deregister_memory = deregister_memory,
 };
-// A null function in a table is an optional feature that this plugin does not have: here, network
-// operations in GPU kernels.
+// A null pointer in a table stands for an optional feature that this plugin does not have: here,
+// network operations in GPU kernels.
 constexpr abi::RequestFunctions request_functions = {
     .iflush = iflush,
     .test = test,

@@ -122,7 +122,8 @@ class Agent {
 
     void progress();
 
-    /// The maximum length of a message in bytes.
+    /// The maximum length of a message between two agents in bytes. The data of transfers is not in
+    /// messages.
     static constexpr std::size_t max_message = 16384;
 
   private:
@@ -136,7 +137,8 @@ class Agent {
         std::string error;
         /// Messages that wait for the connection or for the send buffer, with their tags.
         std::deque<std::pair<rdmabuf::transport::Tag, std::string>> messages;
-        /// Transfers that wait for the connection or for other requests.
+        /// Transfers that start when the channel is connected, or when earlier requests of the
+        /// channel have ended.
         std::deque<Transfer*> transfers;
     };
     /// A channel that a remote agent has connected to this agent.
@@ -165,7 +167,8 @@ class Agent {
     mutable std::mutex mutex_;
     rdmabuf::transport::Endpoint endpoint_;
     rdmabuf::transport::Listener listener_;
-    /// The buffers of messages: one for sending, one for receiving.
+    /// The bytes of two message buffers. The first half is for sending, the second half for
+    /// receiving.
     std::vector<std::byte> buffers_;
     rdmabuf::transport::Memory registered_;
     std::map<std::string, Peer> peers_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The backend "RDMABUF" of NIXL: translates the calls of NIXL's core to Agent. NIXL loads
-// libplugin_RDMABUF.so and calls nixl_plugin_init().
+// The backend "RDMABUF" of NIXL: translates the calls of NIXL's core into calls of Agent. NIXL
+// loads libplugin_RDMABUF.so and calls nixl_plugin_init().
 #include <backend/backend_engine.h>
 #include <backend/backend_plugin.h>
 

@@ -11,6 +11,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 
+#include "transport/async_event_queue.hpp"
+
 namespace rdmabuf::transport::detail {
 namespace {
 
@@ -26,6 +28,10 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
     }
     if (options.send_depth < 16 || options.send_depth > 32768) {
         return "send_depth is from 16 to 32768 work requests";
+    }
+    if (options.queue_pairs_per_device == 0 ||
+        options.queue_pairs_per_device > max_queue_pairs_per_device) {
+        return "queue_pairs_per_device is from 1 to 4";
     }
     if (options.eager_limit > 1048576) {
         return "eager_limit is up to 1 MiB";
@@ -66,6 +72,15 @@ bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
     shared.receives.for_each(look);
     shared.one_sided.for_each(look);
     return found;
+}
+
+/// Removes the first @p count queue pairs of a channel from the tables of their devices, and
+/// releases the completion queue entries of all its queue pairs.
+void remove_queue_pairs(SharedState& shared, RailSet& rails, std::size_t count) noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+        shared.rails[rails[i].device]->queue_pairs.remove(rails[i].queue_pair.native()->qp_num);
+    }
+    shared.release_completions(rails.devices(), rails.queue_pairs_per_device());
 }
 
 void watch(int epoll, int fd, void* pointer) {
@@ -109,26 +124,33 @@ EndpointState::EndpointState(std::vector<ProtectionDomain> protection_domains,
     for (const auto& rail : shared.rails) {
         watch(events_.get(), rail->events.fd(), nullptr);
     }
+    if (options.read_async_events) {
+        async_events_ = std::make_unique<AsyncEventQueue>(pds);
+        for (const Context& device : async_events_->devices()) {
+            watch(events_.get(), device.async_fd(), async_events_.get());
+        }
+        watch(events_.get(), async_events_->descriptor(), async_events_.get());
+    }
     cache.emplace(pds, resolver, options.cache);
 }
 
 EndpointState::~EndpointState() = default;
 
 void EndpointState::attach(ChannelState& channel) {
-    shared.reserve_completions(channel.rails().size());
-    std::size_t added = 0;
-    const auto undo = [&] {
-        while (added-- > 0) {
-            shared.queue_pairs.remove(channel.rails()[added].queue_pair.native()->qp_num);
-        }
-        shared.release_completions(channel.rails().size());
-    };
+    // Events of destroyed queue pairs must be processed before a new queue pair with the same
+    // address is added; see AsyncEventQueue.
+    read_async_events();
+    RailSet& rails = channel.rails();
+    shared.reserve_completions(rails.devices(), rails.queue_pairs_per_device());
+    std::uint32_t added = 0;
     try {
-        for (; added < channel.rails().size(); ++added) {
-            shared.queue_pairs.add(channel.rails()[added].queue_pair.native()->qp_num, channel);
+        for (; added < rails.size(); ++added) {
+            const ChannelRail& rail = rails[added];
+            shared.rails[rail.device]->queue_pairs.add(rail.queue_pair.native()->qp_num, channel,
+                                                       added);
         }
     } catch (...) {
-        undo();
+        remove_queue_pairs(shared, rails, added);
         throw;
     }
     channels_.push_back(&channel);
@@ -139,33 +161,87 @@ void EndpointState::watch_socket(ChannelState& channel, UniqueFd socket) {
     channel.set_socket(std::move(socket));
 }
 
-int EndpointState::close(ChannelState& channel) noexcept {
-    std::int64_t end = now_ns() + std::chrono::nanoseconds(options.linger).count();
-    bool close_sent = false;
-    while (channel.broken() == 0 && now_ns() < end) {
-        progress();
-        channel.signal_all();
-        check(now_ns());
-        if (channel.broken() == 0 && channel.all_acknowledged()) {
-            if (close_sent) {
+SetupQueuePair& EndpointState::setup_queue_pair() {
+    if (setup_ == nullptr) {
+        setup_ = std::make_unique<SetupQueuePair>(*shared.rails[0], options);
+    }
+    return *setup_;
+}
+
+void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& completion) noexcept {
+    constexpr const char* failed = "the UD queue pair of the prepared channels has failed";
+    if (completion.status != IBV_WC_SUCCESS) {
+        shared.fail(*shared.rails[0], failed);
+        return;
+    }
+    if (id.work == Work::setup_send) {
+        setup_->send_completed();
+        return;
+    }
+    if (const auto datagram = setup_->received(id.number, completion.byte_len)) {
+        for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
+            auto& channel = *static_cast<ChannelState*>(i);
+            if (channel.is_end(datagram->to)) {
+                channel.connected_arrived(*datagram);
                 break;
             }
-            close_sent = channel.send_close();
         }
     }
-    const int state = channel.broken();
-    channel.fail(EBADF, "the channel was closed");
+    if (!setup_->post_receive(id.number)) {
+        shared.fail(*shared.rails[0], failed);
+    }
+}
+
+void EndpointState::close(Closing& channels) noexcept {
+    std::int64_t end = now_ns() + std::chrono::nanoseconds(options.linger).count();
+    Closing failed;
+    const auto fail = [&](ChannelState& channel) {
+        channels.remove(&channel);
+        failed.push_back(&channel);
+        channel.fail(EBADF, "the channel was closed");
+    };
+    while (!channels.empty() && now_ns() < end) {
+        progress();
+        for (ChannelLinks* i = channels.front(); i != nullptr;) {
+            auto& channel = *static_cast<ChannelState*>(i);
+            i = Closing::next(i);
+            if (channel.broken() == 0) {
+                channel.signal_all();
+            }
+            const bool acknowledged = channel.broken() == 0 && channel.all_acknowledged();
+            if (channel.broken() != 0 || channel.is_unused() ||
+                (acknowledged && channel.close_sent)) {
+                fail(channel);
+            } else if (acknowledged) {
+                channel.close_sent = channel.send_close();
+            }
+        }
+        check(now_ns());
+    }
+    while (!channels.empty()) {
+        fail(*static_cast<ChannelState*>(channels.front()));
+    }
     // Wait until the devices no longer access the memory of the requests. RailSet::drained()
     // considers a device dead if it reports no completions for a second.
     end = now_ns() + close_limit_ns;
-    while ((!channel.ended() || has_requests(shared, channel)) && now_ns() < end) {
-        progress();
+    while (!failed.empty()) {
+        auto& channel = *static_cast<ChannelState*>(failed.front());
+        if ((channel.ended() && !has_requests(shared, channel)) || now_ns() >= end) {
+            failed.remove(&channel);
+            forget(channel);
+        } else {
+            progress();
+        }
     }
-    const auto forget = [&](RequestState& request) {
+}
+
+void EndpointState::forget(ChannelState& channel) noexcept {
+    const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
             return;
         }
         request.channel = nullptr;
+        shared.end_lease(request);
         if (!request.done) {
             // The device is dead. The object is not used again, because its completion may still
             // arrive.
@@ -176,18 +252,14 @@ int EndpointState::close(ChannelState& channel) noexcept {
             shared.give_back(request);
         }
     };
-    shared.sends.for_each(forget);
-    shared.receives.for_each(forget);
-    shared.one_sided.for_each(forget);
+    shared.sends.for_each(release);
+    shared.receives.for_each(release);
+    shared.one_sided.for_each(release);
     detach(channel);
-    return state;
 }
 
 void EndpointState::detach(ChannelState& channel) noexcept {
-    for (std::size_t i = 0; i < channel.rails().size(); ++i) {
-        shared.queue_pairs.remove(channel.rails()[i].queue_pair.native()->qp_num);
-    }
-    shared.release_completions(channel.rails().size());
+    remove_queue_pairs(shared, channel.rails(), channel.rails().size());
     if (channel.is_busy) {
         shared.busy.remove(&channel);
     }
@@ -200,6 +272,9 @@ void EndpointState::detach(ChannelState& channel) noexcept {
 }
 
 bool EndpointState::arm() noexcept {
+    if (check_descriptors()) {
+        return false;
+    }
     for (const auto& rail : shared.rails) {
         // Read old events first. Otherwise the epoll descriptor would stay readable.
         for (bool more = true; more;) {
@@ -225,7 +300,7 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     epoll_event event{};
     if (::epoll_wait(events_.get(), &event, 1, static_cast<int>(wanted)) == 1 &&
         event.data.ptr != nullptr) {
-        check_sockets();
+        static_cast<void>(check_descriptors());
     }
     check(now_ns());
 }
@@ -241,19 +316,25 @@ void EndpointState::check(std::int64_t now) noexcept {
         return;
     }
     checked_ns_ = now;
-    check_sockets();
+    static_cast<void>(check_descriptors());
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         static_cast<ChannelState*>(i)->check(now);
     }
 }
 
-void EndpointState::check_sockets() noexcept {
+bool EndpointState::check_descriptors() noexcept {
     std::array<epoll_event, 16> ready{};
     const int count = ::epoll_wait(events_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+    bool any = false;
     bool polled = false;
     for (const epoll_event& event :
          std::span(ready).first(static_cast<std::size_t>(std::max(count, 0)))) {
         if (event.data.ptr == nullptr) {
+            continue;
+        }
+        any = true;
+        if (event.data.ptr == async_events_.get()) {
+            read_async_events();
             continue;
         }
         // Poll before the channel fails, because the peer may have sent messages before it closed
@@ -267,6 +348,7 @@ void EndpointState::check_sockets() noexcept {
             static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.socket(), nullptr));
         }
     }
+    return any;
 }
 
 void EndpointState::end_late_requests(std::int64_t now) noexcept {
@@ -306,11 +388,111 @@ void EndpointState::restore_loopback() noexcept {
     }
 }
 
-void EndpointState::fail_all(int error) noexcept {
+void EndpointState::end_channels_of_failed_rails() noexcept {
+    shared.rail_failed = false;
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        static_cast<ChannelState*>(i)->fail(EIO, "a shared queue of the endpoint failed");
+        auto& channel = *static_cast<ChannelState*>(i);
+        for (std::size_t device = 0; device < channel.rails().devices(); ++device) {
+            if (const char* const failure = shared.rails[device]->failure; failure != nullptr) {
+                channel.fail(EIO, failure);
+            }
+        }
     }
-    shared.error = error;
+}
+
+void EndpointState::read_async_events() noexcept {
+    if (async_events_ == nullptr) {
+        return;
+    }
+    const std::vector<DeviceEvent> events = async_events_->take();
+    if (events.empty()) {
+        return;
+    }
+    // Poll first, because the status of a completion describes the cause of a failure better.
+    while (poll()) {
+    }
+    for (const DeviceEvent& event : events) {
+        async_event(event.device, event.event);
+        if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
+            // A device that was removed reports an error on its descriptor for ever, which would
+            // end each sleep at once.
+            static_cast<void>(
+                ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, event.device->async_fd, nullptr));
+        }
+    }
+}
+
+void EndpointState::async_event(const ibv_context* device, const AsyncEvent& event) noexcept {
+    for (std::size_t r = 0; r < shared.rails.size(); ++r) {
+        SharedRail& rail = *shared.rails[r];
+        if (rail.pd.context().native() != device) {
+            continue;
+        }
+        switch (event.type) {
+            case IBV_EVENT_DEVICE_FATAL:
+                shared.fail(rail, "a device of this side has failed (IBV_EVENT_DEVICE_FATAL)");
+                break;
+            case IBV_EVENT_CQ_ERR:
+                if (event.is_of(rail.cq)) {
+                    shared.fail(rail,
+                                "a completion queue of this side has failed "
+                                "(IBV_EVENT_CQ_ERR)");
+                }
+                break;
+            case IBV_EVENT_SRQ_ERR:
+                if (event.is_of(rail.srq)) {
+                    shared.fail(rail,
+                                "a shared receive queue of this side has failed "
+                                "(IBV_EVENT_SRQ_ERR)");
+                }
+                break;
+            case IBV_EVENT_QP_FATAL:
+            case IBV_EVENT_QP_REQ_ERR:
+            case IBV_EVENT_QP_ACCESS_ERR:
+                queue_pair_event(r, event);
+                break;
+            case IBV_EVENT_PORT_ERR:
+            case IBV_EVENT_PORT_ACTIVE:
+                if (event.port == options.port) {
+                    rail.port_down = event.type == IBV_EVENT_PORT_ERR;
+                }
+                break;
+            default:
+                break;
+        }
+    }
+}
+
+void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept {
+    if (setup_ != nullptr && event.is_of(setup_->queue_pair())) {
+        shared.fail(*shared.rails[rail],
+                    "the UD queue pair of the prepared channels has failed (IBV_EVENT_QP_FATAL)");
+        return;
+    }
+    std::optional<Loopback>& loopback = shared.rails[rail]->loopback;
+    if (loopback && event.is_of(loopback->queue_pair)) {
+        // All work requests are flushed. restore_loopback() then creates another queue pair.
+        static_cast<void>(attempt([&] { loopback->queue_pair.abort(); }));
+        loopback_failed_ = true;
+        return;
+    }
+    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
+        auto& channel = *static_cast<ChannelState*>(i);
+        if (!channel.rails().has_queue_pair(event)) {
+            continue;
+        }
+        if (event.type == IBV_EVENT_QP_FATAL) {
+            channel.fail(EIO, "a queue pair of this side has failed (IBV_EVENT_QP_FATAL)");
+        } else if (event.type == IBV_EVENT_QP_ACCESS_ERR) {
+            channel.fail(ECONNRESET,
+                         "the peer has accessed memory of this side without permission "
+                         "(IBV_EVENT_QP_ACCESS_ERR)");
+        } else {
+            channel.fail(ECONNRESET,
+                         "the peer has sent an invalid request to this side's device "
+                         "(IBV_EVENT_QP_REQ_ERR)");
+        }
+    }
 }
 
 } // namespace rdmabuf::transport::detail

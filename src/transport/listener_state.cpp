@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,17 +16,11 @@
 
 #include "connection/tcp_socket.hpp"
 #include "transport/listen_address.hpp"
+#include "transport/random_secret.hpp"
 #include "transport/wait_for_sockets.hpp"
 
 namespace rdmabuf::transport::detail {
 namespace {
-
-Handle::Secret random_secret() {
-    Handle::Secret secret{};
-    const ssize_t size = ::getrandom(secret.data(), secret.size(), 0);
-    rdmabuf::detail::check_zero(size == std::ssize(secret) ? 0 : errno, "getrandom");
-    return secret;
-}
 
 Handle make_handle(int socket) {
     const sockaddr_storage bound = rdmabuf::detail::local_address(socket);

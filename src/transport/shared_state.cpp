@@ -66,6 +66,7 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
     const auto at_most = [](std::uint32_t wanted, int limit) {
         return std::min(wanted, static_cast<std::uint32_t>(std::max(limit, 1)));
     };
+    const ibv_port_attr port = context.port(options.port);
     const std::uint32_t send_depth = at_most(options.send_depth, limits.max_qp_wr);
     const std::uint32_t receives = at_most(options.receive_buffers, limits.max_srq_wr);
     const std::uint32_t cq_depth =
@@ -88,10 +89,12 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
                                                        Access::remote_read}),
         .replenisher = {},
         .loopback = std::nullopt,
-        .speed = speed_of(context.port(options.port)),
+        .speed = speed_of(port),
         .cq_depth = cq_depth,
         .cq_reserved = receives + loopback_completions,
-        .send_depth = send_depth});
+        .send_depth = send_depth,
+        .failure = nullptr,
+        .port_down = port.state != IBV_PORT_ACTIVE});
     for (std::uint32_t i = 0; i < receives; ++i) {
         const std::uint64_t id = WorkId{.work = Work::receive, .number = i}.encode();
         const ibv_sge buffer = {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),
@@ -141,28 +144,33 @@ void SharedState::create_loopback() {
     }
 }
 
-void SharedState::reserve_completions(std::size_t count) {
+void SharedState::reserve_completions(SharedRail& rail, std::uint32_t entries) {
+    const std::uint32_t needed = rail.cq_reserved + entries;
+    if (needed > rail.cq_depth) {
+        const auto largest =
+            static_cast<std::uint32_t>(rail.pd.context().attributes().native.orig_attr.max_cqe);
+        if (needed > largest) {
+            throw Error(ENOSPC, "ibv_resize_cq",
+                        "the device has no completion queue for so many channels: reduce "
+                        "EndpointOptions::send_depth or "
+                        "EndpointOptions::queue_pairs_per_device, or use several "
+                        "endpoints");
+        }
+        const std::uint32_t depth = std::min(largest, std::max(needed, 2 * rail.cq_depth));
+        rail.cq.resize(depth);
+        rail.cq_depth = depth;
+    }
+    rail.cq_reserved = needed;
+}
+
+void SharedState::reserve_completions(std::size_t devices, std::uint32_t queue_pairs) {
     std::size_t done = 0;
     try {
-        for (; done < count; ++done) {
-            SharedRail& rail = *rails[done];
-            const std::uint32_t needed = rail.cq_reserved + rail.send_depth;
-            if (needed > rail.cq_depth) {
-                const auto largest = static_cast<std::uint32_t>(
-                    rail.pd.context().attributes().native.orig_attr.max_cqe);
-                if (needed > largest) {
-                    throw Error(ENOSPC, "ibv_resize_cq",
-                                "the device has no completion queue for so many channels: reduce "
-                                "EndpointOptions::send_depth, or use several endpoints");
-                }
-                const std::uint32_t depth = std::min(largest, std::max(needed, 2 * rail.cq_depth));
-                rail.cq.resize(depth);
-                rail.cq_depth = depth;
-            }
-            rail.cq_reserved = needed;
+        for (; done < devices; ++done) {
+            reserve_completions(*rails[done], queue_pairs * rails[done]->send_depth);
         }
     } catch (...) {
-        release_completions(done);
+        release_completions(done, queue_pairs);
         throw;
     }
 }

@@ -6,44 +6,24 @@
 #include <map>
 #include <random>
 
-#include "transport_fixture.hpp"
+#include "features_fixture.hpp"
 
 namespace rdmabuf::testing {
 namespace {
 
-class Advertisements : public TransportTest, public ::testing::WithParamInterface<std::size_t> {
+class Advertisements : public FeaturesTest, public ::testing::WithParamInterface<std::size_t> {
   protected:
-    static constexpr std::size_t size = 1U << 20U;
+    static constexpr std::size_t size = memory_size;
 
     void SetUp() override {
         use_devices(GetParam());
-        ASSERT_NO_FATAL_FAILURE(connect());
-        from_.emplace(left_memory(size));
-        to_.emplace(right_memory(size));
-        from_->fill(pattern(size));
-    }
-    [[nodiscard]] Request receive(std::size_t offset, std::size_t length, Tag tag) {
-        Request request;
-        EXPECT_EQ(right().irecv(to_->memory(), to_->data(offset), length, tag, request), code(0));
-        return request;
-    }
-    [[nodiscard]] Request send(std::size_t offset, std::size_t length, Tag tag) {
-        Request request;
-        EXPECT_EQ(left().isend(from_->memory(), from_->data(offset), length, tag, request),
-                  code(0));
-        return request;
+        connect_with_memory();
     }
     /// Waits for a send without progress at the receiver.
     [[nodiscard]] Completion finish_alone(const Request& request) { return wait(left(), request); }
     [[nodiscard]] bool waits_for_the_receiver(const Request& request) {
         return !wait(left(), request, 50ms).done;
     }
-    [[nodiscard]] bool same(std::size_t to, std::size_t from, std::size_t count) const {
-        return to_->bytes(to, count) == from_->bytes(from, count);
-    }
-
-    std::optional<TestMemory> from_;
-    std::optional<TestMemory> to_;
 };
 
 INSTANTIATE_TEST_SUITE_P(devices, Advertisements, ::testing::Values(1, 2),
@@ -51,38 +31,38 @@ INSTANTIATE_TEST_SUITE_P(devices, Advertisements, ::testing::Values(1, 2),
 
 TEST_P(Advertisements, let_the_sender_write_without_the_processor_of_the_receiver) {
     for (int i = 0; i < 100; ++i) {
-        const Request received = receive(100, 200000, 1);
+        const Request posted = receive(200000, 1, 100);
         settle();
-        const Request sent = send(static_cast<std::size_t>(i), 200000, 1);
+        const Request sent = send(200000, 1, static_cast<std::size_t>(i));
         const Completion completion = finish_alone(sent);
         ASSERT_TRUE(completion.done);
         ASSERT_EQ(completion.error, code(0));
-        ASSERT_EQ(finish(right(), received).bytes, 200000);
-        ASSERT_TRUE(same(100, static_cast<std::size_t>(i), 200000));
+        ASSERT_EQ(finish(right(), posted).bytes, 200000);
+        ASSERT_TRUE(received(100, static_cast<std::size_t>(i), 200000));
     }
 }
 
 TEST_P(Advertisements, are_used_for_shorter_messages) {
-    const Request received = receive(0, 200000, 1);
+    const Request posted = receive(200000, 1, 0);
     settle();
-    const Request sent = send(0, 150001, 1);
+    const Request sent = send(150001, 1, 0);
     EXPECT_TRUE(finish_alone(sent).done);
-    EXPECT_EQ(finish(right(), received).bytes, 150001);
-    EXPECT_TRUE(same(0, 0, 150001));
+    EXPECT_EQ(finish(right(), posted).bytes, 150001);
+    EXPECT_TRUE(received(0, 0, 150001));
     EXPECT_TRUE(to_->bytes(150001, 49999) == std::vector<std::byte>(49999));
 }
 
 TEST_P(Advertisements, need_one_work_request_of_each_device_also_for_shorter_messages) {
-    const Request received = receive(0, 200000, 1);
+    const Request posted = receive(200000, 1, 0);
     settle();
     forget_calls();
-    const Request sent = send(0, 150001, 1);
+    const Request sent = send(150001, 1, 0);
     EXPECT_TRUE(finish_alone(sent).done);
-    EXPECT_EQ(finish(right(), received).bytes, 150001);
+    EXPECT_EQ(finish(right(), posted).bytes, 150001);
     std::size_t writes = 0;
-    for (const Send& posted : record().sends) {
-        writes += posted.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? 1 : 0;
-        EXPECT_NE(posted.request.opcode, IBV_WR_SEND) << "the message has no FIN";
+    for (const Send& work : record().sends) {
+        writes += work.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? 1 : 0;
+        EXPECT_NE(work.request.opcode, IBV_WR_SEND) << "the message has no FIN";
     }
     EXPECT_EQ(writes, GetParam());
 }
@@ -90,48 +70,48 @@ TEST_P(Advertisements, need_one_work_request_of_each_device_also_for_shorter_mes
 TEST_P(Advertisements, are_used_up_by_eager_messages) {
     for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{8192}}) {
         SCOPED_TRACE(length);
-        const Request received = receive(0, 200000, 1);
+        const Request posted = receive(200000, 1, 0);
         settle();
-        const Request sent = send(7, length, 1);
-        EXPECT_EQ(finish(right(), received).bytes, length);
+        const Request sent = send(length, 1, 7);
+        EXPECT_EQ(finish(right(), posted).bytes, length);
         EXPECT_EQ(finish(left(), sent).error, code(0));
-        EXPECT_TRUE(same(0, 7, length));
+        EXPECT_TRUE(received(0, 7, length));
     }
     // No advertisement remains.
-    const Request late = send(0, 200000, 1);
+    const Request late = send(200000, 1, 0);
     EXPECT_TRUE(waits_for_the_receiver(late));
-    const Request received = receive(0, 200000, 1);
-    EXPECT_EQ(finish(right(), received).bytes, 200000);
+    const Request posted = receive(200000, 1, 0);
+    EXPECT_EQ(finish(right(), posted).bytes, 200000);
     EXPECT_EQ(finish(left(), late).error, code(0));
 }
 
 TEST_P(Advertisements, of_receives_that_are_too_short_end_with_emsgsize_at_both_ends) {
-    const Request received = receive(0, 20000, 1);
+    const Request posted = receive(20000, 1, 0);
     settle();
-    const Request sent = send(0, 20001, 1);
-    EXPECT_EQ(finish(right(), received).error, code(EMSGSIZE));
+    const Request sent = send(20001, 1, 0);
+    EXPECT_EQ(finish(right(), posted).error, code(EMSGSIZE));
     EXPECT_EQ(finish(left(), sent).error, code(EMSGSIZE));
     EXPECT_TRUE(to_->bytes(0, 20000) == std::vector<std::byte>(20000));
     pass(*from_, *to_, 50000);
 }
 
 TEST_P(Advertisements, are_ignored_if_a_message_in_flight_matches_their_receive) {
-    const Request first = receive(0, 100000, 1);
+    const Request first = receive(100000, 1, 0);
     right().progress();
-    const Request small = send(0, 10, 1);
+    const Request small = send(10, 1, 0);
     for (int i = 0; i < 100; ++i) {
         left().progress(); // The advertisement arrives.
     }
-    const Request large = send(10, 100000, 1);
+    const Request large = send(100000, 1, 10);
     EXPECT_TRUE(waits_for_the_receiver(large));
     EXPECT_EQ(finish(right(), first).bytes, 10);
-    const Request second = receive(100000, 100000, 1);
+    const Request second = receive(100000, 1, 100000);
     EXPECT_EQ(finish(right(), second).bytes, 100000);
     EXPECT_EQ(finish(left(), small).error, code(0));
     EXPECT_EQ(finish(left(), large).error, code(0));
-    EXPECT_TRUE(same(0, 0, 10));
+    EXPECT_TRUE(received(0, 0, 10));
     EXPECT_TRUE(to_->bytes(10, 99990) == std::vector<std::byte>(99990));
-    EXPECT_TRUE(same(100000, 10, 100000));
+    EXPECT_TRUE(received(100000, 10, 100000));
 }
 
 TEST_P(Advertisements, of_many_tags_all_receive_their_messages) {
@@ -140,17 +120,17 @@ TEST_P(Advertisements, of_many_tags_all_receive_their_messages) {
     std::array<Request, count> receives;
     std::array<Request, count> sends;
     for (std::size_t i = 0; i < count; ++i) {
-        receives[i] = receive(i * length, length, i);
+        receives[i] = receive(length, i, i * length);
     }
     settle();
     for (std::size_t i = count; i-- > 0;) {
-        sends[i] = send(i * length, length, i);
+        sends[i] = send(length, i, i * length);
     }
     for (std::size_t i = 0; i < count; ++i) {
         EXPECT_EQ(finish(right(), receives[i]).bytes, length);
         EXPECT_EQ(finish(left(), sends[i]).error, code(0));
     }
-    EXPECT_TRUE(same(0, 0, count * length));
+    EXPECT_TRUE(received(0, 0, count * length));
 }
 
 /// One message and its receive. The receive of the n-th message of a tag is the n-th one.
@@ -205,14 +185,14 @@ TEST_P(Advertisements, and_other_messages_keep_the_order_of_each_tag) {
                 case 2:
                     if (!to_send.empty()) {
                         Exchange& next = *to_send.front();
-                        next.sent = send(next.from, next.length, next.tag);
+                        next.sent = send(next.length, next.tag, next.from);
                         to_send.pop_front();
                     }
                     break;
                 default:
                     if (!to_receive.empty()) {
                         Exchange& next = *to_receive.front();
-                        next.received = receive(next.to, next.room, next.tag);
+                        next.received = receive(next.room, next.tag, next.to);
                         to_receive.pop_front();
                     }
                     break;
@@ -220,13 +200,13 @@ TEST_P(Advertisements, and_other_messages_keep_the_order_of_each_tag) {
         }
         for (const Exchange& exchange : exchanges) {
             const bool fits = exchange.length <= exchange.room;
-            const Completion received = finish(right(), exchange.received);
-            ASSERT_EQ(received.error, code(fits ? 0 : EMSGSIZE));
-            ASSERT_EQ(received.bytes, exchange.length);
+            const Completion completion = finish(right(), exchange.received);
+            ASSERT_EQ(completion.error, code(fits ? 0 : EMSGSIZE));
+            ASSERT_EQ(completion.bytes, exchange.length);
             const Completion sent = finish(left(), exchange.sent);
             ASSERT_EQ(sent.error, code(fits || exchange.length <= 8192 ? 0 : EMSGSIZE));
             const std::size_t written = fits ? exchange.length : 0;
-            ASSERT_TRUE(same(exchange.to, exchange.from, written));
+            ASSERT_TRUE(received(exchange.to, exchange.from, written));
             ASSERT_TRUE(to_->bytes(exchange.to + written, size / count - written) ==
                         std::vector<std::byte>(size / count - written));
         }

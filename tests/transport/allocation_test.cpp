@@ -142,6 +142,26 @@ TEST_F(Allocations, do_not_happen_on_the_data_path_after_a_warm_up) {
     EXPECT_EQ(allocations, 0);
 }
 
+TEST_F(Allocations, do_not_happen_for_memory_that_is_in_the_cache) {
+    const RemoteMemory remote = *memory(size).remote();
+    for (int round = 0; round < 20; ++round) {
+        counting = round > 0; // In the first round the memory is registered and the pools grow.
+        for (const unsigned length : {9U, 5000U, 300000U}) {
+            std::array<Request, 4> requests;
+            ASSERT_FALSE(right_->irecv(data(size), length, 1, requests[0]));
+            ASSERT_FALSE(left_->isend(data(0), length, 1, requests[1]));
+            finish(*right_, requests[0]);
+            finish(*left_, requests[1]);
+            ASSERT_FALSE(left_->iput(data(0), length, remote, 0, requests[2]));
+            ASSERT_FALSE(left_->iget(data(0), length, remote, 0, requests[3]));
+            finish(*left_, requests[2]);
+            finish(*left_, requests[3]);
+        }
+    }
+    counting = false;
+    EXPECT_EQ(allocations, 0);
+}
+
 TEST_F(Allocations, are_counted) {
     allocations = 0;
     counting = true;

@@ -119,6 +119,9 @@ TEST_F(Completions, make_the_descriptor_of_an_armed_endpoint_readable) {
             ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
             EXPECT_FALSE(readable(0));
             Request sent = send(length, 1);
+            // The message arrives after arm(), so only the event of its completion can make the
+            // descriptor readable.
+            ASSERT_TRUE(readable(5000));
             Completion completion;
             for (int wakeups = 0; !completion.done; ++wakeups) {
                 ASSERT_LT(wakeups, 1000);

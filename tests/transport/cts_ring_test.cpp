@@ -128,7 +128,7 @@ TEST(TagsOfSentMessages, cover_a_full_window_and_wrap_around) {
 }
 
 /// The sender and the receiver of one channel. Messages and advertisements cross each other on two
-/// links. Both ends follow the pairing rules of Rendezvous.
+/// links. Both ends follow the pairing rules of RendezvousSender and RendezvousReceiver.
 class Crossing {
   public:
     explicit Crossing(std::uint32_t seed) : random_(seed) {}

@@ -285,6 +285,54 @@ TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_
     channels.clear();
 }
 
+TEST_F(Ends, closing_many_channels_at_once_takes_about_as_long_as_closing_one) {
+    options_.linger = 30s;
+    options_.send_depth = 32;
+    options_.ack_timeout = 17; // 0.5 s for each attempt
+    open();
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok());
+    constexpr std::size_t count = 64;
+    std::vector<Channel> near;
+    std::vector<Channel> far;
+    for (std::size_t i = 0; i < count + 1; ++i) {
+        auto [first, second] = connect_another(left_end(), *listener);
+        near.push_back(std::move(first));
+        far.push_back(std::move(second));
+    }
+    ASSERT_EQ(softverbs_slow_down(50), 0);
+    const auto duration = [](const auto& close) {
+        const auto begin = std::chrono::steady_clock::now();
+        EXPECT_EQ(close(), code(0));
+        return std::chrono::steady_clock::now() - begin;
+    };
+    const auto of_one = duration([&] { return near.back().close(); });
+    const auto of_many = duration([&] { return Channel::close_all(near); });
+    EXPECT_GE(of_one, 50ms);
+    EXPECT_LT(of_many, 4 * of_one);
+    for (const Channel& channel : near) {
+        EXPECT_EQ(channel.state(), code(EBADF));
+    }
+    EXPECT_TRUE(progress_until([&] {
+        return std::ranges::all_of(
+            far, [](const Channel& channel) { return channel.state() == code(ECONNRESET); });
+    }));
+    EXPECT_EQ(Channel::close_all(far), code(ECONNRESET));
+}
+
+TEST_F(Ends, closing_channels_of_several_endpoints_at_once_closes_all) {
+    connect_with_memory();
+    std::vector<Channel> channels;
+    channels.push_back(std::move(left()));
+    channels.push_back(std::move(right()));
+    left_.reset();
+    right_.reset();
+    static_cast<void>(Channel::close_all(channels));
+    for (const Channel& channel : channels) {
+        EXPECT_EQ(channel.state(), code(EBADF));
+    }
+}
+
 TEST_F(Ends, requests_of_a_forked_child_are_refused) {
     connect_with_memory();
     const RemoteMemory target = remote();

@@ -120,14 +120,14 @@ class FeaturesTest : public TransportTest {
 
     // Requests on the memory of connect_with_memory()
 
-    [[nodiscard]] Request send(std::size_t length, Tag tag, std::size_t offset = 0,
+    [[nodiscard]] Request send(std::size_t length, Tag tag = 1, std::size_t offset = 0,
                                void* context = nullptr) {
         Request request;
         EXPECT_EQ(left().isend(from_->memory(), from_->data(offset), length, tag, request, context),
                   code(0));
         return request;
     }
-    [[nodiscard]] Request receive(std::size_t length, Tag tag, std::size_t offset = 0,
+    [[nodiscard]] Request receive(std::size_t length, Tag tag = 1, std::size_t offset = 0,
                                   void* context = nullptr) {
         Request request;
         EXPECT_EQ(right().irecv(to_->memory(), to_->data(offset), length, tag, request, context),

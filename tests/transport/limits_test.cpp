@@ -5,7 +5,7 @@
 #include <array>
 #include <tuple>
 
-#include "transport_fixture.hpp"
+#include "features_fixture.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -27,7 +27,7 @@ constexpr std::array<Limit, 5> limits = {{{"regions", region, no_message_limit, 
                                           {"no_inline", no_region_limit, no_message_limit, 4096, 0},
                                           {"all", region, 10000, 64, 0}}};
 
-class Limits : public TransportTest,
+class Limits : public FeaturesTest,
                public ::testing::WithParamInterface<std::tuple<Limit, std::size_t>> {
   protected:
     static constexpr std::size_t size = 12 * region;
@@ -50,15 +50,9 @@ class Limits : public TransportTest,
         options_.inline_data = limit.inline_data;
         options_.receive_buffers = 16;
         options_.send_buffers = 64;
-        connect();
-        from_.emplace(left_memory(size));
-        to_.emplace(right_memory(size));
-        from_->fill(pattern(size));
+        connect_with_memory(size);
     }
     [[nodiscard]] std::size_t regions() const { return from_->memory().state()->rail(0).size(); }
-
-    std::optional<TestMemory> from_;
-    std::optional<TestMemory> to_;
 };
 
 INSTANTIATE_TEST_SUITE_P(of, Limits,

@@ -217,6 +217,14 @@ TEST_F(Matching, only_receives_that_wait_for_their_message_can_be_cancelled) {
     Request sent = send(200000, 5);
     EXPECT_EQ(left().cancel(sent), code(EINVAL));
     EXPECT_EQ(left().cancel(Request{}), code(EINVAL));
+    Request from_any = receive_any(100, 9, full_mask);
+    Request from_left = receive(100, 9);
+    EXPECT_EQ(right().cancel(from_any), code(EINVAL)) << "the receive belongs to the endpoint";
+    EXPECT_EQ(right_end().cancel(from_left), code(EINVAL)) << "the receive belongs to the channel";
+    ASSERT_EQ(right_end().cancel(from_any), code(0));
+    ASSERT_EQ(right().cancel(from_left), code(0));
+    EXPECT_EQ(complete_any(from_any).error, code(ECANCELED));
+    EXPECT_EQ(complete(right(), from_left).error, code(ECANCELED));
     ASSERT_TRUE(progress_until([&] { return right().probe(5).has_value(); }));
     Request request = receive(200000, 5);
     const Request copy = request;

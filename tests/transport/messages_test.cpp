@@ -11,9 +11,17 @@ struct Ends {
     TestMemory::Kind from;
     TestMemory::Kind to;
     std::size_t devices;
+    std::uint32_t queue_pairs_per_device = 1;
 };
 
-class EveryKind : public TransportTest, public ::testing::WithParamInterface<Ends> {};
+class EveryKind : public TransportTest, public ::testing::WithParamInterface<Ends> {
+  protected:
+    void SetUp() override {
+        use_devices(GetParam().devices);
+        options_.queue_pairs_per_device = GetParam().queue_pairs_per_device;
+        connect();
+    }
+};
 
 /// The lengths around each limit: 0, inline data, copied and gathered eager messages, rendezvous,
 /// fragments of several devices.
@@ -22,8 +30,6 @@ constexpr std::array<std::size_t, 17> sizes = {0,     1,     111,    112,    113
                                                65535, 65537, 131072, 300001, 1U << 20U};
 
 TEST_P(EveryKind, passes_messages_of_every_size_unchanged) {
-    use_devices(GetParam().devices);
-    connect();
     TestMemory from = left_memory(2U << 20U, GetParam().from);
     const TestMemory to = right_memory(2U << 20U, GetParam().to);
     from.fill(pattern(2U << 20U));
@@ -34,8 +40,6 @@ TEST_P(EveryKind, passes_messages_of_every_size_unchanged) {
 }
 
 TEST_P(EveryKind, receives_messages_that_arrived_before_their_receives_were_posted) {
-    use_devices(GetParam().devices);
-    connect();
     TestMemory from = left_memory(1U << 18U, GetParam().from);
     const TestMemory to = right_memory(1U << 18U, GetParam().to);
     from.fill(pattern(1U << 18U));
@@ -60,13 +64,16 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Ends{TestMemory::Kind::host, TestMemory::Kind::host, 1},
                       Ends{TestMemory::Kind::dmabuf, TestMemory::Kind::dmabuf, 1},
                       Ends{TestMemory::Kind::host, TestMemory::Kind::dmabuf, 2},
-                      Ends{TestMemory::Kind::dmabuf, TestMemory::Kind::host, 2}),
+                      Ends{TestMemory::Kind::dmabuf, TestMemory::Kind::host, 2},
+                      Ends{TestMemory::Kind::host, TestMemory::Kind::dmabuf, 1, 3},
+                      Ends{TestMemory::Kind::dmabuf, TestMemory::Kind::host, 4, 4}),
     [](const auto& value) {
         const auto name = [](TestMemory::Kind kind) {
             return kind == TestMemory::Kind::host ? std::string("host") : std::string("dmabuf");
         };
         return name(value.param.from) + "_to_" + name(value.param.to) + "_over_" +
-               std::to_string(value.param.devices);
+               std::to_string(value.param.devices) + "_times_" +
+               std::to_string(value.param.queue_pairs_per_device);
     });
 
 using Messages = TransportTest;

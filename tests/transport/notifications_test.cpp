@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include "features_fixture.hpp"
 
@@ -140,13 +141,22 @@ TEST_F(Notifications, that_are_not_read_block_no_message) {
     }
 }
 
-/// The number of devices, and the value of softverbs_set_disorder().
-class WriteOrder : public Notifications,
-                   public ::testing::WithParamInterface<std::pair<std::size_t, const char*>> {
+/// The number of devices, the number of queue pairs on each of them, and the value of
+/// softverbs_set_disorder().
+using Rails = std::tuple<std::size_t, std::uint32_t, const char*>;
+
+[[nodiscard]] std::string name_of(const Rails& rails) {
+    const auto& [devices, queue_pairs, disorder] = rails;
+    return std::to_string(devices) + "_times_" + std::to_string(queue_pairs) +
+           (*disorder != 0 ? "_unordered" : "_ordered");
+}
+
+class WriteOrder : public Notifications, public ::testing::WithParamInterface<Rails> {
   protected:
     void SetUp() override {
-        use_devices(GetParam().first);
-        ASSERT_EQ(softverbs_set_disorder(GetParam().second), 0);
+        use_devices(std::get<0>(GetParam()));
+        options_.queue_pairs_per_device = std::get<1>(GetParam());
+        ASSERT_EQ(softverbs_set_disorder(std::get<2>(GetParam())), 0);
     }
     void TearDown() override {
         disconnect_all();
@@ -155,13 +165,11 @@ class WriteOrder : public Notifications,
 };
 
 INSTANTIATE_TEST_SUITE_P(devices, WriteOrder,
-                         ::testing::Values(std::pair(1, ""), std::pair(2, ""), std::pair(4, ""),
-                                           std::pair(1, "all:1"), std::pair(2, "all:2"),
-                                           std::pair(4, "all:3")),
-                         [](const auto& value) {
-                             return std::to_string(value.param.first) +
-                                    (*value.param.second != 0 ? "_unordered" : "_ordered");
-                         });
+                         ::testing::Values(Rails(1, 1, ""), Rails(2, 1, ""), Rails(4, 1, ""),
+                                           Rails(1, 2, ""), Rails(1, 1, "all:1"),
+                                           Rails(2, 1, "all:2"), Rails(4, 1, "all:3"),
+                                           Rails(1, 4, "all:4"), Rails(4, 4, "all:5")),
+                         [](const auto& value) { return name_of(value.param); });
 
 TEST_P(WriteOrder, of_puts_before_a_notification_is_kept) {
     connect_with_memory();

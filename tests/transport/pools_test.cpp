@@ -155,8 +155,8 @@ TEST(RequestPools, change_the_generation_when_an_object_is_used_again) {
 TEST(RequestPools, have_a_number_for_the_peer_that_changes_with_each_use) {
     Pool pool;
     std::set<std::uint32_t> numbers;
-    // The number contains 9 bits of the generation.
-    for (int i = 0; i < 512; ++i) {
+    // The number contains 7 bits of the generation.
+    for (int i = 0; i < 128; ++i) {
         SendRequest* const request = pool.take();
         const std::uint32_t number = SharedState::wire_number(*request);
         ASSERT_LE(number, Immediate::max_request);
@@ -186,15 +186,58 @@ TEST(RequestPools, visit_the_objects_that_are_in_use) {
 }
 
 TEST(TransferPools, give_each_transfer_its_own_object) {
+    const MemoryState memory = {.address = 4096, .length = 4096, .iova = 65536};
+    OneSidedRequest request;
+    request.buffer = {.memory = &memory, .address = 4196, .length = 1000};
     TransferPool pool;
     std::set<RdmaTransfer*> taken;
     for (int i = 0; i < 100; ++i) {
-        ASSERT_TRUE(taken.insert(pool.take()).second);
+        ASSERT_TRUE(taken.insert(pool.take(request, 0)).second);
     }
     RdmaTransfer* const transfer = *taken.begin();
     pool.give_back(transfer);
-    EXPECT_EQ(pool.take(), transfer);
-    EXPECT_TRUE(taken.insert(pool.take()).second);
+    EXPECT_EQ(pool.take(request, 0), transfer);
+    EXPECT_TRUE(taken.insert(pool.take(request, 0)).second);
+}
+
+TEST(TransferPools, initialize_a_reused_transfer) {
+    const MemoryState memory = {.address = 4096, .length = 4096, .iova = 65536};
+    OneSidedRequest request;
+    request.buffer = {.memory = &memory, .address = 4196, .length = 1000};
+    TransferPool pool;
+    RdmaTransfer* const used = pool.take(request, 0);
+    used->is_read = used->has_immediate = used->has_fin = used->keeps_order = true;
+    used->immediate = {.rails = 3, .request = 5};
+    pool.give_back(used);
+    RdmaTransfer* const transfer = pool.take(request, 10);
+    ASSERT_EQ(transfer, used);
+    EXPECT_FALSE(transfer->is_read || transfer->has_immediate || transfer->has_fin ||
+                 transfer->keeps_order);
+    EXPECT_EQ(transfer->immediate.encode(), Immediate{}.encode());
+    EXPECT_EQ(transfer->request, &request);
+    EXPECT_EQ(transfer->memory, &memory);
+    EXPECT_EQ(transfer->local_address, 65536 + 100 + 10);
+}
+
+TEST(Transfers, copy_the_regions_of_the_devices_that_the_channel_uses) {
+    RemoteTable table = {.chunks = 2, .rails = 3};
+    for (std::size_t rail = 0; rail < table.rails; ++rail) {
+        const auto key = static_cast<std::uint32_t>(10 * rail);
+        table.regions[rail][0] = {.address = 4096, .length = 100, .rkey = key};
+        table.regions[rail][1] = {.address = 4196, .length = 200, .rkey = key + 1};
+    }
+    RdmaTransfer transfer;
+    transfer.set_remote(table, 2, 50);
+    EXPECT_EQ(transfer.remote_address, 4146);
+    for (std::size_t rail = 0; rail < 2; ++rail) {
+        ASSERT_EQ(transfer.remote.rail(rail).size(), 2);
+        for (std::size_t i = 0; i < 2; ++i) {
+            EXPECT_EQ(transfer.remote.regions[rail][i].address, table.regions[rail][i].address);
+            EXPECT_EQ(transfer.remote.regions[rail][i].length, table.regions[rail][i].length);
+            EXPECT_EQ(transfer.remote.regions[rail][i].rkey, table.regions[rail][i].rkey);
+        }
+    }
+    EXPECT_EQ(transfer.remote.regions[2][0].length, 0);
 }
 
 struct Item {

@@ -30,24 +30,27 @@ class QueuePairTables : public ::testing::Test {
 constexpr std::uint32_t colliding = 4096;
 
 TEST_F(QueuePairTables, find_the_channel_of_a_queue_pair) {
-    EXPECT_EQ(table_.find(17), nullptr);
-    table_.add(17, channel(1));
-    table_.add(0, channel(2));
-    table_.add(0xffffff, channel(1));
-    EXPECT_EQ(table_.find(17), &channel(1));
-    EXPECT_EQ(table_.find(0), &channel(2));
-    EXPECT_EQ(table_.find(0xffffff), &channel(1));
-    EXPECT_EQ(table_.find(18), nullptr);
+    EXPECT_EQ(table_.find(17).channel, nullptr);
+    table_.add(17, channel(1), 3);
+    table_.add(0, channel(2), 0);
+    table_.add(0xffffff, channel(1), 15);
+    EXPECT_EQ(table_.find(17).channel, &channel(1));
+    EXPECT_EQ(table_.find(0).channel, &channel(2));
+    EXPECT_EQ(table_.find(0xffffff).channel, &channel(1));
+    EXPECT_EQ(table_.find(18).channel, nullptr);
+    EXPECT_EQ(table_.find(17).rail, 3);
+    EXPECT_EQ(table_.find(0).rail, 0);
+    EXPECT_EQ(table_.find(0xffffff).rail, 15);
     table_.remove(17);
-    EXPECT_EQ(table_.find(17), nullptr);
-    EXPECT_EQ(table_.find(0), &channel(2));
+    EXPECT_EQ(table_.find(17).channel, nullptr);
+    EXPECT_EQ(table_.find(0).channel, &channel(2));
 }
 
 TEST_F(QueuePairTables, ignore_the_removal_of_an_unknown_queue_pair) {
-    table_.add(1, channel(1));
+    table_.add(1, channel(1), 0);
     table_.remove(2);
     table_.remove(1 + colliding);
-    EXPECT_EQ(table_.find(1), &channel(1));
+    EXPECT_EQ(table_.find(1).channel, &channel(1));
 }
 
 TEST_F(QueuePairTables, keep_colliding_numbers_reachable_when_one_of_them_is_removed) {
@@ -55,11 +58,11 @@ TEST_F(QueuePairTables, keep_colliding_numbers_reachable_when_one_of_them_is_rem
     for (std::uint32_t removed = 0; removed < count; ++removed) {
         QueuePairTable table;
         for (std::uint32_t i = 0; i < count; ++i) {
-            table.add(5 + i * colliding, channel(i));
+            table.add(5 + i * colliding, channel(i), 0);
         }
         table.remove(5 + removed * colliding);
         for (std::uint32_t i = 0; i < count; ++i) {
-            ASSERT_EQ(table.find(5 + i * colliding), i == removed ? nullptr : &channel(i))
+            ASSERT_EQ(table.find(5 + i * colliding).channel, i == removed ? nullptr : &channel(i))
                 << i << " after the removal of " << removed;
         }
     }
@@ -68,17 +71,18 @@ TEST_F(QueuePairTables, keep_colliding_numbers_reachable_when_one_of_them_is_rem
 TEST_F(QueuePairTables, grow) {
     constexpr std::uint32_t count = 20000;
     for (std::uint32_t i = 0; i < count; ++i) {
-        table_.add(i * 7, channel(i));
+        table_.add(i * 7, channel(i), i);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
-        ASSERT_EQ(table_.find(i * 7), &channel(i)) << i;
-        ASSERT_EQ(table_.find(i * 7 + 1), nullptr) << i;
+        ASSERT_EQ(table_.find(i * 7).channel, &channel(i)) << i;
+        ASSERT_EQ(table_.find(i * 7).rail, i);
+        ASSERT_EQ(table_.find(i * 7 + 1).channel, nullptr) << i;
     }
     for (std::uint32_t i = 0; i < count; ++i) {
         table_.remove(i * 7);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
-        ASSERT_EQ(table_.find(i * 7), nullptr) << i;
+        ASSERT_EQ(table_.find(i * 7).channel, nullptr) << i;
     }
 }
 
@@ -89,17 +93,18 @@ TEST_F(QueuePairTables, agree_with_a_map) {
         // Few numbers, of which many collide.
         const auto number = static_cast<std::uint32_t>(random() % 8 + random() % 64 * colliding);
         const auto known = model.find(number);
-        ASSERT_EQ(table_.find(number), known == model.end() ? nullptr : known->second) << step;
+        ASSERT_EQ(table_.find(number).channel, known == model.end() ? nullptr : known->second)
+            << step;
         if (known != model.end()) {
             table_.remove(number);
             model.erase(known);
         } else if (random() % 4 != 0) {
-            table_.add(number, channel(step));
+            table_.add(number, channel(step), 0);
             model.emplace(number, &channel(step));
         }
     }
     for (const auto& [number, expected] : model) {
-        ASSERT_EQ(table_.find(number), expected);
+        ASSERT_EQ(table_.find(number).channel, expected);
     }
 }
 

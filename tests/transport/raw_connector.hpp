@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <endian.h>
-
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -60,13 +58,17 @@ class RawConnector {
     /// Called again and again while the connector waits for a completion.
     std::function<void()> while_waiting = [] {};
 
-    explicit RawConnector(std::uint32_t rails = 1)
+    /// @param rails                   the number of devices
+    /// @param queue_pairs_per_device  the number of queue pairs on each device
+    /// @param slots                   the number of receive buffers plus 1
+    explicit RawConnector(std::uint32_t rails = 1, std::uint32_t queue_pairs_per_device = 1,
+                          std::uint32_t slots = 256)
         : pd_(Context::open_first()),
           cq_(pd_.context(), {.depth = 512}),
           memory_(slots * slot_size),
           region_(pd_, memory_.data(), memory_.size(),
                   {.access = Access::local_write | Access::remote_write | Access::remote_read}) {
-        for (std::uint32_t rail = 0; rail < rails; ++rail) {
+        for (std::uint32_t rail = 0; rail < rails * queue_pairs_per_device; ++rail) {
             prepared_.emplace_back(pd_, QueuePairOptions{.send_cq = cq_,
                                                          .recv_cq = cq_,
                                                          .max_send_wr = batch,
@@ -74,9 +76,11 @@ class RawConnector {
                                                          .extended = ExtendedInterface::off,
                                                          .timeout = 12,
                                                          .retry_count = 7});
-            hello.addresses[rail] = prepared_[rail].address().encode();
-            hello.probe_rkeys[rail] = region_.rkey();
+            hello.addresses[address_index(rail, queue_pairs_per_device)] =
+                prepared_[rail].address().encode();
+            hello.probe_rkeys[rail / queue_pairs_per_device] = region_.rkey();
         }
+        hello.queue_pairs_per_device = queue_pairs_per_device;
         for (std::size_t i = 1; i < slots; ++i) {
             prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
         }
@@ -114,9 +118,13 @@ class RawConnector {
         if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
             return error;
         }
-        for (std::uint32_t rail = 0; rail < theirs.rails && rail < prepared_.size(); ++rail) {
+        const std::uint32_t used =
+            std::min(theirs.queue_pairs_per_device, hello.queue_pairs_per_device);
+        for (std::uint32_t rail = 0; rail < theirs.rails * used && rail < prepared_.size();
+             ++rail) {
             queue_pairs_.push_back(std::move(prepared_[rail])
-                                       .connect(*QueuePairAddress::decode(theirs.addresses[rail])));
+                                       .connect(*QueuePairAddress::decode(
+                                           theirs.addresses[address_index(rail, used)])));
         }
         socket_->say(std::as_bytes(std::span(&result, 1)));
         return listener.try_accept(channel);
@@ -124,6 +132,8 @@ class RawConnector {
 
     /// Sends bytes on the socket.
     void send_on_socket(std::string_view text) { socket_->say(text); }
+    /// Closes the socket with a reset.
+    void reset_socket() { socket_->reset(); }
     void send(std::span<const std::byte> bytes) {
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
         queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed("ibv_post_send");
@@ -155,7 +165,18 @@ class RawConnector {
     }
     void write_immediate(const Immediate& immediate, std::size_t rail = 0) {
         queue_pairs_[rail]
-            .post_write_imm(std::span<const ibv_sge>(), {}, htobe32(immediate.encode()))
+            .post_write_imm(std::span<const ibv_sge>(), {}, immediate.encode())
+            .throw_if_failed("ibv_post_send");
+        wait_for(IBV_WC_RDMA_WRITE);
+    }
+
+    /// Writes bytes to memory of the other end by RDMA, with immediate data if there is any.
+    void write(RemoteAddress remote, std::span<const std::byte> bytes,
+               std::optional<Immediate> immediate) {
+        std::copy(bytes.begin(), bytes.end(), memory_.begin());
+        (immediate
+             ? queue_pairs_[0].post_write_imm(entry(0, bytes.size()), remote, immediate->encode())
+             : queue_pairs_[0].post_write(entry(0, bytes.size()), remote))
             .throw_if_failed("ibv_post_send");
         wait_for(IBV_WC_RDMA_WRITE);
     }
@@ -197,9 +218,15 @@ class RawConnector {
     }
 
   private:
-    static constexpr std::uint32_t slots = 256;
     static constexpr std::size_t slot_size = 32768;
 
+    /// Returns the index in Hello::addresses of a queue pair.
+    [[nodiscard]] static std::size_t address_index(std::uint32_t rail,
+                                                   std::uint32_t queue_pairs_per_device) {
+        return std::size_t{transport::max_queue_pairs_per_device} *
+                   (rail / queue_pairs_per_device) +
+               rail % queue_pairs_per_device;
+    }
     [[nodiscard]] ibv_sge entry(std::size_t slot, std::size_t length) {
         return {.addr = reinterpret_cast<std::uintptr_t>(memory_.data() + slot * slot_size),
                 .length = static_cast<std::uint32_t>(length),
@@ -250,6 +277,28 @@ class RawConnector {
     std::optional<RawPeer> socket_;
     /// The completions that wait_for() has polled and not returned.
     std::vector<WorkCompletion> unused_;
+};
+
+/// Tests of a channel of the right endpoint whose other end is a RawConnector.
+class RawPeerTest : public TransportTest {
+  protected:
+    /// Connects the channel. Opens the endpoints first, unless they are open.
+    void connect_raw(std::uint32_t queue_pairs_per_device = 1, std::uint32_t slots = 256) {
+        channel_.reset();
+        raw_.reset();
+        if (!right_end_) {
+            open();
+        }
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok()) << listener.message();
+        raw_.emplace(1, queue_pairs_per_device, slots);
+        raw_->while_waiting = [this] { right_end().progress(); };
+        ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+    }
+
+    std::optional<RawConnector> raw_;
+    /// The listener's end of the channel.
+    std::optional<Channel> channel_;
 };
 
 } // namespace rdmabuf::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A peer process that is stopped, or whose end no socket reports. Each end is a child process of
-// the test.
+// A peer process that is stopped, or whose end no socket reports; and two processes without a
+// socket. Each end is a child process of the test.
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,6 +17,9 @@
 #include <initializer_list>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -31,6 +34,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::Channel;
+using transport::ChannelAddress;
 using transport::Completion;
 using transport::Endpoint;
 using transport::EndpointOptions;
@@ -44,9 +48,10 @@ T value(Result<T> result) {
 
 /// An endpoint with memory and a channel to the other process.
 struct ConnectedEnd {
-    ConnectedEnd(int socket, bool listens, const EndpointOptions& options)
+    explicit ConnectedEnd(const EndpointOptions& options)
         : endpoint(value(Endpoint::open(Context::open_first(), Resolver(), options))),
-          memory(value(endpoint.register_memory(bytes.data(), bytes.size()))) {
+          memory(value(endpoint.register_memory(bytes.data(), bytes.size()))) {}
+    ConnectedEnd(int socket, bool listens, const EndpointOptions& options) : ConnectedEnd(options) {
         std::array<std::byte, Handle::wire_size> handle{};
         if (listens) {
             auto listener = value(endpoint.listen("127.0.0.1"));
@@ -61,6 +66,22 @@ struct ConnectedEnd {
             }
             channel.emplace(value(endpoint.connect(*Handle::decode(handle), 10s)));
         }
+    }
+    /// Creates an end that is connected by exchanged addresses. The socket only transfers the
+    /// addresses. @param before_connect  called between the exchange and connect()
+    ConnectedEnd(int socket, const EndpointOptions& options,
+                 const std::function<void()>& before_connect)
+        : ConnectedEnd(options) {
+        auto prepared = value(endpoint.prepare_channel());
+        std::array<std::byte, ChannelAddress::wire_size> theirs{};
+        const auto ours = prepared.address().bytes();
+        if (::send(socket, ours.data(), ours.size(), 0) < 0 ||
+            ::recv(socket, theirs.data(), theirs.size(), MSG_WAITALL) !=
+                static_cast<ssize_t>(theirs.size())) {
+            throw std::runtime_error("the addresses could not be exchanged");
+        }
+        before_connect();
+        channel.emplace(value(std::move(prepared).connect(value(ChannelAddress::decode(theirs)))));
     }
     /// Sends a short message, and receives one.
     void exchange() {
@@ -105,11 +126,14 @@ class StoppedPeer : public ::testing::Test {
         EXPECT_EQ(::kill(children[1], SIGKILL), 0);
         static_cast<void>(status_of_child(children[1]));
     }
-    /// The device reports a peer that does not respond after 2 retransmissions of 17 ms.
+    /// The device reports a peer that does not respond after 3 retransmissions of 67 ms. A process
+    /// that only waits for a processor responds earlier.
     static constexpr EndpointOptions quick = {.heartbeat = std::chrono::milliseconds(20),
                                               .linger = std::chrono::milliseconds(50),
-                                              .ack_timeout = 12,
-                                              .retry_count = 2};
+                                              .ack_timeout = 14,
+                                              .retry_count = 3};
+
+    [[nodiscard]] const std::string& directory() const { return directory_.path(); }
 
   private:
     TemporaryDirectory directory_;
@@ -164,6 +188,62 @@ TEST_F(StoppedPeer, that_is_killed_is_found_by_the_keepalive_if_no_sockets_are_k
         }
         return expect_error(end.channel->wait(request, 30s), {EHOSTUNREACH});
     });
+}
+
+class ExchangedAddresses : public StoppedPeer {
+  protected:
+    /// Runs two processes that exchange addresses and then messages. The first process calls @p
+    /// before_connect before it connects. @return the exit statuses
+    std::array<int, 2> connect(const EndpointOptions& options,
+                               const std::function<void()>& before_connect,
+                               const std::function<int(ConnectedEnd&)>& second) {
+        const auto in_directory = [&](const std::function<int(int)>& role) {
+            return [this, role](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory().c_str(), 1);
+                return role(socket);
+            };
+        };
+        const auto children = fork_pair(60s, in_directory([&](int socket) {
+                                            ConnectedEnd end(socket, options, before_connect);
+                                            end.exchange();
+                                            return 0;
+                                        }),
+                                        in_directory([&](int socket) {
+                                            ConnectedEnd end(socket, options, [] {});
+                                            return second(end);
+                                        }));
+        return {status_of_child(children[0]), status_of_child(children[1])};
+    }
+};
+
+TEST_F(ExchangedAddresses, connect_two_processes_of_which_one_is_late) {
+    // A packet on a queue pair of the channel would fail after 5 retransmissions of 34 ms.
+    EndpointOptions options = quick;
+    options.ack_timeout = 13;
+    options.retry_count = 5;
+    const auto statuses = connect(
+        options, [] { std::this_thread::sleep_for(800ms); },
+        [](ConnectedEnd& end) {
+            end.exchange();
+            return 0;
+        });
+    EXPECT_EQ(statuses, (std::array{0, 0}));
+}
+
+TEST_F(ExchangedAddresses, of_a_process_that_is_killed_before_it_connects_end_with_etimedout) {
+    EndpointOptions options = quick;
+    options.handshake = 500ms;
+    const auto statuses = connect(
+        options, [] { ::kill(::getpid(), SIGKILL); },
+        [](ConnectedEnd& end) {
+            Request request;
+            if (end.channel->isend(end.memory, end.bytes.data(), 100, 2, request)) {
+                return 3;
+            }
+            return expect_error(end.channel->wait(request, 30s), {ETIMEDOUT});
+        });
+    EXPECT_TRUE(WIFSIGNALED(statuses[0]));
+    EXPECT_EQ(statuses[1], 0);
 }
 
 } // namespace

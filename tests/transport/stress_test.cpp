@@ -21,6 +21,7 @@ struct StressCase {
     bool read_long_messages;
     /// Small buffers and limits, so that senders have to wait for credits.
     bool small;
+    std::uint32_t queue_pairs_per_device = 1;
 };
 
 /// The messages of one direction of a channel. Message i is the i-th one of the sender. The
@@ -192,6 +193,10 @@ TEST_P(Stress, of_several_channels_loses_and_changes_no_message) {
     const StressCase& parameters = GetParam();
     use_devices(parameters.devices);
     options_.read_long_messages = parameters.read_long_messages;
+    options_.queue_pairs_per_device = parameters.queue_pairs_per_device;
+    if (parameters.queue_pairs_per_device > 1) {
+        options_.min_fragment = 4096;
+    }
     if (parameters.small) {
         options_.receive_buffers = 16;
         options_.ack_timeout = 18; // 1 s, for a machine with a high load
@@ -252,13 +257,17 @@ constexpr auto host = TestMemory::Kind::host;
 constexpr auto dmabuf = TestMemory::Kind::dmabuf;
 INSTANTIATE_TEST_SUITE_P(
     of, Stress,
-    ::testing::Values(StressCase{"host", 1, host, host, true, false},
-                      StressCase{"dmabuf", 1, dmabuf, dmabuf, true, false},
-                      StressCase{"host_without_reads", 1, host, host, false, false},
-                      StressCase{"two_devices", 2, host, dmabuf, true, false},
-                      StressCase{"two_devices_without_reads", 2, dmabuf, host, false, false},
-                      StressCase{"small_buffers", 1, host, dmabuf, true, true},
-                      StressCase{"two_devices_with_small_buffers", 2, dmabuf, host, false, true}),
+    ::testing::Values(
+        StressCase{"host", 1, host, host, true, false},
+        StressCase{"dmabuf", 1, dmabuf, dmabuf, true, false},
+        StressCase{"host_without_reads", 1, host, host, false, false},
+        StressCase{"two_devices", 2, host, dmabuf, true, false},
+        StressCase{"two_devices_without_reads", 2, dmabuf, host, false, false},
+        StressCase{"small_buffers", 1, host, dmabuf, true, true},
+        StressCase{"two_devices_with_small_buffers", 2, dmabuf, host, false, true},
+        StressCase{"two_queue_pairs", 1, host, dmabuf, true, false, 2},
+        StressCase{"four_queue_pairs_on_two_devices", 2, dmabuf, host, false, false, 4},
+        StressCase{"small_buffers_and_three_queue_pairs", 1, host, dmabuf, true, true, 3}),
     [](const auto& value) { return std::string(value.param.name); });
 
 } // namespace

@@ -84,7 +84,7 @@ void TransportTest::connect() {
     ASSERT_TRUE(connector.ok()) << connector.message();
     ASSERT_EQ(meet(*connector, *listener), code(0))
         << connector->error_info().message() << listener->error_info().message();
-    ASSERT_EQ(left_->rails(), devices_);
+    ASSERT_EQ(left_->rails(), devices_ * options_.queue_pairs_per_device);
 }
 
 void TransportTest::disconnect() {

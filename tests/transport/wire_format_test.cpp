@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <rdmabuf/transport/detail/rendezvous.hpp>
+#include <rdmabuf/transport/detail/chunk_table.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 
 namespace rdmabuf::transport::detail {
@@ -17,7 +17,7 @@ namespace {
 TEST(Immediates, survive_encoding) {
     std::set<std::uint32_t> encoded;
     for (const bool fence : {false, true}) {
-        for (std::uint32_t rails = 1; rails <= max_rails; ++rails) {
+        for (std::uint32_t rails = 1; rails <= max_channel_rails; ++rails) {
             for (const std::uint32_t request : {0U, 1U, 0x12345U, Immediate::max_request}) {
                 const Immediate immediate = {.fence = fence, .rails = rails, .request = request};
                 const Immediate decoded = Immediate::decode(immediate.encode());
@@ -30,10 +30,12 @@ TEST(Immediates, survive_encoding) {
     }
 }
 
-TEST(FenceCountsOfNotifications, survive_encoding) {
-    const FenceCounts counts = {.counts = {1, 2, 0xffff, 0x8000}};
-    EXPECT_EQ(FenceCounts::decode(counts.encode()).counts, counts.counts);
-    EXPECT_EQ(FenceCounts{}.encode(), 0);
+TEST(FencesOfNotifications, survive_encoding) {
+    const NotificationFences fences = {.number = Immediate::max_request, .rails = 0x8001};
+    const NotificationFences decoded = NotificationFences::decode(fences.encode());
+    EXPECT_EQ(decoded.number, fences.number);
+    EXPECT_EQ(decoded.rails, fences.rails);
+    EXPECT_EQ(NotificationFences{}.encode(), 0);
 }
 
 /// The regions of a message as they are on the wire.

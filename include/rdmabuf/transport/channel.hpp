@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
@@ -39,7 +40,17 @@ namespace rdmabuf::transport {
 /// only inside the calls of an endpoint and its channels: while requests are in flight, also those
 /// of the peer, the program has to call test(), wait() or progress() regularly.
 ///
+/// **Memory without a Memory object.** isend(), irecv(), irecv_masked(), iput() and iget() also
+/// exist without the parameter `memory`. They find the registration of the memory in the cache of
+/// the endpoint (Endpoint::cache()), and keep it until the request ends. If the cache has no
+/// registration of the memory, they register it: this call allocates memory and calls the driver.
+/// Before the program frees memory that was used in such a call, it must call
+/// RegistrationCache::invalidate(), unless the cache has CachePolicy::checked. Memory that is
+/// longer than DeviceAttributes::max_mr_size needs Endpoint::register_memory().
+///
 /// Errors of the calls that start a request:
+///   - errors of register_memory(), of the calls without the parameter `memory`;
+///     Endpoint::registration_error() has the text
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
 ///   - EINVAL: the Memory is empty or belongs to another endpoint; or the RemoteMemory is empty or
 ///     has regions for fewer devices than the channel uses
@@ -55,7 +66,8 @@ namespace rdmabuf::transport {
 ///     the length of the message. A message above the eager limit fails at both ends, an eager
 ///     message only at the receiver. The channel remains usable.
 ///   - ECANCELED: the receive was cancelled. The channel remains usable.
-///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout
+///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout, or the peer of a
+///     PreparedChannel was not connected within EndpointOptions::handshake
 ///   - EFAULT: this side's device could not access this side's memory: it was revoked or unmapped
 ///   - EACCES: the peer's device rejected the access: the peer's memory was deregistered or revoked
 ///   - ECONNRESET: the peer closed the channel, or its process ended
@@ -94,6 +106,14 @@ class Channel {
             return channel.send(buffer(memory, address, length), tag, request, context);
         });
     }
+    /// Sends memory whose registration is found by its address; see Channel.
+    [[nodiscard]] std::error_code isend(const void* address, std::size_t length, Tag tag,
+                                        Request& request, void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::remote_read, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.send(memory, tag, request, context);
+                            });
+    }
     /// Receives a message of up to @p length bytes. The memory must be registered with
     /// Access::local_write and Access::remote_write. The request completes when the data has
     /// arrived. See Visibility if a GPU kernel reads the data.
@@ -101,6 +121,11 @@ class Channel {
                                         Tag tag, Request& request,
                                         void* context = nullptr) noexcept {
         return irecv_masked(memory, address, length, tag, full_mask, request, context);
+    }
+    /// Receives into memory whose registration is found by its address; see Channel.
+    [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag,
+                                        Request& request, void* context = nullptr) noexcept {
+        return irecv_masked(address, length, tag, full_mask, request, context);
     }
     /// Receives a message as irecv() does. The receive accepts all messages whose tag is equal to
     /// @p tag in the bits that are set in @p mask. Completion::tag is the tag of the message.
@@ -110,6 +135,14 @@ class Channel {
         return begin([&](detail::ChannelState& channel) {
             return channel.receive(buffer(memory, address, length), tag, mask, request, context);
         });
+    }
+    /// Receives into memory whose registration is found by its address; see Channel.
+    [[nodiscard]] std::error_code irecv_masked(void* address, std::size_t length, Tag tag, Tag mask,
+                                               Request& request, void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::local_write | Access::remote_write, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.receive(memory, tag, mask, request, context);
+                            });
     }
     /// Makes progress, and returns the length, tag and channel of the first message that has
     /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
@@ -126,10 +159,12 @@ class Channel {
     /// Cancels a receive. If the call succeeds, the receive ends with ECANCELED. If its message was
     /// already in flight, the receive may end normally instead.
     /// @return no error; EALREADY if the message of the receive has already arrived, or if an
-    ///         earlier call has cancelled the receive; EINVAL for a request that is not a receive;
-    ///         ESTALE if the completion of the receive was reported; EBADF after close()
+    ///         earlier call has cancelled the receive; EINVAL for a request that is not a receive,
+    ///         or of another channel; ESTALE if the completion of the receive was reported; EBADF
+    ///         after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
-        return {channel_ ? endpoint_->cancel(request) : EBADF, std::system_category()};
+        return {channel_ ? endpoint_->cancel(channel_->number(), request) : EBADF,
+                std::system_category()};
     }
 
     // One-sided operations
@@ -145,6 +180,16 @@ class Channel {
             return channel.put(buffer(memory, address, length), remote, offset, {}, false, request,
                                context);
         });
+    }
+    /// Writes data of memory whose registration is found by its address; see Channel.
+    [[nodiscard]] std::error_code iput(const void* address, std::size_t length,
+                                       const RemoteMemory& remote, std::uint64_t offset,
+                                       Request& request, void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::local_read, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.put(memory, remote, offset, {}, false, request,
+                                                   context);
+                            });
     }
     /// Writes data as iput() does, and sends a notification. After this data and the data of all
     /// earlier iput() calls has arrived, the peer's notification() returns the bytes of @p
@@ -175,6 +220,15 @@ class Channel {
         return begin([&](detail::ChannelState& channel) {
             return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
+    }
+    /// Reads into memory whose registration is found by its address; see Channel.
+    [[nodiscard]] std::error_code iget(void* address, std::size_t length,
+                                       const RemoteMemory& remote, std::uint64_t offset,
+                                       Request& request, void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::local_write, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.get(memory, remote, offset, request, context);
+                            });
     }
     /// Writes all entries of a list to the peer's memory. The request completes when all data is
     /// acknowledged.
@@ -331,7 +385,8 @@ class Channel {
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return channel_ ? channel_->in_flight() : 0;
     }
-    /// Returns the number of devices over which long messages are striped; 0 after close().
+    /// Returns the number of queue pairs over which long messages are striped; 0 after close(). It
+    /// is a multiple of the number of devices; see EndpointOptions::queue_pairs_per_device.
     [[nodiscard]] std::size_t rails() const noexcept {
         return channel_ ? channel_->rails().size() : 0;
     }
@@ -344,21 +399,47 @@ class Channel {
         if (!channel_) {
             return {};
         }
-        std::error_code state;
         // In a child process after fork(2), close() sends nothing: the queue pairs belong to the
         // parent process.
         if (creator_.is_current()) {
-            state = {endpoint_->close(*channel_), std::system_category()};
+            detail::EndpointState::Closing list;
+            list.push_back(channel_.get());
+            endpoint_->close(list);
         }
-        channel_.reset();
-        endpoint_.reset();
-        return state;
+        return destroy();
+    }
+    /// Closes many channels as close() does. The waiting times of channels of the same endpoint
+    /// overlap, so this call takes about as long as close() of the slowest channel. Channels of
+    /// another endpoint are closed afterwards. Closed channels are skipped.
+    /// @return the first error that close() of one of the channels would return
+    static std::error_code close_all(std::span<Channel> channels) noexcept {
+        std::error_code first_error;
+        for (Channel& first : channels) {
+            if (!first.channel_) {
+                continue;
+            }
+            const std::shared_ptr<detail::EndpointState> endpoint = first.endpoint_;
+            detail::EndpointState::Closing list;
+            for (Channel& channel : channels) {
+                if (channel.endpoint_ == endpoint && channel.creator_.is_current()) {
+                    list.push_back(channel.channel_.get());
+                }
+            }
+            endpoint->close(list);
+            for (Channel& channel : channels) {
+                if (channel.endpoint_ == endpoint) {
+                    const std::error_code error = channel.destroy();
+                    first_error = first_error ? first_error : error;
+                }
+            }
+        }
+        return first_error;
     }
 
     // Only wait_any() calls this function.
     [[nodiscard]] detail::EndpointState* endpoint() const noexcept { return endpoint_.get(); }
 
-    // Only Listener and Connector call this constructor.
+    // Only Listener, Connector and PreparedChannel call this constructor.
     Channel(std::shared_ptr<detail::EndpointState> endpoint,
             std::unique_ptr<detail::ChannelState> channel) noexcept
         : endpoint_(std::move(endpoint)), channel_(std::move(channel)) {}
@@ -370,12 +451,31 @@ class Channel {
                 .address = reinterpret_cast<std::uintptr_t>(address),
                 .length = length};
     }
+    /// Destroys a channel that EndpointState::close() has closed.
+    /// @return the error of state() before the channel was closed
+    std::error_code destroy() noexcept {
+        const int state = channel_->broken();
+        channel_.reset();
+        endpoint_.reset();
+        return {state == EBADF ? 0 : state, std::system_category()};
+    }
     template <class Begin>
     [[nodiscard]] std::error_code begin(const Begin& call) noexcept {
         if (!channel_ || !creator_.is_current()) {
             return {EBADF, std::system_category()};
         }
         return {call(*channel_), std::system_category()};
+    }
+
+    template <class Begin>
+    [[nodiscard]] std::error_code begin_leased(const void* address, std::size_t length,
+                                               Access access, Request& request,
+                                               const Begin& call) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return endpoint_->start_leased(
+                reinterpret_cast<std::uintptr_t>(address), length, access, request,
+                [&](const detail::BufferRef& memory) { return call(channel, memory); });
+        });
     }
 
     std::shared_ptr<detail::EndpointState> endpoint_;

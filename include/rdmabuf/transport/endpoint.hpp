@@ -25,6 +25,7 @@
 #include <rdmabuf/transport/listener.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/options.hpp>
+#include <rdmabuf/transport/prepared_channel.hpp>
 
 namespace rdmabuf::transport {
 
@@ -126,6 +127,16 @@ class Endpoint {
         return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
 
+    /// Creates one end of a channel that is connected by exchanged addresses, without a socket. See
+    /// PreparedChannel for the next steps.
+    /// The first call creates a UD queue pair on the first device, which all prepared channels of
+    /// the endpoint share.
+    /// @return the prepared channel, or an error: ENOSPC if the device supports no completion queue
+    ///         that is large enough, and the errors of PreparedQueuePair
+    [[nodiscard]] Result<PreparedChannel> prepare_channel() const noexcept {
+        return PreparedChannel::create(state_);
+    }
+
     /// Receives a message from any channel of this endpoint; see Channel::irecv_masked(). Use
     /// test(), cancel() and poll_completions() of the endpoint for this receive.
     /// Completion::channel is the number of the channel from which the message came.
@@ -137,6 +148,24 @@ class Endpoint {
                                      .length = length},
                                     tag, mask, request, context),
                 std::system_category()};
+    }
+    /// Receives a message from any channel into memory whose registration is found by its address;
+    /// see Channel.
+    [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag, Tag mask,
+                                        Request& request, void* context = nullptr) const noexcept {
+        return {state_->start_leased(reinterpret_cast<std::uintptr_t>(address), length,
+                                     Access::local_write | Access::remote_write, request,
+                                     [&](const detail::BufferRef& memory) {
+                                         return state_->receive_any(memory, tag, mask, request,
+                                                                    context);
+                                     }),
+                std::system_category()};
+    }
+    /// Returns the error of the last registration that failed in a call without a Memory, such as
+    /// Channel::isend(). Its text lists every registration method that was tried. There is no error
+    /// if no registration has failed.
+    [[nodiscard]] const ErrorInfo& registration_error() const noexcept {
+        return state_->registration_error;
     }
     /// Makes progress, and returns the length, tag and channel of the first message that has
     /// arrived on any channel and that irecv() would receive. Returns std::nullopt if no such
@@ -160,7 +189,8 @@ class Endpoint {
     }
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
-        return {state_->cancel(request), std::system_category()};
+        return {state_->cancel(detail::EndpointState::any_channel, request),
+                std::system_category()};
     }
     /// Makes progress, and reports completed requests that were started with a `context` pointer.
     /// Each completion is reported once.
@@ -177,10 +207,18 @@ class Endpoint {
     /// also return earlier. After it, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
     /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
-    /// becomes readable when progress() has something to do. While requests are in flight, the
-    /// program must also call progress() at least ten times per EndpointOptions::heartbeat. The
-    /// endpoint owns the descriptor.
+    /// becomes readable when progress() has something to do. While requests are in flight or a
+    /// PreparedChannel waits for its peer, the program must also call progress() at least ten times
+    /// per EndpointOptions::heartbeat. The endpoint owns the descriptor.
     [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
+    /// Passes an asynchronous event that the program has read to the endpoint; see
+    /// EndpointOptions::read_async_events. The event must be passed before the endpoint creates
+    /// another channel, because a new queue pair may have the address of a destroyed one. Events of
+    /// other objects are ignored.
+    /// @param device  the Context that has returned the event
+    void async_event(const Context& device, const AsyncEvent& event) const noexcept {
+        state_->async_event(device.native(), event);
+    }
     /// Requests that descriptor() becomes readable at the next event.
     /// @return false if progress() already has something to do: call progress() and arm() again
     ///         before waiting for the descriptor

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/checksum.hpp>
 
 namespace rdmabuf::transport {
 
@@ -90,13 +91,9 @@ class Handle {
     static constexpr std::uint32_t magic = 0x48544452; // "RDTH"
     static constexpr std::uint16_t version = 2;
 
-    /// Returns the FNV-1a hash of all bytes before check_.
+    /// Returns the checksum of all bytes before check_.
     [[nodiscard]] std::uint64_t checksum() const noexcept {
-        std::uint64_t sum = 0xcbf29ce484222325;
-        for (const std::byte byte : bytes().template first<wire_size - sizeof check_>()) {
-            sum = (sum ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
-        }
-        return sum;
+        return detail::checksum(bytes().template first<wire_size - sizeof check_>());
     }
 
     std::uint32_t magic_ = 0;

@@ -35,8 +35,8 @@ enum class Visibility : std::uint8_t {
 
 namespace detail {
 
-/// Memory that every device of an endpoint has registered, with the owner of these registrations.
-/// The address of this object must not change, because requests in flight point to it.
+/// Memory that every device of an endpoint has registered. This object owns the registrations. The
+/// address of this object must not change, because requests in flight point to it.
 struct MemoryState {
     /// The EndpointState whose devices have registered the memory; used for comparison only.
     const void* endpoint = nullptr;

@@ -46,7 +46,7 @@ class RemoteMemory {
 
     /// Returns the length of the memory in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    /// Returns the access to the memory that its owner permits to peers.
+    /// Returns the access rights that the owner of the memory has given to its peers.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// The size of a descriptor in bytes; the wire format is the memory layout.

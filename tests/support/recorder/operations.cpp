@@ -90,6 +90,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
     ibv_qp* const qp = original(context).create_qp_ex(context, attributes);
     if (qp != nullptr) {
         Writing()->qps.push_back(asked);
+        Writing()->queue_pairs.push_back(qp);
         enter_queue_pair(qp);
     }
     return qp;

@@ -199,6 +199,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
     ibv_qp* const qp = original(pd, attributes);
     if (qp != nullptr) {
         Writing()->qps.push_back(asked);
+        Writing()->queue_pairs.push_back(qp);
     }
     return qp;
 }

@@ -76,6 +76,8 @@ struct Record {
     std::vector<ibv_ah_attr> ahs;
     /// Those made without ibv_create_qp_ex have comp_mask 0.
     std::vector<ibv_qp_init_attr_ex> qps;
+    /// The queue pairs of `qps`. Some of them may be destroyed.
+    std::vector<ibv_qp*> queue_pairs;
 
     // Requests the device took, and batches that it did not.
     std::vector<Send> sends;

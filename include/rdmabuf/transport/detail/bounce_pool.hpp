@@ -17,8 +17,8 @@ namespace rdmabuf::transport::detail {
 
 /// The bounce buffers of an endpoint, which all its channels share. Messages arrive in receive
 /// buffers. Short messages are copied to a send buffer, so that the program can reuse its own
-/// memory at once. Keepalive writes, fence reads and flush reads need memory whose contents are not
-/// used; this memory is also in the pool.
+/// memory at once. The pool also has a few bytes without contents: for keepalive writes, and for
+/// RDMA reads whose data is not used (fences, and flushes of data to GPU memory).
 class BouncePool {
   public:
     static constexpr std::size_t line = 64;

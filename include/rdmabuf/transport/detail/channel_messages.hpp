@@ -6,7 +6,7 @@
 
 namespace rdmabuf::transport::detail {
 
-// This function is inlined into EndpointState::poll(), because it receives short messages.
+// Inlined into EndpointState::poll(), which saves a function call for each short message.
 [[gnu::always_inline]] inline bool ChannelState::message_arrived(std::uint32_t buffer,
                                                                  std::uint32_t size) noexcept {
     heard_ = true;
@@ -57,7 +57,7 @@ namespace rdmabuf::transport::detail {
 
 [[gnu::always_inline]] inline void ChannelState::match(ReceiveRequest& receive, Tag tag) noexcept {
     shared_.matcher.remove(receive);
-    rendezvous_.advertisement_used(receive);
+    rendezvous_receiver_.advertisement_used(receive);
     if (receive.channel == nullptr) [[unlikely]] {
         adopt(receive);
     }
@@ -66,7 +66,7 @@ namespace rdmabuf::transport::detail {
 
 inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte> body) noexcept {
     control_.window.count_received();
-    if (!rendezvous_.rts_is_valid(body)) {
+    if (!rendezvous_receiver_.rts_is_valid(body)) {
         protocol_error("the peer has sent an invalid message");
         return;
     }
@@ -82,7 +82,7 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
         return;
     }
     match(*receive, header.value);
-    rendezvous_.rts_matched(*receive, body);
+    rendezvous_receiver_.rts_matched(*receive, body);
 }
 
 inline void ChannelState::add_unexpected(const Header& header, std::span<std::byte> body,
@@ -110,19 +110,19 @@ inline void ChannelState::add_unexpected(const Header& header, std::span<std::by
             rts_arrived(header, body);
             return;
         case Kind::cts:
-            valid = rendezvous_.cts_arrived(header.number, body, this);
+            valid = rendezvous_sender_.cts_arrived(header.number, body);
             break;
         case Kind::advertisement:
-            valid = rendezvous_.advertisement_arrived(header.value, body);
+            valid = rendezvous_sender_.advertisement_arrived(header.value, body);
             break;
         case Kind::fin:
-            data_arrived(header.number, header.rails, &header.value, 0);
+            data_arrived(header.number, 0, header.rails, &header.value, 0);
             return;
         case Kind::nack:
-            valid = rendezvous_.nack_arrived(header.number, this);
+            valid = rendezvous_sender_.end_arrived(header.number, EMSGSIZE);
             break;
         case Kind::rget_done:
-            valid = rendezvous_.rget_done_arrived(header.number, this);
+            valid = rendezvous_sender_.end_arrived(header.number, 0);
             break;
         case Kind::notify:
             notification_arrived(header, body);
@@ -130,15 +130,16 @@ inline void ChannelState::add_unexpected(const Header& header, std::span<std::by
         case Kind::credit:
             break;
         case Kind::cancel:
-            rendezvous_.cancel_arrived(header.number);
+            rendezvous_sender_.cancel_arrived(header.number);
             break;
         case Kind::cancelled:
-            if (ReceiveRequest* const receive = rendezvous_.cancelled_arrived(this, header.number);
+            if (ReceiveRequest* const receive =
+                    rendezvous_receiver_.cancelled_arrived(header.number);
                 receive == nullptr) {
                 valid = false;
             } else {
                 shared_.matcher.remove(*receive);
-                rendezvous_.advertisement_used(*receive);
+                rendezvous_receiver_.advertisement_used(*receive);
                 shared_.complete(*receive, ECANCELED);
             }
             break;
@@ -169,7 +170,7 @@ inline void ChannelState::notification_arrived(const Header& header,
     }
     auto* const notification = ::new (memory) Notification;
     notification->size = size;
-    notification->fences = FenceCounts::decode(header.value);
+    notification->fences = NotificationFences::decode(header.value);
     std::copy(body.begin(), body.end(), notification->bytes());
     (last_notification_ == nullptr ? notifications_ : last_notification_->next) = notification;
     last_notification_ = notification;
@@ -179,7 +180,8 @@ inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t valu
                                             std::uint32_t written) noexcept {
     heard_ = true;
     // A failed channel ignores the data. But if the peer has closed the channel, data of its other
-    // devices may complete after the close message of the first device, and is still processed.
+    // queue pairs may complete after the close message of the first queue pair, and is still
+    // processed.
     if (broken() != 0 && (!peer_closed_ || ended_)) {
         return;
     }
@@ -187,21 +189,21 @@ inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t valu
     const Immediate immediate = Immediate::decode(value);
     if (immediate.fence) {
         if (rail == 0) {
-            protocol_error("the peer has sent a fence by the first device");
+            protocol_error("the peer has sent a fence by the first queue pair");
             return;
         }
-        one_sided_.fence_arrived(rail);
+        one_sided_.fence_arrived(rail, immediate.request);
     } else {
-        data_arrived(immediate.request, immediate.rails, nullptr, written);
+        data_arrived(immediate.request, rail, immediate.rails, nullptr, written);
     }
 }
 
-inline void ChannelState::data_arrived(std::uint32_t request, std::uint32_t rails,
+inline void ChannelState::data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
                                        const std::uint64_t* length,
                                        std::uint64_t written) noexcept {
     bool valid = true;
     ReceiveRequest* const receive =
-        rendezvous_.data_arrived(this, request, rails, length, written, valid);
+        rendezvous_receiver_.data_arrived(request, rail, rails, length, written, valid);
     if (!valid) {
         protocol_error("the peer has written to a receive that does not wait for data");
     } else if (receive != nullptr) {
@@ -222,7 +224,7 @@ inline void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
 inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
     int error = 0;
     if (receive.stage == ReceiveRequest::Stage::flushing) {
-        error = loopback_.flush(receive, rails_.size());
+        error = loopback_.flush(receive, rails_.devices());
     } else {
         if (receive.unexpected != nullptr) {
             receive.bounce_buffer = shared_.pool.take_copy_buffer();
@@ -240,8 +242,8 @@ inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
         return false;
     }
     if (error != 0) {
-        // Either no work request was posted, or the loopback queue pair is in the error state. In
-        // the second case, the completions of the posted work requests end the receive.
+        // If no work request was posted, the receive ends below. Otherwise the loopback queue pair
+        // is in the error state, and the flushed completions end the receive.
         fail(ECONNABORTED, "a message cannot be copied to device memory", &receive, error);
         receive.error = error;
         if (receive.pending == 0) {

@@ -19,18 +19,18 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
         --request->pending;
     }
     if (status != IBV_WC_SUCCESS) {
-        explain(status, request);
+        explain(rail, status, request);
     }
     if (request == nullptr || rails_.broken() != 0) {
         return;
     }
     switch (request->type()) {
         case RequestType::send:
-            rendezvous_.send_settled(static_cast<SendRequest&>(*request));
+            rendezvous_sender_.send_settled(static_cast<SendRequest&>(*request));
             break;
         case RequestType::receive:
             if (request->pending == 0 && request->transfer == nullptr) {
-                rendezvous_.read_completed(static_cast<ReceiveRequest&>(*request));
+                rendezvous_receiver_.read_completed(static_cast<ReceiveRequest&>(*request));
                 wake();
             }
             break;
@@ -50,25 +50,44 @@ inline void ChannelState::advance() noexcept {
         }
         return;
     }
-    rendezvous_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
-    send_queued();
-    one_sided_.advance();
+    if (setup_ != nullptr) {
+        if (setup_->datagram_due) {
+            send_connected();
+        }
+        if (!setup_->peer_connected) {
+            return;
+        }
+    }
+    start_queued();
     if (rails_.has_transfers()) {
         rails_.advance([this](RequestState& request) { posted(request); });
         // Some messages and one-sided requests wait until all earlier transfers are posted. Try to
         // start them again, because transfers were posted above.
-        rendezvous_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
-        send_queued();
-        one_sided_.advance();
+        start_queued();
     }
     control_.send_credits();
+}
+
+inline void ChannelState::start_queued() noexcept {
+    if (rendezvous_sender_.has_work()) {
+        rendezvous_sender_.advance();
+    }
+    if (rendezvous_receiver_.has_work()) {
+        rendezvous_receiver_.advance([this](ReceiveRequest& receive) { finish_receive(receive); });
+    }
+    if (!queued_.empty()) {
+        send_queued();
+    }
+    if (one_sided_.has_work()) {
+        one_sided_.advance();
+    }
 }
 
 inline void ChannelState::posted(RequestState& request) noexcept {
     switch (request.type()) {
         case RequestType::send:
-            rendezvous_.send_posted(static_cast<SendRequest&>(request));
-            rendezvous_.send_settled(static_cast<SendRequest&>(request));
+            rendezvous_sender_.send_posted(static_cast<SendRequest&>(request));
+            rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
             break;
         case RequestType::receive:
             break; // The completion of its last work request continues the receive.
@@ -78,7 +97,37 @@ inline void ChannelState::posted(RequestState& request) noexcept {
     }
 }
 
-inline void ChannelState::explain(ibv_wc_status status, const RequestState* culprit) noexcept {
+inline void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup) noexcept {
+    setup_ = std::move(setup);
+    rails_.suspend();
+    send_connected();
+}
+
+inline void ChannelState::send_connected() noexcept {
+    setup_->datagram_due = !setup_->queue_pair.send(
+        setup_->path, setup_->peer,
+        {.needs_reply = static_cast<std::uint16_t>(setup_->peer_connected ? 0 : 1),
+         .to = setup_->theirs,
+         .from = setup_->ours});
+    if (setup_->datagram_due) {
+        wake();
+    }
+}
+
+inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) noexcept {
+    if (datagram.from != setup_->theirs || rails_.broken() != 0) {
+        return; // Another end than the peer has used the address of this end.
+    }
+    if (!setup_->peer_connected) {
+        setup_->peer_connected = true;
+        rails_.resume();
+    }
+    setup_->datagram_due = datagram.needs_reply != 0;
+    wake();
+}
+
+inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
+                                  const RequestState* culprit) noexcept {
     switch (status) {
         case IBV_WC_LOC_LEN_ERR:
         case IBV_WC_LOC_QP_OP_ERR:
@@ -96,7 +145,9 @@ inline void ChannelState::explain(ibv_wc_status status, const RequestState* culp
         case IBV_WC_RETRY_EXC_ERR:
         case IBV_WC_RNR_RETRY_EXC_ERR:
         case IBV_WC_RESP_TIMEOUT_ERR:
-            fail(EHOSTUNREACH, "the peer's device does not respond");
+            fail(EHOSTUNREACH, shared_.rails[rails_[rail].device]->port_down
+                                   ? "the port of this side's device is not active"
+                                   : "the peer's device does not respond");
             return;
         case IBV_WC_WR_FLUSH_ERR:
             // A work request was flushed because its queue pair is in the error state. This end did
@@ -110,6 +161,16 @@ inline void ChannelState::explain(ibv_wc_status status, const RequestState* culp
 }
 
 inline void ChannelState::check(std::int64_t now) noexcept {
+    if (waits_for_peer() && rails_.broken() == 0) {
+        if (now > setup_->deadline_ns) {
+            fail(ETIMEDOUT,
+                 "the peer of a PreparedChannel has not connected in the time of "
+                 "EndpointOptions::handshake");
+        } else {
+            send_connected();
+        }
+        return;
+    }
     if (heard_ || in_flight_ == 0) {
         heard_ = false;
         heard_ns_ = probed_ns_ = now;
@@ -160,7 +221,8 @@ inline void ChannelState::end_requests() noexcept {
     const std::pair<const RequestState*, int> culprit = rails_.culprit();
     rails_.drop_transfers();
     queued_.clear();
-    rendezvous_.stop();
+    rendezvous_sender_.stop();
+    rendezvous_receiver_.stop();
     one_sided_.stop();
     const auto end = [&](RequestState& request) {
         if (request.channel == this && !request.done) {

@@ -11,7 +11,7 @@ namespace rdmabuf::transport::detail {
     if (const int error = broken(); error != 0) [[unlikely]] {
         return error;
     }
-    if (const int error = check_buffer(buffer); error != 0) [[unlikely]] {
+    if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
         return error;
     }
     if (full()) [[unlikely]] {
@@ -21,9 +21,9 @@ namespace rdmabuf::transport::detail {
     if (EagerProtocol::is_copied(buffer) && queued_.empty() && eager_.fits(buffer.length) &&
         control_.window.available() && rails_.can_send() && rails_.order_allows_message() &&
         context == nullptr) [[likely]] {
-        const CtsRing::Entry* const entry = rendezvous_.advertised(tag);
+        const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
         if (eager_.send_copied(buffer, tag)) [[likely]] {
-            rendezvous_.count_message(tag, entry);
+            rendezvous_sender_.count_message(tag, entry);
             request = {.channel = number_,
                        .generation = static_cast<std::uint32_t>(buffer.length),
                        .index = Request::completed_index};
@@ -73,9 +73,9 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     if (!rails_.order_allows_message() || !rails_.can_send()) {
         return Sent::no;
     }
-    const CtsRing::Entry* const entry = rendezvous_.advertised(request.tag);
+    const CtsRing::Entry* const entry = rendezvous_sender_.advertised(request.tag);
     if (request.bytes > eager_.limit() && entry != nullptr && request.bytes <= entry->length) {
-        return rendezvous_.write_to(request, *entry) ? Sent::posted : Sent::no;
+        return rendezvous_sender_.write_to(request, *entry) ? Sent::posted : Sent::no;
     }
     if (!control_.window.available()) {
         return Sent::no;
@@ -86,23 +86,23 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
             if (!eager_.send_copied(request.buffer, request.tag)) {
                 return Sent::no;
             }
-            rendezvous_.count_message(request.tag, entry);
+            rendezvous_sender_.count_message(request.tag, entry);
             return Sent::completed;
         }
         if (EagerProtocol::gather(request.buffer, data)) {
             if (!eager_.send_gathered(request, data)) {
                 return Sent::no;
             }
-            rendezvous_.count_message(request.tag, entry);
+            rendezvous_sender_.count_message(request.tag, entry);
             request.cts_bytes = request.bytes;
             request.stage = SendRequest::Stage::transferring;
             return Sent::posted;
         }
     }
-    if (!rendezvous_.request_to_send(request)) {
+    if (!rendezvous_sender_.request_to_send(request)) {
         return Sent::no;
     }
-    rendezvous_.count_message(request.tag, entry);
+    rendezvous_sender_.count_message(request.tag, entry);
     return Sent::posted;
 }
 
@@ -111,19 +111,18 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     if (broken() != 0 && broken() != ECONNRESET) [[unlikely]] {
         return broken();
     }
-    if (const int error = check_buffer(buffer); error != 0) [[unlikely]] {
+    if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
         return error;
     }
-    if (buffer.length > 0 &&
-        !has(buffer.memory->access, Access::local_write | Access::remote_write)) [[unlikely]] {
+    if (!buffer.allows(Access::local_write | Access::remote_write)) [[unlikely]] {
         return EACCES;
     }
     if (full()) [[unlikely]] {
         return EAGAIN;
     }
     UnexpectedMessage* const message = shared_.matcher.find_message(this, tag, mask);
-    // After the peer has closed the channel, a receive can only be started if an eager message for
-    // it has already arrived.
+    // The peer has closed the channel (ECONNRESET). A receive then starts only if its message has
+    // already arrived completely, which is true of an eager message.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {
         return broken();
     }
@@ -138,7 +137,7 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
         return 0;
     }
     if (buffer.length > eager_.limit() && mask == full_mask) {
-        rendezvous_.advertise(*taken);
+        rendezvous_receiver_.advertise(*taken);
     }
     shared_.matcher.post(*taken);
     return 0;
@@ -150,7 +149,7 @@ inline void ChannelState::receive_unexpected(ReceiveRequest& receive,
     wake();
     if (message.kind == Kind::rts) {
         --unexpected_rts_;
-        rendezvous_.rts_matched(receive, message.body());
+        rendezvous_receiver_.rts_matched(receive, message.body());
         UnexpectedMessage::destroy(&message);
         advance();
         return;
@@ -166,29 +165,39 @@ inline void ChannelState::receive_unexpected(ReceiveRequest& receive,
     start_copies();
 }
 
-inline int ChannelState::start_one_sided(OneSidedRequest& request, const RemoteMemory& remote,
-                                         std::uint64_t offset) noexcept {
-    const bool is_read = request.operation == OneSidedRequest::Operation::get;
+inline int ChannelState::begin_one_sided(OneSidedRequest::Operation operation,
+                                         const BufferRef& buffer, Request& request, void* context,
+                                         OneSidedRequest*& taken) noexcept {
+    taken = nullptr;
+    if (full()) {
+        return EAGAIN;
+    }
+    taken = begin(shared_.one_sided.take(), buffer, request, context);
+    if (taken == nullptr) {
+        return ENOMEM;
+    }
+    taken->operation = operation;
+    taken->list = {};
+    taken->notifies = false;
+    return 0;
+}
+
+inline int ChannelState::start(OneSidedRequest& request) noexcept {
+    one_sided_.start(request);
+    wake();
+    return 0;
+}
+
+inline int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
+                                        std::uint64_t offset) noexcept {
     if (request.bytes > 0) {
-        RdmaTransfer* const transfer = shared_.transfers.take();
-        if (transfer == nullptr) {
+        request.transfer = shared_.transfers.take(request, 0);
+        if (request.transfer == nullptr) {
+            give_back(request);
             return ENOMEM;
         }
-        transfer->is_read = is_read;
-        transfer->has_immediate = transfer->has_fin = transfer->keeps_order = false;
-        transfer->immediate = {};
-        transfer->request = &request;
-        transfer->memory = request.buffer.memory;
-        transfer->local_address = request.buffer.device_address();
-        transfer->remote_address = remote.address() + offset;
-        const RemoteTable& table = remote.table();
-        transfer->remote.chunks = table.chunks;
-        transfer->remote.rails = table.rails;
-        for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-            std::copy_n(table.regions[rail].begin(), table.chunks,
-                        transfer->remote.regions[rail].begin());
-        }
-        request.transfer = transfer;
+        request.transfer->is_read = request.operation == OneSidedRequest::Operation::get;
+        request.transfer->set_remote(remote.table(), rails_.devices(), offset);
     }
     one_sided_.start(request);
     advance();
@@ -202,26 +211,20 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
     if (const int error = broken(); error != 0) {
         return error;
     }
-    if (const int error = check_buffer(buffer); error != 0) {
-        return error;
-    }
-    if (const int error = check_remote(remote, offset, buffer.length, Access::remote_write);
+    if (const int error = check_transfer(buffer, remote, offset, Access::remote_write);
         error != 0) {
         return error;
     }
     if (notification.size() > max_notification) {
         return EMSGSIZE;
     }
-    if (full()) {
-        return EAGAIN;
+    OneSidedRequest* put = nullptr;
+    if (const int error =
+            begin_one_sided(OneSidedRequest::Operation::put, buffer, request, context, put);
+        error != 0) {
+        return error;
     }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), buffer, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = OneSidedRequest::Operation::put;
-    taken->list = {};
-    set_notification(*taken, notification, notifies);
+    set_notification(*put, notification, notifies);
     if (!notifies && buffer.length > 0 && buffer.length <= BouncePool::copy_limit) {
         // A short write is posted without an RdmaTransfer.
         const RemoteRegion* const region =
@@ -233,18 +236,14 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
             if (inline_data) {
                 data.addr = buffer.address;
             }
-            if (one_sided_.put_now(*taken, data,
+            if (one_sided_.put_now(*put, data,
                                    {.address = remote.address() + offset, .rkey = region->rkey},
                                    inline_data)) {
                 return 0;
             }
         }
     }
-    if (const int error = start_one_sided(*taken, remote, offset); error != 0) {
-        give_back(*taken);
-        return error;
-    }
-    return 0;
+    return start_transfer(*put, remote, offset);
 }
 
 inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote,
@@ -252,31 +251,16 @@ inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote
     if (const int error = broken(); error != 0) {
         return error;
     }
-    if (const int error = check_buffer(buffer); error != 0) {
+    if (const int error = check_transfer(buffer, remote, offset, Access::remote_read); error != 0) {
         return error;
     }
-    if (const int error = check_remote(remote, offset, buffer.length, Access::remote_read);
+    OneSidedRequest* get = nullptr;
+    if (const int error =
+            begin_one_sided(OneSidedRequest::Operation::get, buffer, request, context, get);
         error != 0) {
         return error;
     }
-    if (buffer.length > 0 && !has(buffer.memory->access, Access::local_write)) {
-        return EACCES;
-    }
-    if (full()) {
-        return EAGAIN;
-    }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), buffer, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = OneSidedRequest::Operation::get;
-    taken->list = {};
-    taken->notifies = false;
-    if (const int error = start_one_sided(*taken, remote, offset); error != 0) {
-        give_back(*taken);
-        return error;
-    }
-    return 0;
+    return start_transfer(*get, remote, offset);
 }
 
 inline int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_read,
@@ -293,37 +277,28 @@ inline int ChannelState::transfer_list(std::span<const TransferEntry> entries, b
         const BufferRef local = {.memory = entry.memory->state(),
                                  .address = reinterpret_cast<std::uintptr_t>(entry.address),
                                  .length = entry.length};
-        if (const int error = check_buffer(local); error != 0) {
-            return error;
-        }
-        if (const int error = check_remote(*entry.remote, entry.offset, entry.length,
-                                           is_read ? Access::remote_read : Access::remote_write);
+        if (const int error = check_transfer(local, *entry.remote, entry.offset,
+                                             is_read ? Access::remote_read : Access::remote_write);
             error != 0) {
             return error;
-        }
-        if (is_read && entry.length > 0 && !has(local.memory->access, Access::local_write)) {
-            return EACCES;
         }
         bytes += entry.length;
     }
     if (notification.size() > max_notification) {
         return EMSGSIZE;
     }
-    if (full()) {
-        return EAGAIN;
+    OneSidedRequest* list = nullptr;
+    if (const int error = begin_one_sided(
+            is_read ? OneSidedRequest::Operation::get : OneSidedRequest::Operation::put, {},
+            request, context, list);
+        error != 0) {
+        return error;
     }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), {}, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = is_read ? OneSidedRequest::Operation::get : OneSidedRequest::Operation::put;
-    taken->bytes = bytes;
-    taken->list = entries;
-    taken->operand = 0;
-    set_notification(*taken, notification, notifies);
-    one_sided_.start(*taken);
-    wake();
-    return 0;
+    list->bytes = bytes;
+    list->list = entries;
+    list->operand = 0;
+    set_notification(*list, notification, notifies);
+    return start(*list);
 }
 
 inline int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& result,
@@ -333,11 +308,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
     if (const int error = broken(); error != 0) {
         return error;
     }
-    if (const int error = check_buffer(result); error != 0) {
-        return error;
-    }
-    if (const int error =
-            check_remote(remote, offset, sizeof(std::uint64_t), Access::remote_atomic);
+    if (const int error = check_transfer(result, remote, offset, Access::remote_atomic);
         error != 0) {
         return error;
     }
@@ -348,25 +319,15 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
         !EagerProtocol::gather(result, data)) {
         return EINVAL;
     }
-    if (!has(result.memory->access, Access::local_write)) {
-        return EACCES;
+    OneSidedRequest* atomic = nullptr;
+    if (const int error = begin_one_sided(operation, result, request, context, atomic);
+        error != 0) {
+        return error;
     }
-    if (full()) {
-        return EAGAIN;
-    }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), result, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = operation;
-    taken->list = {};
-    taken->notifies = false;
-    taken->operand = operand;
-    taken->compare = compare;
-    taken->remote = {.address = remote.address() + offset, .rkey = region->rkey};
-    one_sided_.start(*taken);
-    wake();
-    return 0;
+    atomic->operand = operand;
+    atomic->compare = compare;
+    atomic->remote = {.address = remote.address() + offset, .rkey = region->rkey};
+    return start(*atomic);
 }
 
 inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
@@ -376,37 +337,31 @@ inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* 
     if (closed != 0 && closed != ECONNRESET) {
         return closed;
     }
-    if (const int error = check_buffer(buffer); error != 0) {
+    if (const int error = buffer.check(endpoint_); error != 0) {
         return error;
     }
-    if (!buffer.is_host() && !has(buffer.memory->access, Access::remote_read)) {
+    if (!buffer.is_host() && !buffer.allows(Access::remote_read)) {
         return EACCES;
     }
-    if (full()) {
-        return EAGAIN;
+    OneSidedRequest* flush = nullptr;
+    if (const int error =
+            begin_one_sided(OneSidedRequest::Operation::flush, buffer, request, context, flush);
+        error != 0) {
+        return error;
     }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), buffer, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = OneSidedRequest::Operation::flush;
-    taken->list = {};
-    taken->notifies = false;
     if (closed == 0) {
-        one_sided_.start(*taken);
-        wake();
+        return start(*flush);
+    }
+    if (buffer.is_host()) {
+        shared_.complete(*flush);
         return 0;
     }
-    if (taken->buffer.is_host()) {
-        shared_.complete(*taken);
-        return 0;
-    }
-    const int failure = loopback_.flush(*taken, rails_.size());
-    if (failure != 0 && taken->pending == 0) {
-        give_back(*taken);
+    const int failure = loopback_.flush(*flush, rails_.devices());
+    if (failure != 0 && flush->pending == 0) {
+        give_back(*flush);
         return failure;
     }
-    taken->error = failure;
+    flush->error = failure;
     return 0;
 }
 
@@ -414,19 +369,13 @@ inline int ChannelState::fence(Request& request, void* context) noexcept {
     if (const int error = broken(); error != 0) {
         return error;
     }
-    if (full()) {
-        return EAGAIN;
+    OneSidedRequest* fence = nullptr;
+    if (const int error =
+            begin_one_sided(OneSidedRequest::Operation::fence, {}, request, context, fence);
+        error != 0) {
+        return error;
     }
-    OneSidedRequest* const taken = begin(shared_.one_sided.take(), {}, request, context);
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    taken->operation = OneSidedRequest::Operation::fence;
-    taken->list = {};
-    taken->notifies = false;
-    one_sided_.start(*taken);
-    wake();
-    return 0;
+    return start(*fence);
 }
 
 inline int ChannelState::take_notification(std::span<std::byte> bytes) noexcept {
@@ -438,6 +387,7 @@ inline int ChannelState::take_notification(std::span<std::byte> bytes) noexcept 
     }
     const std::uint32_t size = notifications_->size;
     std::copy_n(notifications_->bytes(), size, bytes.begin());
+    one_sided_.notification_reported(notifications_->fences.number);
     drop_notification();
     wake();
     control_.notification_credits.consumed(size);
@@ -449,7 +399,7 @@ inline int ChannelState::cancel(ReceiveRequest& receive) noexcept {
         return EALREADY;
     }
     if (receive.advertised) {
-        rendezvous_.cancel(receive);
+        rendezvous_receiver_.cancel(receive);
         advance();
         wake();
         return 0;

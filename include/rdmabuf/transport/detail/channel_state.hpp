@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -17,8 +18,10 @@
 #include <rdmabuf/transport/detail/eager_protocol.hpp>
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/one_sided.hpp>
+#include <rdmabuf/transport/detail/peer_setup.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
-#include <rdmabuf/transport/detail/rendezvous.hpp>
+#include <rdmabuf/transport/detail/rendezvous_receiver.hpp>
+#include <rdmabuf/transport/detail/rendezvous_sender.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/request.hpp>
@@ -31,7 +34,7 @@ namespace rdmabuf::transport::detail {
 struct Notification {
     Notification* next = nullptr;
     std::uint32_t size = 0;
-    FenceCounts fences{};
+    NotificationFences fences{};
 
     [[nodiscard]] std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
@@ -51,10 +54,10 @@ class ChannelState : public ChannelLinks {
           control_(rails_, shared.options, peer),
           eager_(shared, rails_, control_,
                  eager_limit(shared.options.eager_limit, peer.eager_limit, max_message)),
-          rendezvous_(shared, rails_, control_),
+          rendezvous_sender_(shared, rails_, control_, this),
+          rendezvous_receiver_(shared, rails_, control_, this),
           one_sided_(shared, rails_, control_),
           loopback_(shared) {
-        rendezvous_.set_channel(this);
         heard_ns_ = probed_ns_ = now_ns();
     }
     ChannelState(const ChannelState&) = delete;
@@ -75,12 +78,29 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
+    // Set-up by exchanged addresses; see PeerSetup
+
+    /// Posts nothing on the queue pairs of the channel until the peer is connected. Called once,
+    /// before any request is started.
+    void await_peer(std::unique_ptr<PeerSetup> setup) noexcept;
+    /// Returns true if the channel waits for a ConnectedDatagram of the peer.
+    [[nodiscard]] bool waits_for_peer() const noexcept {
+        return setup_ != nullptr && !setup_->peer_connected;
+    }
+    /// Returns true if waits_for_peer() is true and no request waits to be transmitted.
+    [[nodiscard]] bool is_unused() const noexcept { return waits_for_peer() && !has_queued(); }
+    /// Returns true if @p to, the member of a received ConnectedDatagram, identifies this channel.
+    [[nodiscard]] bool is_end(const Handle::Secret& to) const noexcept {
+        return setup_ != nullptr && setup_->ours == to;
+    }
+    void connected_arrived(const ConnectedDatagram& datagram) noexcept;
+
     // These functions start a request. On success, each function returns 0 and sets `request`. On
     // failure, it returns an errno value and has no other effect.
 
     int send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
-    /// Starts a send that needs a request: it must wait for earlier messages, or its memory is
-    /// still in use after it was posted.
+    /// Starts a send that cannot complete at once: it must wait for earlier messages, or the NIC
+    /// reads the program's memory after the work request was posted.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
     /// @param mask  see Tag
     int receive(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
@@ -113,7 +133,7 @@ class ChannelState : public ChannelLinks {
 
     // Progress
 
-    /// Processes a completion of one of the channel's queue pairs.
+    /// Processes the completion of a work request of the send queue of queue pair @p rail.
     void send_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
     /// Processes the message in the receive buffer with the index @p buffer.
     /// @return true if the buffer may be posted again; false if LoopbackCopy still reads the buffer
@@ -134,9 +154,13 @@ class ChannelState : public ChannelLinks {
 
     /// Returns true if advance() has something to do.
     [[nodiscard]] bool has_work() const noexcept {
-        return !queued_.empty() || rails_.has_transfers() || rendezvous_.has_work() ||
-               one_sided_.has_work() || !copies_.empty() || control_.credit_due() ||
-               (rails_.broken() != 0 && !ended_);
+        if (!copies_.empty() || (rails_.broken() != 0 && !ended_)) {
+            return true;
+        }
+        if (setup_ != nullptr && rails_.broken() == 0) {
+            return setup_->datagram_due || (setup_->peer_connected && has_queued());
+        }
+        return has_queued();
     }
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
@@ -155,7 +179,7 @@ class ChannelState : public ChannelLinks {
     }
     /// Returns true if all sent messages and one-sided requests are acknowledged.
     [[nodiscard]] bool all_acknowledged() noexcept {
-        if (has_work()) {
+        if (has_work() || waits_for_peer()) {
             return false;
         }
         for (std::size_t i = 0; i < rails_.size(); ++i) {
@@ -165,8 +189,8 @@ class ChannelState : public ChannelLinks {
         }
         return true;
     }
-    /// Posts a signaled write of 0 bytes. Its completion also completes all earlier unsignaled
-    /// messages.
+    /// Posts a signaled write of 0 bytes on the first queue pair. Its completion also completes all
+    /// earlier unsignaled messages.
     void signal_all() noexcept {
         if (!rails_[0].queue.all_signaled()) {
             control_.probe();
@@ -199,25 +223,29 @@ class ChannelState : public ChannelLinks {
         constexpr std::uint32_t header = sizeof(Header);
         return std::min({ours, theirs, max_message > header ? max_message - header : 0});
     }
-    [[nodiscard]] int check_buffer(const BufferRef& buffer) const noexcept {
-        if (buffer.length == 0) {
-            return 0;
+    /// Checks that a transfer between a buffer and memory of the peer is possible.
+    /// @param access  the access that the operation needs to the memory of the peer
+    /// @return 0 or an errno value
+    [[nodiscard]] int check_transfer(const BufferRef& buffer, const RemoteMemory& remote,
+                                     std::uint64_t offset, Access access) const noexcept {
+        if (const int error = buffer.check(endpoint_); error != 0) {
+            return error;
         }
-        if (buffer.memory == nullptr || buffer.memory->endpoint != endpoint_) {
+        if (remote.table().rails < rails_.devices()) {
             return EINVAL;
         }
-        return buffer.memory->holds(buffer.address, buffer.length) ? 0 : ERANGE;
-    }
-    [[nodiscard]] int check_remote(const RemoteMemory& remote, std::uint64_t offset,
-                                   std::uint64_t length, Access access) const noexcept {
-        if (remote.table().rails < rails_.size()) {
-            return EINVAL;
-        }
-        if (offset > remote.length() || length > remote.length() - offset) {
+        if (offset > remote.length() || buffer.length > remote.length() - offset) {
             return ERANGE;
         }
-        return has(remote.access(), access) ? 0 : EACCES;
+        // All operations except an RDMA write store data in the buffer.
+        return has(remote.access(), access) &&
+                       (access == Access::remote_write || buffer.allows(Access::local_write))
+                   ? 0
+                   : EACCES;
     }
+    /// Initializes a request of this channel.
+    /// @param taken  a request that was taken from its pool, or nullptr
+    /// @return @p taken
     template <class T>
     [[nodiscard]] T* begin(T* taken, const BufferRef& buffer, Request& request,
                            void* context) noexcept {
@@ -225,15 +253,7 @@ class ChannelState : public ChannelLinks {
             return nullptr;
         }
         ++in_flight_;
-        taken->channel = this;
-        taken->channel_number = number_;
-        taken->buffer = buffer;
-        taken->bytes = buffer.length;
-        taken->context = context;
-        taken->deadline = shared_.options.timeout.count() > 0
-                              ? now_ns() + std::chrono::nanoseconds(shared_.options.timeout).count()
-                              : 0;
-        request = {.channel = number_, .generation = taken->generation, .index = taken->index};
+        shared_.begin(*taken, this, number_, buffer, request, context);
         return taken;
     }
     void wake() noexcept { shared_.wake(*this); }
@@ -241,8 +261,17 @@ class ChannelState : public ChannelLinks {
 
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
-    int start_one_sided(OneSidedRequest& request, const RemoteMemory& remote,
-                        std::uint64_t offset) noexcept;
+    /// Takes a one-sided request from its pool and initializes it.
+    /// @param taken  set to the request, or to nullptr if an errno value is returned
+    /// @return 0; EAGAIN if too many requests of the channel are in flight; ENOMEM
+    int begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,
+                        Request& request, void* context, OneSidedRequest*& taken) noexcept;
+    /// Starts a request that needs no RdmaTransfer. @return 0
+    int start(OneSidedRequest& request) noexcept;
+    /// Starts an RDMA write or read by an RdmaTransfer.
+    /// @return 0; ENOMEM, and the request is returned to its pool
+    int start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
+                       std::uint64_t offset) noexcept;
     static void set_notification(OneSidedRequest& request, std::span<const std::byte> bytes,
                                  bool notifies) noexcept {
         request.notifies = notifies;
@@ -260,8 +289,8 @@ class ChannelState : public ChannelLinks {
     void add_unexpected(const Header& header, std::span<std::byte> body,
                         std::uint64_t length) noexcept;
     void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
-    void data_arrived(std::uint32_t request, std::uint32_t rails, const std::uint64_t* length,
-                      std::uint64_t written) noexcept;
+    void data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
+                      const std::uint64_t* length, std::uint64_t written) noexcept;
     /// Ends a receive whose data has arrived. If the memory was registered for a flush after each
     /// receive, the flush read is posted first.
     void finish_receive(ReceiveRequest& receive) noexcept;
@@ -269,10 +298,20 @@ class ChannelState : public ChannelLinks {
     /// @return false if the loopback queue pair has no room for it, or no copy buffer is free
     [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
     void start_copies() noexcept;
+    /// Starts the requests, and sends the control messages, that wait for room in the send queues
+    /// or for the posting of earlier transfers.
+    void start_queued() noexcept;
     void end_requests() noexcept;
     /// Called when all work requests of the transfer of a request are posted.
     void posted(RequestState& request) noexcept;
-    void explain(ibv_wc_status status, const RequestState* culprit) noexcept;
+    void explain(std::size_t rail, ibv_wc_status status, const RequestState* culprit) noexcept;
+    /// Returns true if a work request waits to be posted.
+    [[nodiscard, gnu::always_inline]] bool has_queued() const noexcept {
+        return !queued_.empty() || rails_.has_transfers() || rendezvous_sender_.has_work() ||
+               rendezvous_receiver_.has_work() || one_sided_.has_work() || control_.credit_due();
+    }
+    /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
+    void send_connected() noexcept;
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
     void drop_notification() noexcept {
         Notification* const first = notifications_;
@@ -290,17 +329,20 @@ class ChannelState : public ChannelLinks {
     std::uint32_t number_;
     std::uint32_t in_flight_ = 0;
     UniqueFd socket_;
+    /// nullptr if the channel was connected by a socket.
+    std::unique_ptr<PeerSetup> setup_;
     RailSet rails_;
     ControlChannel control_;
     EagerProtocol eager_;
-    Rendezvous rendezvous_;
+    RendezvousSender rendezvous_sender_;
+    RendezvousReceiver rendezvous_receiver_;
     OneSided one_sided_;
     LoopbackCopy loopback_;
 
     /// The sends that are not started yet, in the order in which the program called isend().
     Sends queued_;
-    /// The receives that wait for free entries of the loopback queue pairs, for a copy to GPU
-    /// memory or for a flush read.
+    /// The receives that need a copy to GPU memory or a flush read, and for which the loopback
+    /// queue pairs have had no free entries so far.
     Receives copies_;
     /// The number of RTS messages that have arrived and whose receives are not posted yet. At any
     /// time, a peer has at most EndpointOptions::depth such messages in flight.

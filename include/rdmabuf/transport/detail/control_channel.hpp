@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include <rdmabuf/transport/detail/flow_control.hpp>
@@ -48,6 +49,18 @@ class ControlChannel {
         credits_sent(header.kind);
         return true;
     }
+    /// Sends a message that consists of @p body and the descriptions of memory regions. The number
+    /// of regions is `body.chunks`; they are the first elements of @p chunks. The conditions and
+    /// the result are those of send() above.
+    template <class Body>
+    [[nodiscard]] bool send(const Header& header, const Body& body,
+                            std::span<const KeyedChunk, max_chunks> chunks) noexcept {
+        const std::size_t size = body.chunks * sizeof(KeyedChunk);
+        std::array<std::byte, max_body> bytes; // NOLINT(*-member-init): filled below
+        std::memcpy(bytes.data(), &body, sizeof body);
+        std::memcpy(bytes.data() + sizeof body, chunks.data(), size);
+        return send(header, std::span(bytes).first(sizeof body + size));
+    }
     /// Processes the credits in the header of a received message.
     /// @return false if the credits are impossible, which is a protocol error
     [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
@@ -85,8 +98,8 @@ class ControlChannel {
         }
     }
 
-    /// Each device of this end writes 0 bytes to the peer. The completions of the writes show that
-    /// the devices of both ends respond.
+    /// Each queue pair of this end writes 0 bytes to the peer. The completions of the writes show
+    /// that the devices of both ends respond.
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             if (rails_[i].queue.has_room()) {
@@ -95,8 +108,9 @@ class ControlChannel {
             }
         }
     }
+    /// Returns the memory of the peer that keepalive writes and fences of a queue pair access.
     [[nodiscard]] RemoteAddress probe_target(std::size_t rail) const noexcept {
-        return {.address = probe_address_, .rkey = probe_rkeys_[rail]};
+        return {.address = probe_address_, .rkey = probe_rkeys_[rails_[rail].device]};
     }
 
     /// Sends the last message of this end. @return false if it cannot be sent now

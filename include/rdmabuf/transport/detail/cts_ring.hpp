@@ -15,7 +15,8 @@ namespace rdmabuf::transport::detail {
 /// this receive, so the sender must not write later data to it.
 class SentTags {
   public:
-    /// Stores the tag of message @p number; MessageWindow::sent() counts the messages.
+    /// Stores the tag of a message.
+    /// @param number  the sequence number of the message; see MessageWindow::sent()
     /// @param paired  true if the message matches a receive that the peer had advertised before the
     ///                message was sent
     void add(std::uint32_t number, std::uint64_t tag, bool paired) noexcept {

@@ -24,7 +24,8 @@ class EagerProtocol {
     enum class Sent : std::uint8_t {
         /// The message cannot be sent now.
         no,
-        /// The message was sent; the device still reads the memory of the request.
+        /// The work request is posted and has not completed: the device may still read the buffer
+        /// of the program.
         posted,
         /// The message was sent, and the memory of the request may be reused.
         completed,

@@ -25,6 +25,7 @@
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
+#include <rdmabuf/transport/detail/setup_queue_pair.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/unique_fd.hpp>
@@ -58,6 +59,8 @@ class OneThread {
     [[maybe_unused]] std::atomic<bool>& in_use_;
 };
 
+class AsyncEventQueue;
+
 /// The state that an Endpoint shares with its listeners, connectors and channels.
 class EndpointState {
   public:
@@ -85,10 +88,15 @@ class EndpointState {
     RDMABUF_EXPORT void watch_socket(ChannelState& channel, UniqueFd socket);
     /// Removes a channel from the endpoint without waiting for its requests.
     RDMABUF_EXPORT void detach(ChannelState& channel) noexcept;
-    /// Waits until the messages of a channel are acknowledged, for at most EndpointOptions::linger.
-    /// Then ends the requests of the channel and removes it.
-    /// @return the errno value of ChannelState::broken() before the channel was closed
-    RDMABUF_EXPORT int close(ChannelState& channel) noexcept;
+    /// Returns the queue pair of the prepared channels. The first call creates it.
+    /// @throws Error of the constructor of SetupQueuePair
+    [[nodiscard]] RDMABUF_EXPORT SetupQueuePair& setup_queue_pair();
+    using Closing = List<ChannelLinks, &ChannelLinks::closing>;
+    /// Waits until the messages of all channels of a list are acknowledged, for at most
+    /// EndpointOptions::linger. Then ends the requests of the channels, and removes the channels
+    /// from the endpoint and from the list. ChannelState::broken() of a channel that worked before
+    /// is then EBADF.
+    RDMABUF_EXPORT void close(Closing& channels) noexcept;
 
     // Progress
 
@@ -127,6 +135,21 @@ class EndpointState {
     /// @return false if a completion has arrived or a channel has work; the caller must then call
     ///         progress() before sleeping
     RDMABUF_EXPORT bool arm() noexcept;
+
+    /// Processes an asynchronous event of a device of the endpoint:
+    ///   - IBV_EVENT_DEVICE_FATAL, and IBV_EVENT_CQ_ERR and IBV_EVENT_SRQ_ERR of a queue that all
+    ///     channels share: all channels that use the device end with EIO.
+    ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the channel ends with EIO. If it is the
+    ///     SetupQueuePair, all channels that use the first device end with EIO.
+    ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
+    ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
+    ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
+    ///     queue pair: the device retransmits, and if the port becomes active before the last
+    ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
+    ///     and the channel ends with EHOSTUNREACH. Its reason then names the port of this side.
+    ///   - All other events are ignored, also those of objects that the endpoint does not own.
+    /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
+    RDMABUF_EXPORT void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
 
     // Requests
 
@@ -172,6 +195,34 @@ class EndpointState {
         }
         return count;
     }
+    /// Starts a request whose memory is registered in the cache, or registers the memory. The
+    /// request holds the registration until it ends.
+    /// @param start  called with the memory; starts the request and returns an errno value
+    /// @return the result of @p start, or the errno value of a failed registration
+    template <class Start>
+    int start_leased(std::uintptr_t address, std::size_t length, Access access, Request& request,
+                     const Start& start) noexcept {
+        if (!creator_.is_current()) {
+            return EBADF;
+        }
+        if (length == 0) {
+            return start(BufferRef{});
+        }
+        LeasedMemory* const memory = shared.leases.take();
+        if (memory == nullptr) {
+            return ENOMEM;
+        }
+        int error = lease(*memory, address, length, access);
+        if (error == 0) {
+            error = start(BufferRef{.memory = memory, .address = address, .length = length});
+        }
+        if (error != 0 || request.index == Request::completed_index) {
+            shared.leases.give_back(memory);
+            return error;
+        }
+        shared.hold(*shared.request(request.index), memory);
+        return 0;
+    }
     /// Starts a receive from any channel.
     int receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                     void* context) noexcept;
@@ -180,12 +231,11 @@ class EndpointState {
         progress();
         return shared.matcher.find_message(channel, tag, mask);
     }
-    /// Cancels a receive.
-    /// @return 0; EALREADY if the message of the receive has already arrived; EINVAL for a request
-    ///         that is not a receive; ESTALE if the completion of the receive was reported before
-    int cancel(const Request& request) noexcept {
+    /// Cancels a receive; see Channel::cancel() for the result.
+    int cancel(std::uint32_t channel, const Request& request) noexcept {
         RequestState* const state = shared.request(request.index);
-        if (state == nullptr || state->type() != RequestType::receive) {
+        if (request.channel != channel || state == nullptr ||
+            state->type() != RequestType::receive) {
             return EINVAL;
         }
         if (!state->in_use || state->generation != request.generation) {
@@ -200,8 +250,7 @@ class EndpointState {
             shared.complete(receive, ECANCELED);
             return 0;
         }
-        const int error = receive.channel->cancel(receive);
-        return error;
+        return receive.channel->cancel(receive);
     }
 
     const EndpointOptions options;
@@ -213,6 +262,8 @@ class EndpointState {
     /// The smallest max_msg_sz (maximum message length) of the ports of all devices, in bytes.
     std::uint64_t max_message = std::numeric_limits<std::uint64_t>::max();
     SharedState shared;
+    /// The error of the last registration by start_leased() that failed.
+    ErrorInfo registration_error;
 
     /// The value of Request::channel for receives from any channel.
     static constexpr std::uint32_t any_channel = 0;
@@ -236,56 +287,90 @@ class EndpointState {
         }
     }
 
+    /// Finds or makes the registration of a range in the cache, and stores its lease in @p memory.
+    /// @return 0, or the errno value of the failed registration
+    [[nodiscard]] int lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
+                            Access access) noexcept {
+        RegistrationCache::Lease found = cache->find(address, length, access);
+        if (!found) {
+            auto made = attempt([&] { return cache->acquire(address, length, access); });
+            if (!made) {
+                registration_error = made.error_info();
+                return made.error();
+            }
+            found = *std::move(made);
+        }
+        memory.endpoint = this;
+        memory.address = address;
+        memory.length = length;
+        memory.access = access;
+        memory.rails = pds.size();
+        use_lease(memory, std::move(found));
+        if (!memory.host && !shared.rails.back()->loopback) {
+            if (const auto made = attempt([this] { shared.create_loopback(); }); !made) {
+                registration_error = made.error_info();
+                return made.error();
+            }
+        }
+        return 0;
+    }
     bool poll() noexcept {
         bool any = false;
         for (std::size_t r = 0; r < shared.rails.size(); ++r) {
             std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
-            const int count = shared.rails[r]->cq.poll(completions);
+            SharedRail& rail = *shared.rails[r];
+            const int count = rail.cq.poll(completions);
             if (count <= 0) {
                 if (count < 0) {
-                    shared.error = EIO;
+                    shared.fail(*shared.rails[r], "ibv_poll_cq failed on a device of this side");
                 }
                 continue;
             }
             any = true;
             for (const WorkCompletion& completion :
                  std::span(completions).first(static_cast<std::size_t>(count))) {
-                complete(r, completion);
+                complete(r, rail, completion);
             }
         }
-        if (shared.error != 0) {
-            fail_all(shared.error);
+        if (shared.rail_failed) [[unlikely]] {
+            end_channels_of_failed_rails();
         }
         return any;
     }
-    [[gnu::always_inline]] void complete(std::size_t rail,
+    [[gnu::always_inline]] void complete(std::size_t device, SharedRail& rail,
                                          const WorkCompletion& completion) noexcept {
         const WorkId id = WorkId::decode(completion.wr_id);
         if (id.work == Work::loopback || id.work == Work::loopback_receive) {
-            loopback_completed(rail, id, completion.status);
+            loopback_completed(device, id, completion.status);
             return;
         }
-        ChannelState* const channel = shared.queue_pairs.find(completion.qp_num);
+        if (id.work == Work::setup_send || id.work == Work::setup_receive) [[unlikely]] {
+            setup_completed(id, completion);
+            return;
+        }
+        const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
+        ChannelState* const channel = queue_pair.channel;
         if (id.work == Work::receive) {
             bool reusable = true;
             if (channel != nullptr) {
                 if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
                     channel->receive_failed(completion.status);
                 } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-                    channel->immediate_arrived(rail, be32toh(completion.imm_data),
+                    channel->immediate_arrived(queue_pair.rail, immediate(completion),
                                                completion.byte_len);
-                } else if (rail == 0) {
+                } else if (queue_pair.rail == 0) {
                     reusable = channel->message_arrived(id.number, completion.byte_len);
                 } else {
                     channel->fail(EPROTO,
-                                  "the peer has sent a message by another device than the first");
+                                  "the peer has sent a message by another queue pair than the "
+                                  "first");
                 }
             }
             if (reusable) {
-                shared.repost(rail, id.number);
+                shared.repost(device, id.number);
             }
         } else if (channel != nullptr) {
-            channel->send_completed(rail, id, completion.status);
+            channel->send_completed(queue_pair.rail, id, completion.status);
         }
     }
     [[gnu::noinline]] void loopback_completed(std::size_t rail, const WorkId& id,
@@ -305,22 +390,36 @@ class EndpointState {
             loopback_failed_ = true;
         }
     }
+    RDMABUF_EXPORT void setup_completed(const WorkId& id,
+                                        const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
-    RDMABUF_EXPORT void fail_all(int error) noexcept;
-    /// Checks the sockets of the channels, sends keepalive writes, and ends requests whose deadline
-    /// has passed.
+    /// Ends, with EIO, all channels that use a failed device.
+    RDMABUF_EXPORT void end_channels_of_failed_rails() noexcept;
+    /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
+    /// ends requests whose deadline has passed.
     RDMABUF_EXPORT void check(std::int64_t now) noexcept;
-    void check_sockets() noexcept;
+    /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
+    /// @return true if there were any, so that a channel may have failed
+    bool check_descriptors() noexcept;
+    void read_async_events() noexcept;
+    void queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept;
+    /// Releases the requests of a channel whose devices no longer access memory, and removes the
+    /// channel.
+    void forget(ChannelState& channel) noexcept;
     void end_late_requests(std::int64_t now) noexcept;
 
     All channels_;
+    /// nullptr until the first channel is prepared.
+    std::unique_ptr<SetupQueuePair> setup_;
     std::uint32_t calls_ = 0;
     bool loopback_failed_ = false;
     std::int64_t checked_ns_ = 0;
-    /// The epoll descriptor for the completion channels of the devices and the sockets of the
-    /// channels.
+    /// The epoll descriptor for the completion channels and the asynchronous events of the devices,
+    /// and for the sockets of the channels.
     UniqueFd events_;
+    /// nullptr if EndpointOptions::read_async_events is false.
+    std::unique_ptr<AsyncEventQueue> async_events_;
     std::atomic<bool> in_use_{false};
     rdmabuf::detail::CreatorProcess creator_;
 };
@@ -330,32 +429,19 @@ inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask
     if (!creator_.is_current()) {
         return EBADF;
     }
-    if (buffer.length > 0) {
-        if (buffer.memory == nullptr || buffer.memory->endpoint != this) {
-            return EINVAL;
-        }
-        if (!buffer.memory->holds(buffer.address, buffer.length)) {
-            return ERANGE;
-        }
-        if (!has(buffer.memory->access, Access::local_write | Access::remote_write)) {
-            return EACCES;
-        }
+    if (const int error = buffer.check(this); error != 0) {
+        return error;
+    }
+    if (!buffer.allows(Access::local_write | Access::remote_write)) {
+        return EACCES;
     }
     ReceiveRequest* const taken = shared.receives.take();
     if (taken == nullptr) {
         return ENOMEM;
     }
+    shared.begin(*taken, nullptr, any_channel, buffer, request, context);
     taken->from_any = true;
-    taken->channel = nullptr;
-    taken->channel_number = any_channel;
-    taken->buffer = buffer;
-    taken->bytes = buffer.length;
-    taken->context = context;
-    taken->deadline = options.timeout.count() > 0
-                          ? now_ns() + std::chrono::nanoseconds(options.timeout).count()
-                          : 0;
     taken->start(tag, mask);
-    request = {.channel = any_channel, .generation = taken->generation, .index = taken->index};
     if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
         shared.matcher.remove(*message);
         ChannelState& channel = *message->channel;

@@ -18,7 +18,7 @@ class ByteCredits {
     /// @param theirs  maximum number of bytes that may wait at the peer
     ByteCredits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
 
-    /// Returns true if the peer has credits left for a message of @p length bytes.
+    /// Returns true if this end may send a message of @p length bytes: the peer has room for it.
     [[nodiscard]] bool available(std::uint32_t length) const noexcept {
         const std::uint32_t waiting = sent_ - peer_consumed_;
         return length + overhead <= theirs_ - waiting;
@@ -44,8 +44,8 @@ class ByteCredits {
         return arrived_ - consumed_ <= ours_;
     }
     void consumed(std::uint32_t length) noexcept { consumed_ += length + overhead; }
-    /// Returns the total number of bytes that this end has consumed. This number is sent to the
-    /// peer.
+    /// Returns the total number of bytes that this end has consumed, modulo 2^32. It is sent to the
+    /// peer, which computes from it how much it may send.
     [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
     void reported() noexcept { reported_ = consumed_; }
     /// Returns true if a separate credit message is needed: at least a quarter of the credits has
@@ -62,8 +62,9 @@ class ByteCredits {
     std::uint32_t reported_ = 0;
 };
 
-/// Limits the number of messages that were sent and that the peer has not received yet. The limit
-/// keeps a fast sender from exhausting the shared receive queue of the peer, and bounds SentTags.
+/// Limits the number of messages whose receipt the peer has not confirmed yet. The limit keeps a
+/// fast sender from exhausting the shared receive queue of the peer. It is also the maximum size of
+/// SentTags.
 class MessageWindow {
   public:
     /// Maximum number of messages in flight to a peer.
@@ -97,8 +98,8 @@ class MessageWindow {
         return static_cast<std::uint16_t>(received_);
     }
     void reported() noexcept { reported_ = received_; }
-    /// Returns true if a separate credit message is needed: the peer was not yet informed that at
-    /// least a quarter of `size` messages have arrived.
+    /// Returns true if a separate credit message is needed: at least size / 4 messages have arrived
+    /// since the peer was last informed.
     [[nodiscard]] bool due() const noexcept { return received_ - reported_ >= size / 4; }
 
   private:

@@ -7,13 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/channel_setup.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
@@ -64,10 +62,10 @@ class RDMABUF_EXPORT Handshake {
     [[nodiscard]] std::optional<std::int64_t> deadline() const noexcept { return deadline_; }
 
     /// Returns the channel. Must be called only once, after advance() has returned `ready`.
-    /// @throws Error of epoll_ctl(2)
+    /// @throws Error with the errno value of epoll_ctl(2)
     [[nodiscard]] std::unique_ptr<ChannelState> take_channel();
     [[nodiscard]] const std::shared_ptr<EndpointState>& endpoint() const noexcept {
-        return endpoint_;
+        return setup_.endpoint();
     }
 
   private:
@@ -77,27 +75,24 @@ class RDMABUF_EXPORT Handshake {
     /// @return false if the step must wait for data of the peer
     /// @throws Error if the channel cannot be set up
     bool advance_step();
-    void create_queue_pairs();
-    void prepare(const ProtectionDomain& pd, QueuePairOptions& options);
     void send_hello(int error);
     /// Creates the queue pairs of this end and sends the Hello that describes them.
     void introduce();
     void check_hello();
-    void connect_queue_pairs();
     /// Reads bytes of the current message from the socket without waiting.
     /// @return true if all of @p bytes have arrived
     bool receive(std::span<std::byte> bytes);
 
-    std::shared_ptr<EndpointState> endpoint_;
+    [[nodiscard]] const EndpointOptions& options() const noexcept { return endpoint()->options; }
+
+    ChannelSetup setup_;
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// The time limit of the handshake, in nanoseconds of now_ns(). It has no value while the
-    /// connector waits for the listener to accept the connection.
+    /// The time of now_ns() at which the handshake fails. It has no value while the connector waits
+    /// for the listener to accept the connection.
     std::optional<std::int64_t> deadline_ = std::nullopt;
-    std::vector<PreparedQueuePair> prepared_;
     std::unique_ptr<ChannelState> channel_;
-    std::uint32_t inline_data_;
 
     Step step_;
     Hello theirs_{};

@@ -90,20 +90,38 @@ class OneSided {
         notifying_.clear();
     }
 
-    /// Counts a fence of the peer (a write of 0 bytes with immediate data) that has arrived on a
-    /// device; see FenceCounts.
-    void fence_arrived(std::size_t rail) noexcept { ++fences_arrived_.counts[rail]; }
+    /// Stores the number of a fence of the peer (a write of 0 bytes with immediate data) that has
+    /// arrived on a queue pair; see NotificationFences.
+    void fence_arrived(std::size_t rail, std::uint32_t number) noexcept {
+        fences_arrived_[rail] = number;
+    }
     /// Returns true if all fences that must precede a notification have arrived.
-    [[nodiscard]] bool fences_arrived(FenceCounts wanted) const noexcept {
+    [[nodiscard]] bool fences_arrived(NotificationFences wanted) const noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (static_cast<std::int16_t>(fences_arrived_.counts[i] - wanted.counts[i]) < 0) {
+            if ((wanted.rails >> i & 1U) != 0 && is_before(fences_arrived_[i], wanted.number)) {
                 return false;
             }
         }
         return true;
     }
+    /// Called when the notification with this sequence number was returned to the program. All
+    /// fence writes that must arrive before it have arrived.
+    void notification_reported(std::uint32_t number) noexcept {
+        // Update the numbers of queue pairs that had no fence for a long time. Otherwise a number
+        // would be compared wrongly after the numbers have wrapped around.
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (is_before(fences_arrived_[i], number)) {
+                fences_arrived_[i] = number;
+            }
+        }
+    }
 
   private:
+    /// Returns true if the sequence number of one notification is before that of another. Sequence
+    /// numbers wrap around at Immediate::max_request.
+    [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
+        return ((number - other) & Immediate::max_request) > Immediate::max_request / 2;
+    }
     /// Starts the data of a request.
     /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept {
@@ -133,7 +151,9 @@ class OneSided {
         }
         return true;
     }
-    /// Posts the entries of a list. Each registered chunk of an entry needs one work request.
+    /// Posts work requests for the entries of the list of a request, until all are posted or the
+    /// send queues are full. Each registered chunk of an entry needs one work request.
+    /// @return true if all entries are posted
     [[nodiscard]] bool begin_list(OneSidedRequest& request) noexcept {
         while (!request.list.empty()) {
             const TransferEntry& entry = request.list.front();
@@ -150,8 +170,9 @@ class OneSided {
                         done,
                     .remote_address = entry.remote->address() + entry.offset + done,
                     .length = entry.length - done};
-                TransferSplitter splitter(memory.rail(rail), entry.remote->table().rail(rail), rest,
-                                          rails_.max_message());
+                const std::size_t device = rails_[rail].device;
+                TransferSplitter splitter(memory.rail(device), entry.remote->table().rail(device),
+                                          rest, rails_.max_message());
                 TransferPiece piece;
                 if (!splitter.next(piece)) {
                     rails_.fail(ECONNABORTED, "the memory of a list is not registered completely",
@@ -181,7 +202,7 @@ class OneSided {
         if (request.buffer.is_host()) {
             return true;
         }
-        const int error = loopback_.flush(request, rails_.size());
+        const int error = loopback_.flush(request, rails_.devices());
         if (error != 0 && error != EAGAIN) {
             rails_.fail(ECONNABORTED, "a flush read cannot be posted", &request, error);
         }
@@ -201,8 +222,8 @@ class OneSided {
                 : make_compare_swap(local, request.remote, request.compare, request.operand);
         return rails_.post(0, work, &request);
     }
-    /// Posts a read of one byte on each device. The read completes after all earlier writes of this
-    /// device.
+    /// Posts a read of one byte on each queue pair. The read completes after all earlier writes of
+    /// this queue pair.
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept {
         if (rails_.has_transfers()) {
             return false;
@@ -215,7 +236,7 @@ class OneSided {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
                              .length = 1,
-                             .lkey = shared_.rails[i]->bounce_buffers.lkey()};
+                             .lkey = shared_.rails[rails_[i].device]->bounce_buffers.lkey()};
             ibv_send_wr work =
                 make_read(std::span<const ibv_sge>(&entry, 1), control_.probe_target(i));
             if (!rails_.post(i, work, &request)) {
@@ -232,16 +253,17 @@ class OneSided {
             !control_.notification_credits.available(request.notification_size) || !fence()) {
             return false;
         }
-        Header header = {.kind = Kind::notify, .value = fences_sent_.encode()};
+        Header header = {.kind = Kind::notify, .value = fences_.encode()};
         if (!control_.send(header, std::span(request.notification).first(request.notification_size),
                            &request)) {
             return false;
         }
         control_.notification_credits.sent(request.notification_size);
+        fences_ = {.number = (fences_.number + 1) & Immediate::max_request, .rails = 0};
         return true;
     }
-    /// Posts a fence on each device that has written data since its last fence. The first device
-    /// needs no fence, because it also sends the notification.
+    /// Posts a fence on each queue pair that has written data since its last fence. The first queue
+    /// pair needs no fence, because it also sends the notification.
     [[nodiscard]] bool fence() noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if ((used_since_notification_ >> i & 1U) == 0) {
@@ -250,13 +272,13 @@ class OneSided {
             if (!rails_[i].queue.has_room()) {
                 return false;
             }
-            ibv_send_wr work =
-                make_write_imm({}, control_.probe_target(i), Immediate{.fence = true}.encode());
+            const Immediate immediate = {.fence = true, .request = fences_.number};
+            ibv_send_wr work = make_write_imm({}, control_.probe_target(i), immediate.encode());
             if (!rails_.post(i, work, nullptr, true)) {
                 return false;
             }
             used_since_notification_ &= ~(1U << i);
-            ++fences_sent_.counts[i];
+            fences_.rails |= 1U << i;
         }
         return true;
     }
@@ -274,10 +296,12 @@ class OneSided {
     /// The requests whose notification is not sent yet. Their data is already posted, or is in the
     /// RailSet's list of transfers.
     Requests notifying_;
-    /// Bit i is set if device i has written since its last fence.
+    /// Bit i is set if queue pair i has written since its last fence.
     std::uint32_t used_since_notification_ = 0;
-    FenceCounts fences_sent_{};
-    FenceCounts fences_arrived_{};
+    /// The number of the next notification, and the fences that were posted for it.
+    NotificationFences fences_{.number = 1};
+    /// For each queue pair, NotificationFences::number of the last fence that has arrived.
+    std::array<std::uint32_t, max_channel_rails> fences_arrived_{};
     std::size_t next_rail_ = 0;
 };
 

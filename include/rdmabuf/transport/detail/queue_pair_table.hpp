@@ -9,14 +9,21 @@ namespace rdmabuf::transport::detail {
 
 class ChannelState;
 
-/// A hash table that finds the channel of a queue pair by its number. The completions of shared
-/// queues identify the queue pair only by this number.
+/// A hash table that finds the channel of a queue pair of one device by the number of the queue
+/// pair. The completions of shared queues identify the queue pair only by this number.
 class QueuePairTable {
   public:
+    struct Entry {
+        std::uint32_t number = 0;
+        /// The index of the queue pair in its channel.
+        std::uint32_t rail = 0;
+        ChannelState* channel = nullptr;
+    };
+
     QueuePairTable() : entries_(min_size) {}
 
     /// @throws std::bad_alloc
-    void add(std::uint32_t number, ChannelState& channel) {
+    void add(std::uint32_t number, ChannelState& channel, std::uint32_t rail) {
         if ((count_ + 1) * 2 > entries_.size()) {
             std::vector<Entry> old(entries_.size() * 2);
             old.swap(entries_);
@@ -26,7 +33,7 @@ class QueuePairTable {
                 }
             }
         }
-        entries_[slot_of(number)] = {.number = number, .channel = &channel};
+        entries_[slot_of(number)] = {.number = number, .rail = rail, .channel = &channel};
         ++count_;
     }
     void remove(std::uint32_t number) noexcept {
@@ -36,25 +43,21 @@ class QueuePairTable {
         }
         entries_[hole] = {};
         --count_;
-        // Add the entries behind the hole again. Otherwise find() would stop at the hole and would
-        // not reach these entries.
+        // Add again the entries that follow the removed entry (the hole). Otherwise find() would
+        // stop at the hole and would not reach these entries.
         for (std::size_t i = next(hole); entries_[i].channel != nullptr; i = next(i)) {
             const Entry entry = entries_[i];
             entries_[i] = {};
             entries_[slot_of(entry.number)] = entry;
         }
     }
-    /// Returns the channel of the queue pair with this number; nullptr if no channel has this queue
-    /// pair.
-    [[nodiscard]] ChannelState* find(std::uint32_t number) const noexcept {
-        return entries_[slot_of(number)].channel;
+    /// Returns the entry of the queue pair with this number. Its `channel` is nullptr if no channel
+    /// has this queue pair.
+    [[nodiscard]] const Entry& find(std::uint32_t number) const noexcept {
+        return entries_[slot_of(number)];
     }
 
   private:
-    struct Entry {
-        std::uint32_t number = 0;
-        ChannelState* channel = nullptr;
-    };
     static constexpr std::size_t min_size = 64;
 
     [[nodiscard]] std::size_t next(std::size_t slot) const noexcept {

@@ -14,10 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
+#include <rdmabuf/transport/detail/held_buffers.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/send_queue.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
@@ -25,17 +27,21 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The queue pair of a channel on one device.
+/// A queue pair of a channel.
 struct ChannelRail {
-    ChannelRail(QueuePair pair, std::uint32_t depth) noexcept
-        : queue_pair(std::move(pair)), queue(depth) {}
+    /// @param used_device  the index of the device in SharedState::rails
+    ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
+        : queue_pair(std::move(pair)), device(used_device), queue(depth) {}
 
     QueuePair queue_pair;
+    /// The index of the device in SharedState::rails.
+    std::size_t device;
     SendQueue queue;
 };
 
-/// The queue pairs of a channel. Messages use the queue pair of the first device. Long transfers
-/// are striped over all devices, in proportion to the speed of their ports.
+/// The queue pairs of a channel. Each device has the same number of queue pairs, and the queue
+/// pairs of a device have consecutive indices. Messages use the first queue pair. Long transfers
+/// are striped over all queue pairs, in proportion to the speed of the ports.
 ///
 /// If a work request fails, the channel fails: all queue pairs are moved to the error state. The
 /// requests of the channel end after all posted work requests have completed, because until then a
@@ -51,21 +57,33 @@ class RailSet {
           channel_(channel),
           rails_(std::move(rails)),
           inline_data_(inline_data),
-          max_message_(max_message) {
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            speed_ += shared_.rails[i]->speed;
+          max_message_(max_message),
+          held_(shared.pool) {
+        for (const ChannelRail& rail : rails_) {
+            speed_ += shared_.rails[rail.device]->speed;
         }
     }
     RailSet(const RailSet&) = delete;
     RailSet& operator=(const RailSet&) = delete;
     ~RailSet() = default;
 
+    /// Returns the number of queue pairs.
     [[nodiscard]] std::size_t size() const noexcept { return rails_.size(); }
+    /// Returns the number of devices.
+    [[nodiscard]] std::size_t devices() const noexcept { return rails_.back().device + 1; }
+    [[nodiscard]] std::uint32_t queue_pairs_per_device() const noexcept {
+        return static_cast<std::uint32_t>(rails_.size() / devices());
+    }
     [[nodiscard]] ChannelRail& operator[](std::size_t i) noexcept { return rails_[i]; }
+    /// Returns true if an asynchronous event is an event of one of the queue pairs.
+    [[nodiscard]] bool has_queue_pair(const AsyncEvent& event) const noexcept {
+        return std::ranges::any_of(
+            rails_, [&](const ChannelRail& rail) { return event.is_of(rail.queue_pair); });
+    }
     [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
     [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
 
-    // Messages on the first device
+    // Messages on the first queue pair
 
     /// Posts the message that @p work describes, and sets its wr_id and flags. can_send() must be
     /// true.
@@ -110,44 +128,16 @@ class RailSet {
             ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
                              .length = static_cast<std::uint32_t>(length),
                              .lkey = 0};
-            return post_message(entry, IBV_SEND_INLINE, request, always_signal);
+            ibv_send_wr work = make_send(std::span<const ibv_sge>(&entry, 1));
+            work.send_flags = IBV_SEND_INLINE;
+            return post(0, work, request, always_signal);
         }
-        if (shared_.pool.exhausted()) {
-            return false;
-        }
-        const std::uint32_t buffer = shared_.pool.take();
-        std::byte* const bytes = shared_.pool.send_buffer(buffer);
-        copy(bytes, header, body);
-        ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes),
-                         .length = static_cast<std::uint32_t>(length),
-                         .lkey = shared_.rails[0]->bounce_buffers.lkey()};
-        if (!post_message(entry, 0, request, always_signal)) {
-            shared_.pool.give_back(buffer);
-            return false;
-        }
-        hold(buffer);
-        return true;
+        return send_buffered(header, body, nullptr, request, always_signal);
     }
     /// Sends a header and data that the device reads from the memory of the request.
     [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
                                      RequestState& request) noexcept {
-        if (shared_.pool.exhausted()) {
-            return false;
-        }
-        const std::uint32_t buffer = shared_.pool.take();
-        std::byte* const bytes = shared_.pool.send_buffer(buffer);
-        std::memcpy(bytes, &header, sizeof header);
-        std::array<ibv_sge, 2> entries = {ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(bytes),
-                                                  .length = sizeof header,
-                                                  .lkey = shared_.rails[0]->bounce_buffers.lkey()},
-                                          data};
-        ibv_send_wr work = make_send(entries);
-        if (!post(0, work, &request)) {
-            shared_.pool.give_back(buffer);
-            return false;
-        }
-        hold(buffer);
-        return true;
+        return send_buffered(header, {}, &data, &request, true);
     }
 
     // Work requests
@@ -182,18 +172,13 @@ class RailSet {
         SendQueue& queue = rails_[rail].queue;
         queue.completed(sequence);
         if (rail == 0) {
-            while (first_held_ != BouncePool::none &&
-                   queue.is_completed(shared_.pool.use(first_held_).sequence)) {
-                const std::uint32_t buffer = first_held_;
-                first_held_ = shared_.pool.use(buffer).next;
-                shared_.pool.give_back(buffer);
-            }
+            held_.release_completed(queue);
         }
     }
 
     // Transfers
 
-    /// Divides a transfer among the devices and appends it to the list of transfers.
+    /// Divides a transfer among the queue pairs and appends it to the list of transfers.
     void start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
         const std::uint32_t used = share(transfer, length);
         transfer.immediate.rails = used;
@@ -204,7 +189,7 @@ class RailSet {
         }
     }
     /// Returns true if a message may be posted. Transfers that must precede later messages must all
-    /// be posted on the first device.
+    /// be posted on the first queue pair.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
@@ -224,6 +209,24 @@ class RailSet {
             request.transfer = nullptr;
             shared_.transfers.give_back(transfer);
             on_posted(request);
+        }
+    }
+    /// Called after the FIN of a transfer with RdmaTransfer::keeps_order was sent. Later messages
+    /// need not wait for this transfer any longer; see order_allows_message().
+    void fin_sent() noexcept { --ordered_; }
+
+    // Set-up
+
+    /// After suspend(), can_send() and SendQueue::has_room() return false until resume(), so that
+    /// nothing is posted except the work requests of fail().
+    void suspend() noexcept {
+        for (ChannelRail& rail : rails_) {
+            rail.queue.suspend();
+        }
+    }
+    void resume() noexcept {
+        for (ChannelRail& rail : rails_) {
+            rail.queue.resume();
         }
     }
 
@@ -259,9 +262,9 @@ class RailSet {
             // An error of abort() is ignored, because abort() fails only if the device was removed.
             static_cast<void>(attempt([&] { rail.queue_pair.abort(); }));
             if (flush_all || !rail.queue.idle()) {
-                // Post one more work request, which is flushed at once. When its completion
-                // arrives, all earlier work requests have completed, including the unsignaled work
-                // requests.
+                // Post one more work request. It completes at once with IBV_WC_WR_FLUSH_ERR,
+                // because the queue pair is in the error state. When its completion arrives, all
+                // earlier work requests have completed, including the unsignaled work requests.
                 ibv_send_wr last = make_send({});
                 post(i, last, nullptr, true);
             }
@@ -281,11 +284,7 @@ class RailSet {
             shared_.transfers.give_back(transfer);
         }
         ordered_ = 0;
-        while (first_held_ != BouncePool::none) {
-            const std::uint32_t buffer = first_held_;
-            first_held_ = shared_.pool.use(buffer).next;
-            shared_.pool.give_back(buffer);
-        }
+        held_.release_all();
     }
 
     /// The number of send queue entries that only credit messages and keepalive writes may use.
@@ -304,33 +303,41 @@ class RailSet {
             std::memcpy(to + sizeof header, body.data(), body.size());
         }
     }
-    [[nodiscard]] bool post_message(ibv_sge& entry, unsigned flags, RequestState* request,
-                                    bool always_signal) noexcept {
-        ibv_send_wr work = make_send(std::span<const ibv_sge>(&entry, 1));
-        work.send_flags = flags;
-        return post(0, work, request, always_signal);
-    }
-    /// Adds a send buffer to the list of send buffers in use. The last posted work request reads
-    /// this buffer.
-    void hold(std::uint32_t buffer) noexcept {
-        shared_.pool.use(buffer) = {.next = BouncePool::none,
-                                    .sequence = rails_[0].queue.next() - 1};
-        if (first_held_ == BouncePool::none) {
-            first_held_ = buffer;
-        } else {
-            shared_.pool.use(last_held_).next = buffer;
+    /// Sends a message by a send buffer, which contains @p header and @p body.
+    /// @param data  further data that the device reads from the memory of the request, or nullptr
+    /// @return false if all send buffers are in use, or if posting failed
+    [[nodiscard]] bool send_buffered(const Header& header, std::span<const std::byte> body,
+                                     const ibv_sge* data, RequestState* request,
+                                     bool always_signal) noexcept {
+        if (shared_.pool.exhausted()) {
+            return false;
         }
-        last_held_ = buffer;
+        const std::uint32_t buffer = shared_.pool.take();
+        std::byte* const bytes = shared_.pool.send_buffer(buffer);
+        copy(bytes, header, body);
+        std::array<ibv_sge, 2> entries = {
+            ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(bytes),
+                    .length = static_cast<std::uint32_t>(sizeof header + body.size()),
+                    .lkey = shared_.rails[0]->bounce_buffers.lkey()}};
+        if (data != nullptr) {
+            entries[1] = *data;
+        }
+        ibv_send_wr work = make_send(std::span(entries).first(data != nullptr ? 2 : 1));
+        if (!post(0, work, request, always_signal)) {
+            shared_.pool.give_back(buffer);
+            return false;
+        }
+        held_.hold(buffer, rails_[0].queue.next() - 1);
+        return true;
     }
 
-    /// Divides a transfer among the devices. @return the number of devices that are used
+    /// Divides a transfer among the queue pairs. @return the number of queue pairs that are used
     [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
-        transfer.shares = {};
         std::uint32_t used = 0;
         std::uint64_t begin = 0;
         std::uint64_t speed_left = speed_;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            const std::uint64_t speed = shared_.rails[i]->speed;
+            const std::uint64_t speed = shared_.rails[rails_[i].device]->speed;
             const std::uint64_t left = length - begin;
             std::uint64_t part = left;
             if (speed < speed_left) {
@@ -341,10 +348,9 @@ class RailSet {
                 part = std::min(left, std::max<std::uint64_t>(part, shared_.options.min_fragment));
             }
             speed_left -= speed;
-            if (part > 0 || i == 0) {
-                transfer.shares[i] = {.next = begin, .end = begin + part, .unposted = true};
-                ++used;
-            }
+            const bool is_used = part > 0 || i == 0;
+            transfer.shares[i] = {.next = begin, .end = begin + part, .unposted = is_used};
+            used += is_used ? 1 : 0;
             begin += part;
         }
         return used;
@@ -366,16 +372,17 @@ class RailSet {
         }
         return complete;
     }
-    /// Posts the next work request for the bytes that one device transfers.
+    /// Posts the next work request for the bytes that one queue pair transfers.
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept {
         TransferPiece piece;
+        const std::size_t device = rails_[rail].device;
         const rdmabuf::Transfer rest = {.local_address = transfer.local_address + share.next,
                                         .remote_address = transfer.remote_address + share.next,
                                         .length = share.end - share.next};
         if (rest.length > 0) {
-            TransferSplitter splitter(transfer.memory->rail(rail), transfer.remote.rail(rail), rest,
-                                      max_message_);
+            TransferSplitter splitter(transfer.memory->rail(device), transfer.remote.rail(device),
+                                      rest, max_message_);
             if (!splitter.next(piece)) {
                 fail(ECONNABORTED, "the memory of a request is not registered completely",
                      transfer.request, EFAULT);
@@ -383,7 +390,7 @@ class RailSet {
             }
         } else {
             piece.remote = {.address = transfer.remote_address,
-                            .rkey = transfer.remote.regions[rail][0].rkey};
+                            .rkey = transfer.remote.regions[device][0].rkey};
         }
         const std::span<const ibv_sge> local(&piece.local, rest.length > 0 ? 1 : 0);
         const bool last = share.next + piece.local.length == share.end;
@@ -400,11 +407,6 @@ class RailSet {
         return true;
     }
 
-  public:
-    /// Called after the FIN of a transfer with RdmaTransfer::keeps_order was sent.
-    void fin_sent() noexcept { --ordered_; }
-
-  private:
     SharedState& shared_;
     ChannelLinks& channel_;
     std::vector<ChannelRail> rails_;
@@ -413,12 +415,9 @@ class RailSet {
     std::uint64_t speed_ = 0;
     Transfers transfers_;
     /// The number of transfers that later messages must not overtake, and that are not posted on
-    /// the first device.
+    /// the first queue pair.
     std::uint32_t ordered_ = 0;
-    /// The first and the last index of the list of send buffers in use. The list has the order of
-    /// the work requests that read the buffers.
-    std::uint32_t first_held_ = BouncePool::none;
-    std::uint32_t last_held_ = BouncePool::none;
+    HeldBuffers held_;
 
     int broken_ = 0;
     const char* reason_ = "";

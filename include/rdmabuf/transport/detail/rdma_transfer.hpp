@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,27 +16,27 @@
 
 namespace rdmabuf::transport::detail {
 
-/// An RDMA write or read that is not posted completely. It may be striped over several devices and
-/// may consist of many work requests.
+/// An RDMA write or read that is not posted completely. It may be striped over several queue pairs
+/// and may consist of many work requests.
 struct RdmaTransfer {
-    /// The range of a transfer that one device transfers.
+    /// The range of a transfer that one queue pair transfers.
     struct Share {
         /// Offset of the next byte to post.
         std::uint64_t next = 0;
         std::uint64_t end = 0;
-        /// True while a work request of this device must still be posted. This can also be true if
+        /// True while a work request of this range must still be posted. This can also be true if
         /// `next` is equal to `end`, because a write of 0 bytes can have immediate data.
         bool unposted = false;
     };
 
     bool is_read = false;
-    /// True if the last work request of each device has immediate data.
+    /// True if the last work request of each queue pair has immediate data.
     bool has_immediate = false;
-    /// True if a FIN message follows the data of the first device. The last work request of this
-    /// device then has no immediate data.
+    /// True if a FIN message follows the data of the first queue pair. The last work request of
+    /// this queue pair then has no immediate data.
     bool has_fin = false;
     /// True if later messages of the channel must be posted after this transfer is posted on the
-    /// first device.
+    /// first queue pair.
     bool keeps_order = false;
     Immediate immediate{};
     RequestState* request = nullptr;
@@ -43,25 +44,44 @@ struct RdmaTransfer {
     std::uint64_t local_address = 0;
     std::uint64_t remote_address = 0;
     RemoteTable remote{};
-    std::array<Share, max_rails> shares{};
+    std::array<Share, max_channel_rails> shares{};
     /// The links of the list of transfers of a channel.
     Link<RdmaTransfer> link{};
+
+    /// Sets the memory of the peer that the transfer accesses.
+    /// @param table    the regions of this memory, for each device of the peer
+    /// @param devices  the number of devices of the channel. The regions of other devices are not
+    ///                 copied, because a RemoteTable is large.
+    /// @param offset   the offset of the transfer in this memory, in bytes
+    void set_remote(const RemoteTable& table, std::size_t devices, std::uint64_t offset) noexcept {
+        remote_address = table.regions[0][0].address + offset;
+        remote.chunks = table.chunks;
+        remote.rails = table.rails;
+        for (std::size_t rail = 0; rail < devices; ++rail) {
+            std::copy_n(table.regions[rail].begin(), table.chunks, remote.regions[rail].begin());
+        }
+    }
 };
 
 /// A pool of unused transfers. It grows when all transfers are in use.
 class TransferPool {
   public:
+    /// Returns a transfer for the memory of a request: an RDMA write without immediate data. The
+    /// caller must set the memory of the peer.
+    /// @param offset  the offset of the transfer in the buffer of the request, in bytes
     /// @return nullptr if memory is exhausted
-    [[nodiscard]] RdmaTransfer* take() noexcept {
-        if (free_ == nullptr) {
-            auto made = attempt([&] {
-                transfers_.push_back(std::make_unique<RdmaTransfer>());
-                return transfers_.back().get();
-            });
-            return made ? *made : nullptr;
+    [[nodiscard]] RdmaTransfer* take(RequestState& request, std::uint64_t offset) noexcept {
+        if (free_ == nullptr && !grow()) {
+            return nullptr;
         }
         RdmaTransfer* const transfer = free_;
         free_ = transfer->link.next;
+        transfer->is_read = transfer->has_immediate = transfer->has_fin = transfer->keeps_order =
+            false;
+        transfer->immediate = {};
+        transfer->request = &request;
+        transfer->memory = request.buffer.memory;
+        transfer->local_address = request.buffer.device_address() + offset;
         return transfer;
     }
     void give_back(RdmaTransfer* transfer) noexcept {
@@ -70,6 +90,13 @@ class TransferPool {
     }
 
   private:
+    [[nodiscard]] bool grow() noexcept {
+        return static_cast<bool>(attempt([this] {
+            transfers_.push_back(std::make_unique<RdmaTransfer>());
+            give_back(transfers_.back().get());
+        }));
+    }
+
     std::vector<std::unique_ptr<RdmaTransfer>> transfers_;
     RdmaTransfer* free_ = nullptr;
 };

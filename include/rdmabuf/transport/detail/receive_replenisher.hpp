@@ -31,7 +31,7 @@ class ReceiveReplenisher {
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] bool full() const noexcept { return size_ == capacity; }
 
-    /// Adds a receive with a buffer. There must be room for another receive.
+    /// Adds a receive with a buffer to the batch that post() posts. The batch must not be full.
     void add(std::uint64_t wr_id, const ibv_sge& buffer) noexcept {
         buffers_[size_] = buffer;
         requests_[size_].sg_list = &buffers_[size_];

@@ -15,6 +15,7 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
+#include <rdmabuf/transport/detail/leased_memory.hpp>
 #include <rdmabuf/transport/memory.hpp>
 
 /// The functions in this header register memory with the devices of an Endpoint. The fill functions
@@ -44,16 +45,8 @@ inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
 }
 
 inline void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
-    state.lease = endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
-                                          state.access);
-    state.iova = state.address;
-    state.host = state.lease.registration().path() == RegistrationPath::host;
-    for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        state.chunks[rail].push_back({.address = state.iova,
-                                      .length = state.length,
-                                      .lkey = state.lease.lkey(rail),
-                                      .rkey = state.lease.rkey(rail)});
-    }
+    use_lease(state, endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
+                                             state.access));
 }
 
 inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,6 +36,23 @@ struct BufferRef {
         return memory->device_address(address);
     }
     [[nodiscard]] bool is_host() const noexcept { return length == 0 || memory->host; }
+    /// Returns true if the memory is registered with this access. A buffer of 0 bytes needs none.
+    [[nodiscard]] bool allows(Access access) const noexcept {
+        return length == 0 || has(memory->access, access);
+    }
+    /// Checks that a request of an endpoint can use the buffer.
+    /// @param endpoint  see MemoryState::endpoint
+    /// @return 0; EINVAL if this endpoint has not registered the memory; ERANGE if a part of the
+    ///         buffer is outside the memory
+    [[nodiscard]] int check(const void* endpoint) const noexcept {
+        if (length == 0) {
+            return 0;
+        }
+        if (memory == nullptr || memory->endpoint != endpoint) {
+            return EINVAL;
+        }
+        return memory->holds(address, length) ? 0 : ERANGE;
+    }
 };
 
 enum class RequestType : std::uint8_t { send = 0, receive = 1, one_sided = 2 };
@@ -54,6 +72,9 @@ struct RequestState {
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
+    /// True if `context` points to the LeasedMemory of the request, which contains the `context`
+    /// pointer of the program.
+    bool leased = false;
     /// The channel of the request. A receive from any channel has nullptr until it matches a
     /// message.
     ChannelState* channel = nullptr;
@@ -94,14 +115,15 @@ struct SendRequest : RequestState {
         sending_fin,
     };
     Stage stage{};
-    /// The number of bytes of the message that were transferred for earlier CTS messages.
+    /// A message can need several CTS. This is the number of its bytes that all CTS so far have
+    /// covered.
     std::uint64_t cts_bytes = 0;
     /// The number of the peer's receive request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
     /// True if the sender must send a FIN with the length of the message, instead of immediate
     /// data.
     bool needs_fin = false;
-    /// The number of devices that transfer the data. This number is sent in the FIN.
+    /// The number of queue pairs that transfer the data. This number is sent in the FIN.
     std::uint8_t fin_rails = 1;
     /// The links of the request in the queue of the channel in which it waits.
     Link<SendRequest> link{};
@@ -133,8 +155,8 @@ struct ReceiveRequest : RequestState {
     bool fin_arrived = false;
     bool cancel_requested = false;
     bool cancel_sent = false;
-    /// The number of devices that have transferred all their data.
-    std::uint8_t rails_arrived = 0;
+    /// Bit i is set if queue pair i has transferred its fragment of the data.
+    std::uint32_t rails_arrived = 0;
     Tag mask = full_mask;
     /// A number that increases with each posted receive, to compare the order of receives.
     std::uint64_t sequence = 0;
@@ -203,6 +225,7 @@ class RequestPool {
         request->in_use = true;
         request->from_any = false;
         request->done = false;
+        request->leased = false;
         request->error = 0;
         request->pending = 0;
         ++in_use_;

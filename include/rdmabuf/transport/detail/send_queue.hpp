@@ -16,6 +16,10 @@ enum class Work : std::uint8_t {
     loopback,
     /// A receive of a loopback queue pair. WorkId::number is RequestState::index.
     loopback_receive,
+    /// A datagram of the SetupQueuePair.
+    setup_send,
+    /// A receive of the SetupQueuePair. WorkId::number is the index of the receive buffer.
+    setup_receive,
 };
 
 /// The contents of the wr_id of a work request.
@@ -47,13 +51,16 @@ class SendQueue {
     /// @param depth  number of entries of the send queue. One entry is reserved for the work
     ///               request that RailSet::fail() posts.
     explicit SendQueue(std::uint32_t depth) noexcept
-        : depth_(depth - 1), signal_interval_(depth_ / 4) {}
+        : depth_(depth - 1), full_depth_(depth - 1), signal_interval_((depth - 1) / 4) {}
 
     /// Returns true if another work request can be posted so that at least @p reserve entries
     /// remain free after it.
     [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
+    /// After suspend(), has_room() returns false until resume().
+    void suspend() noexcept { depth_ = 0; }
+    void resume() noexcept { depth_ = full_depth_; }
     /// Returns true if all posted work requests have completed.
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
     /// Returns the sequence number of the next work request.
@@ -78,7 +85,9 @@ class SendQueue {
     [[nodiscard]] bool all_signaled() const noexcept { return signaled_ == posted_; }
 
   private:
+    /// The number of entries that may be used: full_depth_, or 0 while the queue is suspended.
     std::uint32_t depth_;
+    std::uint32_t full_depth_;
     std::uint32_t signal_interval_;
     std::uint32_t posted_ = 0;
     std::uint32_t completed_ = 0;

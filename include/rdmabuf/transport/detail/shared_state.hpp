@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/completion_channel.hpp>
@@ -17,6 +19,8 @@
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
+#include <rdmabuf/transport/detail/clock.hpp>
+#include <rdmabuf/transport/detail/leased_memory.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/queue_pair_table.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
@@ -35,6 +39,10 @@ struct ChannelLinks {
     bool is_busy = false;
     /// The links of the channel in the list of all channels of the endpoint.
     Link<ChannelLinks> all{};
+    /// The links of the channel in the list of channels that EndpointState::close() closes.
+    Link<ChannelLinks> closing{};
+    /// True if the close message was sent.
+    bool close_sent = false;
 };
 
 /// A queue pair that is connected to itself. It performs flush reads and copies messages to GPU
@@ -70,6 +78,14 @@ struct SharedRail {
     std::uint32_t cq_reserved = 0;
     /// The maximum number of work requests in flight of a queue pair.
     std::uint32_t send_depth = 0;
+    /// The channels of the queue pairs of this device. Queue pairs of different devices can have
+    /// the same number.
+    QueuePairTable queue_pairs{};
+    /// The cause of the failure of the device or of a queue that all channels share; nullptr while
+    /// the device works.
+    const char* failure = nullptr;
+    /// True while the port of the device is not active.
+    bool port_down = false;
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
@@ -87,13 +103,16 @@ class SharedState {
     /// memory.
     /// @throws Error with the errno value of creating or connecting a queue pair
     RDMABUF_EXPORT void create_loopback();
+    /// Reserves @p entries entries of the completion queue of a device.
+    /// @throws Error ENOSPC if the device does not support a completion queue that is large enough
+    RDMABUF_EXPORT static void reserve_completions(SharedRail& rail, std::uint32_t entries);
     /// Reserves completion queue entries for the queue pairs of another channel. The channel uses
-    /// the first @p count devices.
+    /// the first @p devices devices, and @p queue_pairs queue pairs on each of them.
     /// @throws Error ENOSPC if a device does not support a completion queue that is large enough
-    RDMABUF_EXPORT void reserve_completions(std::size_t count);
-    void release_completions(std::size_t count) noexcept {
-        for (std::size_t i = 0; i < count; ++i) {
-            rails[i]->cq_reserved -= rails[i]->send_depth;
+    RDMABUF_EXPORT void reserve_completions(std::size_t devices, std::uint32_t queue_pairs);
+    void release_completions(std::size_t devices, std::uint32_t queue_pairs) noexcept {
+        for (std::size_t i = 0; i < devices; ++i) {
+            rails[i]->cq_reserved -= queue_pairs * rails[i]->send_depth;
         }
     }
 
@@ -114,11 +133,35 @@ class SharedState {
         }
     }
     void post_receives(SharedRail& rail) noexcept {
-        if (const int result = rail.replenisher.post(rail.srq.native()); result != 0) {
-            error = result;
+        if (rail.replenisher.post(rail.srq.native()) != 0) {
+            fail(rail, "ibv_post_srq_recv failed on the shared receive queue of a device");
+        }
+    }
+    /// Marks a device as failed. progress() then ends the channels that use the device.
+    /// @param reason  a constant text
+    void fail(SharedRail& rail, const char* reason) noexcept {
+        if (rail.failure == nullptr) {
+            rail.failure = reason;
+            rail_failed = true;
         }
     }
 
+    /// Initializes a request that was taken from its pool.
+    /// @param channel         nullptr for a receive from any channel
+    /// @param channel_number  see RequestState::channel_number
+    /// @param request         set to identify the request
+    void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
+               const BufferRef& buffer, Request& request, void* context) const noexcept {
+        state.buffer = buffer;
+        state.bytes = buffer.length;
+        state.context = context;
+        state.deadline = options.timeout.count() > 0
+                             ? now_ns() + std::chrono::nanoseconds(options.timeout).count()
+                             : 0;
+        state.channel = channel;
+        state.channel_number = channel_number;
+        request = {.channel = channel_number, .generation = state.generation, .index = state.index};
+    }
     /// Ends a request. Its completion can then be reported to the program.
     void complete(RequestState& request, int request_error = 0) noexcept {
         request.done = true;
@@ -130,12 +173,34 @@ class SharedState {
             request.bytes = 0;
         }
         if (request.context != nullptr) {
-            completed.push_back(&request);
+            end_lease(request);
+            if (request.context != nullptr) {
+                completed.push_back(&request);
+            }
+        }
+    }
+    /// Makes a request the owner of the memory that it uses. If the request has already completed,
+    /// the lease of the memory ends at once.
+    void hold(RequestState& request, LeasedMemory* memory) noexcept {
+        if (request.done) {
+            leases.give_back(memory);
+            return;
+        }
+        memory->context = std::exchange(request.context, memory);
+        request.leased = true;
+    }
+    /// Ends the lease that a request holds, if any.
+    void end_lease(RequestState& request) noexcept {
+        if (request.leased) {
+            auto* const memory = static_cast<LeasedMemory*>(request.context);
+            request.leased = false;
+            request.context = memory->context;
+            leases.give_back(memory);
         }
     }
     /// Returns the request with this RequestState::index; nullptr if there is no such request.
     [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
-        const std::uint32_t position = index & ((1U << RequestState::type_shift) - 1);
+        const std::uint32_t position = index & position_mask;
         switch (static_cast<RequestType>(index >> RequestState::type_shift)) {
             case RequestType::send:
                 return sends.at(position);
@@ -162,7 +227,6 @@ class SharedState {
     /// Returns the number that identifies a receive or a send in messages of the protocol. It
     /// contains the position of the request in its pool, and the lower bits of its generation.
     [[nodiscard]] static std::uint32_t wire_number(const RequestState& request) noexcept {
-        constexpr std::uint32_t position_mask = (1U << RequestState::type_shift) - 1;
         return (request.index & position_mask) | (request.generation & generation_mask)
                                                      << RequestState::type_shift;
     }
@@ -187,7 +251,8 @@ class SharedState {
     RequestPool<ReceiveRequest, RequestType::receive> receives;
     RequestPool<OneSidedRequest, RequestType::one_sided> one_sided;
     TransferPool transfers;
-    QueuePairTable queue_pairs;
+    /// The memory of the requests that were started without a Memory.
+    LeasePool leases;
     /// Makes progress() call ChannelState::advance() of a channel.
     void wake(ChannelLinks& channel) noexcept {
         if (!channel.is_busy) {
@@ -200,17 +265,21 @@ class SharedState {
     /// The completed requests that were started with a `context` pointer. They are reported by
     /// Endpoint::poll_completions().
     List<RequestState, &RequestState::completed> completed;
-    /// The errno value with which a shared queue has failed; 0 while all shared queues work. If it
-    /// is not 0, all channels of the endpoint have failed.
-    int error = 0;
+    /// True if a device has failed and the channels that use it were not ended yet.
+    bool rail_failed = false;
 
   private:
-    static constexpr std::uint32_t generation_mask = 0x1ff;
+    /// The bits of RequestState::index, and of wire_number(), that are the position of the request
+    /// in its pool.
+    static constexpr std::uint32_t position_mask = (1U << RequestState::type_shift) - 1;
+    /// The bits of RequestState::generation that wire_number() contains.
+    static constexpr std::uint32_t generation_mask =
+        Immediate::max_request >> RequestState::type_shift;
 
     template <class T, RequestType Type>
     [[nodiscard]] static T* named(const RequestPool<T, Type>& pool, const ChannelState* channel,
                                   std::uint32_t wire) noexcept {
-        T* const request = pool.at(wire & ((1U << RequestState::type_shift) - 1));
+        T* const request = pool.at(wire & position_mask);
         return request != nullptr && request->in_use && !request->done &&
                        request->channel == channel && wire_number(*request) == wire
                    ? request

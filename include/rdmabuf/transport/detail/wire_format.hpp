@@ -19,14 +19,17 @@ namespace rdmabuf::transport::detail {
 static_assert(std::endian::native == std::endian::little,
               "the wire format of the transport is defined for little-endian machines only");
 
-/// The type of a message. Messages are sent by the queue pair of the first device. The numbers are
+/// The maximum number of queue pairs of a channel.
+inline constexpr std::size_t max_channel_rails = max_rails * max_queue_pairs_per_device;
+
+/// The type of a message. Messages are sent by the first queue pair of the channel. The numbers are
 /// part of the wire format and must not change.
 ///
 /// A message up to the eager limit is sent as `eager`. A longer message uses one of two methods:
 ///   - The receiver has advertised its receive buffer (`advertisement`) before the message was
-///     sent. The sender writes the data to this buffer by RDMA. If each device writes its range by
-///     one work request, these writes have immediate data, and the length of the message is the sum
-///     of their lengths. Otherwise a `fin` ends the message.
+///     sent. The sender writes the data to this buffer by RDMA. If each queue pair writes its range
+///     by one work request, these writes have immediate data, and the length of the message is the
+///     sum of their lengths. Otherwise a `fin` ends the message.
 ///   - The sender sends `rts` (request to send). After the receiver has matched it with a receive,
 ///     the receiver either reads the data by RDMA and sends `rget_done`, or sends `cts` (clear to
 ///     send) for the first range of its buffer. The sender writes this range and ends it with
@@ -48,7 +51,7 @@ enum class Kind : std::uint8_t {
     nack = 6,
     /// End of a read. The receiver has read all data of the send request that `number` identifies.
     rget_done = 7,
-    /// A notification, whose bytes follow the header. See FenceCounts for `value`.
+    /// A notification, whose bytes follow the header. See NotificationFences for `value`.
     notify = 8,
     /// A message that only returns credits. `number` has the same meaning as for `eager`; `value`
     /// is the total number of bytes of consumed notifications.
@@ -65,7 +68,7 @@ enum class Kind : std::uint8_t {
 /// The first bytes of each message. A message without a body consists only of this header.
 struct Header {
     Kind kind{};
-    /// For `fin`: the number of devices that transfer the data.
+    /// For `fin`: the number of queue pairs that transfer the data.
     std::uint8_t rails = 0;
     /// The lower 16 bits of the number of `eager` and `rts` messages that the sender of this header
     /// has received.
@@ -114,50 +117,56 @@ inline constexpr std::size_t max_body = sizeof(CtsBody) + max_chunks * sizeof(Ke
 /// Maximum length in bytes of a message without user data.
 inline constexpr std::size_t max_control_message = sizeof(Header) + max_body;
 
-/// The value of a `notify` message. For each device except the first one, it contains the lower 16
-/// bits of the number of fences that the sender has posted. A fence is an RDMA write of 0 bytes
-/// with immediate data. When these fences have arrived, all earlier RDMA writes are visible, so the
-/// receiver then reports the notification.
-struct FenceCounts {
-    std::array<std::uint16_t, max_rails> counts{};
+/// The value of a `notify` message. It describes the fences that precede the notification. A fence
+/// is an RDMA write of 0 bytes with immediate data. It is posted on a queue pair that has written
+/// data. When the fences have arrived, all earlier RDMA writes are visible, so the receiver then
+/// reports the notification.
+struct NotificationFences {
+    /// The number of the notification; the numbers wrap around at Immediate::max_request. Its
+    /// fences have the same number in Immediate::request.
+    std::uint32_t number = 0;
+    /// Bit i is set if the queue pair with the index i has posted a fence for this notification.
+    std::uint32_t rails = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
-        return std::bit_cast<std::uint64_t>(counts);
+        return std::bit_cast<std::uint64_t>(*this);
     }
-    [[nodiscard]] static FenceCounts decode(std::uint64_t value) noexcept {
-        return {.counts = std::bit_cast<std::array<std::uint16_t, max_rails>>(value)};
+    [[nodiscard]] static NotificationFences decode(std::uint64_t value) noexcept {
+        return std::bit_cast<NotificationFences>(value);
     }
 };
 
-/// The immediate data of an RDMA write. The write either is the last write of a device for a
+/// The immediate data of an RDMA write. The write either is the last write of a queue pair for a
 /// receive, or a fence that precedes a notification.
 struct Immediate {
+    /// The number of bits of `request`, which are the lower bits of the immediate data.
+    static constexpr unsigned request_bits = 27;
     /// Maximum value of `request`.
-    static constexpr std::uint32_t max_request = (1U << 29) - 1;
+    static constexpr std::uint32_t max_request = (1U << request_bits) - 1;
 
     bool fence = false;
-    /// The number of devices that transfer the data of the receive.
+    /// The number of queue pairs that transfer the data of the receive.
     std::uint32_t rails = 1;
-    /// The number of the receive request, as SharedState::wire_number() returns it; not used for a
-    /// fence.
+    /// The number of the receive request, as SharedState::wire_number() returns it. For a fence:
+    /// NotificationFences::number.
     std::uint32_t request = 0;
 
     [[nodiscard]] std::uint32_t encode() const noexcept {
-        return (fence ? 1U : 0U) << 31 | (rails - 1) << 29 | request;
+        return (fence ? 1U : 0U) << 31 | (rails - 1) << request_bits | request;
     }
     [[nodiscard]] static Immediate decode(std::uint32_t value) noexcept {
         return {.fence = value >> 31 != 0,
-                .rails = (value >> 29 & 3U) + 1,
+                .rails = (value >> request_bits & 15U) + 1,
                 .request = value & max_request};
     }
 };
-static_assert(max_rails <= 4, "Immediate::rails has two bits");
+static_assert(max_channel_rails <= 16, "Immediate::rails has four bits");
 
 /// The first message that a connector sends on its socket. Before the listener has checked the
 /// secret in it, the listener sends nothing and allocates no memory for the peer.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
-    static constexpr std::uint16_t current_version = 3;
+    static constexpr std::uint16_t current_version = 4;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -169,41 +178,63 @@ struct ConnectorProof {
 };
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
 
-/// A message on the socket that describes the queue pairs and limits of the end that sends it. The
-/// listener sends its Hello first; then the connector sends its Hello.
+/// Describes the queue pairs and limits of one end of a channel. On a socket, the listener sends
+/// its Hello first; then the connector sends its Hello. A ChannelAddress also contains a Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t current_version = 3;
+    static constexpr std::uint16_t current_version = 4;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
+    /// The number of devices of this end.
     std::uint16_t rails = 0;
-    /// In the Hello of the listener: the secret that Handle::listener_secret() returns. In the
-    /// Hello of the connector, this member is not used.
+    /// In the Hello of the listener: the secret that Handle::listener_secret() returns. In a
+    /// ChannelAddress: the random number that identifies the end in ConnectedDatagram. In the Hello
+    /// of the connector, this member is not used.
     Handle::Secret secret{};
     /// The errno value with which this end failed to create its queue pairs; 0 if they were
     /// created.
     std::uint32_t error = 0;
     /// Maximum length of an eager message that this end can receive, in bytes.
     std::uint32_t eager_limit = 0;
-    /// Maximum number of bytes of eager messages that may wait at this end for a receive.
+    /// Maximum number of bytes of unexpected eager messages that the sender of this Hello stores:
+    /// messages for which it has not posted a receive yet.
     std::uint32_t unexpected_limit = 0;
     /// Maximum number of bytes of notifications that may wait at this end for the program.
     std::uint32_t notification_limit = 0;
     /// 0 if EndpointOptions::keep_sockets of this end is false. If it is 0 in the Hello of one end,
     /// both ends close the socket after the channel is connected.
     std::uint32_t keep_socket = 1;
-    std::uint32_t reserved = 0;
+    /// The number of queue pairs of this end on each device.
+    std::uint32_t queue_pairs_per_device = 1;
     /// The maximum message length of the ports of this end, in bytes.
     std::uint64_t max_message_size = 0;
-    /// The address of memory whose contents are not used. Keepalive writes and fence reads of the
-    /// peer access it.
+    /// The address of memory of this end whose contents are not used. The peer writes to it as a
+    /// keepalive, and reads from it to wait until its earlier writes are visible (fences).
     std::uint64_t probe_address = 0;
     /// The rkeys of the memory at probe_address, for each device.
     std::array<std::uint32_t, max_rails> probe_rkeys{};
-    std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_rails> addresses{};
+    /// The addresses of the queue pairs. Queue pair number i of a device has the index
+    /// max_queue_pairs_per_device * device + i.
+    std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_channel_rails> addresses{};
 };
-static_assert(std::is_trivially_copyable_v<Hello>);
+static_assert(std::is_trivially_copyable_v<Hello> &&
+              std::has_unique_object_representations_v<Hello>);
+
+/// The datagram by which an end of a PreparedChannel informs the other end that all its queue pairs
+/// are connected; see PeerSetup.
+struct ConnectedDatagram {
+    static constexpr std::uint32_t expected_magic = 0x43444452; // "RDDC"
+
+    std::uint32_t magic = expected_magic;
+    std::uint16_t version = Hello::current_version;
+    /// 1 if the sender has not received a ConnectedDatagram of the other end yet; otherwise 0.
+    std::uint16_t needs_reply = 0;
+    /// Hello::secret in the addresses of the receiver and of the sender.
+    Handle::Secret to{};
+    Handle::Secret from{};
+};
+static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<ConnectedDatagram>);
 
 /// The last message that each end sends on the socket: the errno value with which this end failed
 /// to connect its queue pairs, or 0.

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/transport/detail/channel_state.hpp>
+#include <rdmabuf/transport/detail/endpoint_state.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// Creates the queue pairs of one channel, and connects them to those of the peer. The Hello that
+/// describes the queue pairs of each end is exchanged by the caller.
+class RDMABUF_EXPORT ChannelSetup {
+  public:
+    explicit ChannelSetup(std::shared_ptr<EndpointState> endpoint);
+
+    /// Creates EndpointOptions::queue_pairs_per_device queue pairs for each device, in the INIT
+    /// state.
+    /// @throws Error: the errors of the constructor of PreparedQueuePair
+    void create_queue_pairs();
+    /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
+    [[nodiscard]] Hello hello() const;
+    /// Checks that the bytes are a Hello of this version. The other members are not used.
+    /// @throws Error EPROTO, EPROTONOSUPPORT
+    static void check_version(const Hello& theirs, const char* function);
+    /// Checks a Hello that the peer has sent.
+    /// @param function  the function that errors name
+    /// @throws Error EPROTO if the bytes are not a Hello or contain impossible values,
+    ///         EPROTONOSUPPORT for another version of the protocol, or Hello::error
+    static void check(const Hello& theirs, const char* function);
+    /// Connects the queue pairs, and attaches the new channel to the endpoint.
+    /// @param theirs  a Hello for which check() has not thrown
+    /// @throws Error: the errors of PreparedQueuePair::connect() and EndpointState::attach()
+    [[nodiscard]] std::unique_ptr<ChannelState> connect(const Hello& theirs);
+
+    [[nodiscard]] const std::shared_ptr<EndpointState>& endpoint() const noexcept {
+        return endpoint_;
+    }
+
+  private:
+    void prepare(const ProtectionDomain& pd, QueuePairOptions& options);
+
+    std::shared_ptr<EndpointState> endpoint_;
+    std::vector<PreparedQueuePair> prepared_;
+    std::uint32_t inline_data_;
+};
+
+/// Returns an errno value that the peer has sent. Returns EBUSY in place of EAGAIN, because EAGAIN
+/// would mean that this end has to wait.
+/// @param function  the name of a function, for the Error
+/// @throws Error EPROTO if the number is not an errno value
+[[nodiscard]] int checked_errno(std::uint32_t error, const char* function);
+
+} // namespace rdmabuf::transport::detail

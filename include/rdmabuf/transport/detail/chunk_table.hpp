@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <rdmabuf/transport/detail/wire_format.hpp>
+#include <rdmabuf/transport/memory.hpp>
+#include <rdmabuf/transport/remote_memory.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// The descriptions of memory regions (address, length and remote keys) at the end of a protocol
+/// message.
+struct ChunkTable {
+    std::array<KeyedChunk, max_chunks> chunks{};
+    std::uint16_t count = 0;
+    /// The total number of bytes of the regions.
+    std::uint64_t length = 0;
+
+    /// Returns the regions of up to @p wanted bytes of registered memory that begin at @p address.
+    static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
+                               std::uint64_t wanted) noexcept {
+        RemoteTable table;
+        ChunkTable result;
+        result.length = Memory::fill(memory, table, address, wanted);
+        result.count = table.chunks;
+        for (std::size_t c = 0; c < table.chunks; ++c) {
+            result.chunks[c] = {.address = table.regions[0][c].address,
+                                .length = table.regions[0][c].length};
+            for (std::size_t rail = 0; rail < table.rails; ++rail) {
+                result.chunks[c].rkeys[rail] = table.regions[rail][c].rkey;
+            }
+        }
+        return result;
+    }
+    /// Decodes the regions that follow the body of a message.
+    /// @param rails   the number of devices of the channel
+    /// @param length  the total number of bytes that the regions must have
+    /// @return false if the regions are invalid
+    [[nodiscard]] static bool decode(std::span<const std::byte> bytes, std::uint16_t count,
+                                     std::size_t rails, std::uint64_t length,
+                                     RemoteTable& table) noexcept {
+        if (count == 0 || count > max_chunks || bytes.size() != count * sizeof(KeyedChunk)) {
+            return false;
+        }
+        table.chunks = count;
+        table.rails = static_cast<std::uint16_t>(rails);
+        std::uint64_t total = 0;
+        std::uint64_t next = 0;
+        for (std::size_t c = 0; c < count; ++c) {
+            KeyedChunk chunk;
+            std::memcpy(&chunk, bytes.data() + c * sizeof chunk, sizeof chunk);
+            if (chunk.length == 0 || chunk.length > length - total ||
+                chunk.address + (chunk.length - 1) < chunk.address ||
+                (c > 0 && (chunk.address != next || next == 0))) {
+                return false;
+            }
+            for (std::size_t rail = 0; rail < rails; ++rail) {
+                table.regions[rail][c] = {
+                    .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[rail]};
+            }
+            total += chunk.length;
+            next = chunk.address + chunk.length;
+        }
+        return total == length;
+    }
+};
+
+/// Copies the body of a received message to @p body.
+/// @return false if the message is shorter than the body
+template <class Body>
+[[nodiscard]] bool read_body(std::span<const std::byte> bytes, Body& body) noexcept {
+    if (bytes.size() < sizeof body) {
+        return false;
+    }
+    std::memcpy(&body, bytes.data(), sizeof body);
+    return true;
+}
+
+} // namespace rdmabuf::transport::detail

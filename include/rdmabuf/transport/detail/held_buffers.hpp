@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <rdmabuf/transport/detail/bounce_pool.hpp>
+#include <rdmabuf/transport/detail/send_queue.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// The send buffers that the posted messages of a channel use, in the order of the messages. A
+/// buffer returns to the pool when its message has completed.
+class HeldBuffers {
+  public:
+    explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}
+
+    /// Adds a send buffer.
+    /// @param sequence  the sequence number of the work request that reads the buffer
+    void hold(std::uint32_t buffer, std::uint32_t sequence) noexcept {
+        pool_.use(buffer) = {.next = BouncePool::none, .sequence = sequence};
+        if (first_ == BouncePool::none) {
+            first_ = buffer;
+        } else {
+            pool_.use(last_).next = buffer;
+        }
+        last_ = buffer;
+    }
+    /// Returns the buffers of completed messages to the pool.
+    /// @param queue  the send queue of the messages
+    void release_completed(const SendQueue& queue) noexcept {
+        while (first_ != BouncePool::none && queue.is_completed(pool_.use(first_).sequence)) {
+            release_first();
+        }
+    }
+    void release_all() noexcept {
+        while (first_ != BouncePool::none) {
+            release_first();
+        }
+    }
+
+  private:
+    void release_first() noexcept {
+        const std::uint32_t buffer = first_;
+        first_ = pool_.use(buffer).next;
+        pool_.give_back(buffer);
+    }
+
+    BouncePool& pool_;
+    std::uint32_t first_ = BouncePool::none;
+    std::uint32_t last_ = BouncePool::none;
+};
+
+} // namespace rdmabuf::transport::detail

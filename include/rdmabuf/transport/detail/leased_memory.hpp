@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/memory.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// Sets the keys of @p state to those of the registration in the cache that @p lease refers to.
+/// @p state keeps the lease, so the memory stays registered. The members address, length and rails
+/// of @p state must be set. Does not allocate memory if `chunks` of each device have capacity.
+inline void use_lease(MemoryState& state, RegistrationCache::Lease lease) {
+    state.lease = std::move(lease);
+    state.iova = state.address;
+    state.host = state.lease.registration().path() == RegistrationPath::host;
+    for (std::size_t rail = 0; rail < state.rails; ++rail) {
+        state.chunks[rail].assign(1, {.address = state.iova,
+                                      .length = state.length,
+                                      .lkey = state.lease.lkey(rail),
+                                      .rkey = state.lease.rkey(rail)});
+    }
+}
+
+/// The memory of one request that the program started without a Memory. It owns a lease of the
+/// registration cache until the request ends.
+struct LeasedMemory : MemoryState {
+    /// The `context` argument with which the program started the request. RequestState::context
+    /// points to this object instead, until the request is reported.
+    void* context = nullptr;
+    LeasedMemory* next_free = nullptr;
+};
+
+/// A pool of unused objects. It grows when all objects are in use.
+class LeasePool {
+  public:
+    /// @return nullptr if memory is exhausted
+    [[nodiscard]] LeasedMemory* take() noexcept {
+        if (free_ == nullptr) {
+            auto made = attempt([this] {
+                auto memory = std::make_unique<LeasedMemory>();
+                for (std::vector<LocalChunk>& chunks : memory->chunks) {
+                    chunks.reserve(1);
+                }
+                objects_.push_back(std::move(memory));
+                return objects_.back().get();
+            });
+            return made ? *made : nullptr;
+        }
+        return std::exchange(free_, free_->next_free);
+    }
+    /// Ends the lease of an object and returns the object to the pool.
+    void give_back(LeasedMemory* memory) noexcept {
+        memory->lease.reset();
+        memory->next_free = free_;
+        free_ = memory;
+    }
+
+  private:
+    std::vector<std::unique_ptr<LeasedMemory>> objects_;
+    LeasedMemory* free_ = nullptr;
+};
+
+} // namespace rdmabuf::transport::detail

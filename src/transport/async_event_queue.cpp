@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport/async_event_queue.hpp"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/result.hpp>
+
+namespace rdmabuf::transport::detail {
+
+constinit std::mutex AsyncEventQueue::mutex;
+constinit List<AsyncEventQueue, &AsyncEventQueue::link_> AsyncEventQueue::all;
+
+AsyncEventQueue::AsyncEventQueue(std::span<const ProtectionDomain> pds)
+    : added_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    rdmabuf::detail::check_zero(added_ ? 0 : errno, "eventfd");
+    for (const ProtectionDomain& pd : pds) {
+        if (std::ranges::find(devices_, pd.context()) == devices_.end()) {
+            devices_.push_back(pd.context());
+        }
+    }
+    const std::lock_guard lock(mutex);
+    all.push_back(this);
+}
+
+AsyncEventQueue::~AsyncEventQueue() {
+    // In a child process after fork(2), the lock may be held by a thread that does not exist there.
+    if (creator_.is_current()) {
+        const std::lock_guard lock(mutex);
+        all.remove(this);
+    }
+}
+
+std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
+    const std::lock_guard lock(mutex);
+    for (const Context& device : devices_) {
+        // If memory is exhausted, the event is not read. The descriptor of the device then stays
+        // readable, and the next call reads the event.
+        static_cast<void>(attempt([&] { read(device); }));
+    }
+    eventfd_t ignored = 0;
+    static_cast<void>(::eventfd_read(added_.get(), &ignored));
+    return std::exchange(events_, {});
+}
+
+void AsyncEventQueue::read(const Context& device) {
+    for (bool more = true; more;) {
+        for (AsyncEventQueue* i = all.front(); i != nullptr; i = decltype(all)::next(i)) {
+            if (i->events_.size() == i->events_.capacity()) {
+                i->events_.reserve(2 * i->events_.size() + 8);
+            }
+        }
+        const auto event = attempt([&] { return device.get_async_event(); });
+        more = event && event->has_value();
+        if (more) {
+            add(device.native(), (*event)->event());
+        } else if (!event && event.error() != ENOMEM) {
+            add(device.native(), AsyncEvent{.type = IBV_EVENT_DEVICE_FATAL});
+        }
+    }
+}
+
+void AsyncEventQueue::add(const ibv_context* device, const AsyncEvent& event) noexcept {
+    for (AsyncEventQueue* i = all.front(); i != nullptr; i = decltype(all)::next(i)) {
+        const bool uses_device = std::ranges::any_of(
+            i->devices_,
+            [device](const Context& context) noexcept { return context.native() == device; });
+        if (!uses_device) {
+            continue;
+        }
+        i->events_.push_back({.device = device, .event = event}); // read() has reserved memory.
+        if (i != this) {
+            static_cast<void>(::eventfd_write(i->added_.get(), 1));
+        }
+    }
+}
+
+} // namespace rdmabuf::transport::detail

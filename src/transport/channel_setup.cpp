@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/transport/detail/channel_setup.hpp>
+
+#include "transport/queue_pair_options.hpp"
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+using rdmabuf::detail::check_zero;
+using rdmabuf::detail::raise;
+
+/// QueuePairOptions::min_rnr_timer: 0.02 ms. The shared receive queue is replenished quickly, so
+/// that a short wait is enough.
+constexpr std::uint8_t rnr_timer = 2;
+
+/// The largest errno value in Linux.
+constexpr std::uint32_t max_errno = 4095;
+
+} // namespace
+
+int checked_errno(std::uint32_t error, const char* function) {
+    if (error > max_errno) {
+        raise(EPROTO, function, "the peer reports an impossible errno value");
+    }
+    return error == EAGAIN ? EBUSY : static_cast<int>(error);
+}
+
+ChannelSetup::ChannelSetup(std::shared_ptr<EndpointState> endpoint)
+    : endpoint_(std::move(endpoint)), inline_data_(endpoint_->options.inline_data) {}
+
+Hello ChannelSetup::hello() const {
+    const EndpointOptions& options = endpoint_->options;
+    SharedState& shared = endpoint_->shared;
+    Hello hello = {.rails = static_cast<std::uint16_t>(shared.rails.size()),
+                   .eager_limit = options.eager_limit,
+                   .unexpected_limit = options.unexpected_limit,
+                   .notification_limit = options.notification_limit,
+                   .keep_socket = options.keep_sockets ? 1U : 0U,
+                   .queue_pairs_per_device = options.queue_pairs_per_device,
+                   .max_message_size = endpoint_->max_message,
+                   .probe_address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line())};
+    for (std::size_t i = 0; i < prepared_.size(); ++i) {
+        const std::size_t device = i / options.queue_pairs_per_device;
+        hello.probe_rkeys[device] = shared.rails[device]->probe_line.rkey();
+        hello.addresses[max_queue_pairs_per_device * device + i % options.queue_pairs_per_device] =
+            prepared_[i].address().encode();
+    }
+    return hello;
+}
+
+void ChannelSetup::check_version(const Hello& theirs, const char* function) {
+    if (theirs.magic != Hello::expected_magic) {
+        raise(EPROTO, function, "the other end does not use the transport of rdmabuf");
+    }
+    if (theirs.version != Hello::current_version) {
+        raise(EPROTONOSUPPORT, function,
+              "the peer's transport is of another version: use the same release of rdmabuf on both "
+              "sides");
+    }
+}
+
+void ChannelSetup::check(const Hello& theirs, const char* function) {
+    check_version(theirs, function);
+    check_zero(checked_errno(theirs.error, function), "ibv_create_qp",
+               "the peer could not create its queue pairs; its own error has the details");
+    constexpr std::uint32_t least_limit = 4096;
+    if (theirs.rails == 0 || theirs.rails > max_rails || theirs.queue_pairs_per_device == 0 ||
+        theirs.queue_pairs_per_device > max_queue_pairs_per_device ||
+        theirs.unexpected_limit < least_limit || theirs.notification_limit < least_limit ||
+        theirs.max_message_size == 0) {
+        raise(EPROTO, function, "the limits that the peer sent are impossible");
+    }
+}
+
+void ChannelSetup::create_queue_pairs() {
+    const EndpointOptions& all = endpoint_->options;
+    constexpr std::uint32_t flow_label_mask = (1U << 20U) - 1;
+    prepared_.reserve(endpoint_->shared.rails.size() * all.queue_pairs_per_device);
+    for (const auto& rail : endpoint_->shared.rails) {
+        QueuePairOptions options = queue_pair_options(*rail, all);
+        options.max_send_wr = rail->send_depth;
+        options.max_recv_wr = 0;
+        options.max_send_sge = 2;
+        options.max_inline_data = inline_data_;
+        options.srq = &rail->srq;
+        options.timeout = all.ack_timeout;
+        options.retry_count = all.retry_count;
+        options.min_rnr_timer = rnr_timer;
+        for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
+            options.flow_label = all.flow_label == 0 ? 0 : (all.flow_label + i) & flow_label_mask;
+            prepare(rail->pd, options);
+        }
+    }
+}
+
+void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions& options) {
+    try {
+        prepared_.emplace_back(pd, options);
+        return;
+    } catch (const Error&) {
+        if (options.max_inline_data == 0) {
+            throw;
+        }
+    }
+    // The device may not support this length of inline data. Create the queue pair again without
+    // inline data.
+    inline_data_ = options.max_inline_data = 0;
+    prepared_.emplace_back(pd, options);
+}
+
+std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
+    static constinit std::atomic<std::uint32_t> last_number{0};
+    SharedState& shared = endpoint_->shared;
+    const std::uint32_t ours = endpoint_->options.queue_pairs_per_device;
+    const std::uint32_t used = std::min(ours, theirs.queue_pairs_per_device);
+    const std::size_t devices = std::min<std::size_t>(shared.rails.size(), theirs.rails);
+    std::vector<ChannelRail> rails;
+    rails.reserve(devices * used);
+    for (std::size_t device = 0; device < devices; ++device) {
+        if (const char* const failure = shared.rails[device]->failure; failure != nullptr) {
+            throw Error(EIO, "ibv_modify_qp", failure);
+        }
+        for (std::size_t i = 0; i < used; ++i) {
+            const auto address =
+                QueuePairAddress::decode(theirs.addresses[max_queue_pairs_per_device * device + i]);
+            if (!address) {
+                address.error_info().raise();
+            }
+            rails.emplace_back(std::move(prepared_[ours * device + i]).connect(*address), device,
+                               shared.rails[device]->send_depth);
+        }
+    }
+    prepared_.clear();
+    constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
+    auto channel = std::make_unique<ChannelState>(
+        shared, endpoint_.get(), ++last_number, std::move(rails), theirs, inline_data_,
+        static_cast<std::uint32_t>(
+            std::min({endpoint_->max_message, theirs.max_message_size, longest})));
+    // The peer may send as soon as its queue pair is connected. The channel receives these messages
+    // although its handshake has not finished.
+    endpoint_->attach(*channel);
+    return channel;
+}
+
+} // namespace rdmabuf::transport::detail

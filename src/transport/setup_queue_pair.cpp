@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <rdmabuf/transport/detail/setup_queue_pair.hpp>
+#include <rdmabuf/transport/detail/shared_state.hpp>
+
+#include "transport/queue_pair_options.hpp"
+#include "transport/random_secret.hpp"
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+constexpr std::uint32_t receives = 64;
+constexpr std::uint32_t sends = 64;
+/// The length of the GRH (global routing header), for which a receive of a UD queue pair has room
+/// before the data.
+constexpr std::size_t grh_size = 40;
+
+/// Returns the maximum length in bytes of the data of a datagram on a port.
+std::size_t max_datagram(const ibv_port_attr& port) noexcept {
+    return std::size_t{128} << static_cast<unsigned>(port.active_mtu);
+}
+
+/// Returns a random Q_Key. Q_Keys with the highest bit set are reserved for privileged programs.
+std::uint32_t random_qkey() {
+    const Handle::Secret secret = random_secret();
+    std::uint32_t qkey = 0;
+    std::memcpy(&qkey, secret.data(), sizeof qkey);
+    return qkey & 0x7fffffffU;
+}
+
+} // namespace
+
+SetupQueuePair::SetupQueuePair(SharedRail& rail, const EndpointOptions& options)
+    : receive_size_(grh_size + max_datagram(rail.pd.context().port(options.port))),
+      memory_(std::make_unique<std::byte[]>( // NOLINT(*-avoid-c-arrays)
+          receives * receive_size_ + sends * sizeof(ConnectedDatagram))),
+      region_(rail.pd, memory_.get(),
+              receives * receive_size_ + sends * sizeof(ConnectedDatagram)) {
+    QueuePairOptions wanted = queue_pair_options(rail, options);
+    wanted.type = QueuePairType::unreliable_datagram;
+    wanted.max_send_wr = sends;
+    wanted.max_recv_wr = receives;
+    wanted.qkey = random_qkey();
+    PreparedQueuePair prepared(rail.pd, wanted);
+    path_ = prepared.connection().path;
+    address_ = prepared.address();
+    queue_pair_.emplace(std::move(prepared).activate());
+    for (std::uint32_t i = 0; i < receives; ++i) {
+        post_receive(i).throw_if_failed("ibv_post_recv");
+    }
+    SharedState::reserve_completions(rail, receives + sends);
+}
+
+SetupQueuePair::~SetupQueuePair() = default;
+
+AddressHandle SetupQueuePair::path_to(const QueuePairAddress& peer) const {
+    return {queue_pair_->protection_domain(), peer, path_};
+}
+
+bool SetupQueuePair::send(const AddressHandle& path, const QueuePairAddress& peer,
+                          const ConnectedDatagram& datagram) noexcept {
+    if (posted_ - sent_ == sends) {
+        return false;
+    }
+    std::byte* const buffer =
+        receive_buffer(receives) + posted_ % sends * sizeof(ConnectedDatagram);
+    std::memcpy(buffer, &datagram, sizeof datagram);
+    const ibv_sge data = {.addr = reinterpret_cast<std::uintptr_t>(buffer),
+                          .length = sizeof datagram,
+                          .lkey = region_.lkey()};
+    if (queue_pair_->post_send_to(
+            data, path.destination(peer),
+            {.wr_id = WorkId{.work = Work::setup_send}.encode(), .flags = SendFlags::signaled})) {
+        ++posted_;
+    }
+    return true;
+}
+
+std::optional<ConnectedDatagram> SetupQueuePair::received(std::uint32_t buffer,
+                                                          std::uint32_t size) const noexcept {
+    ConnectedDatagram datagram;
+    if (size != grh_size + sizeof datagram) {
+        return std::nullopt;
+    }
+    std::memcpy(&datagram, receive_buffer(buffer) + grh_size, sizeof datagram);
+    if (datagram.magic != ConnectedDatagram::expected_magic ||
+        datagram.version != Hello::current_version) {
+        return std::nullopt;
+    }
+    return datagram;
+}
+
+Status SetupQueuePair::post_receive(std::uint32_t buffer) const noexcept {
+    const ibv_sge space = {.addr = reinterpret_cast<std::uintptr_t>(receive_buffer(buffer)),
+                           .length = static_cast<std::uint32_t>(receive_size_),
+                           .lkey = region_.lkey()};
+    return queue_pair_->post_recv(space,
+                                  WorkId{.work = Work::setup_receive, .number = buffer}.encode());
+}
+
+} // namespace rdmabuf::transport::detail

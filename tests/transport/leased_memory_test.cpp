@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Requests on memory without a Memory object: their registrations come from the cache, are kept
+// until the request ends, and are given back however it ends.
+#include <array>
+#include <optional>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "features_fixture.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+class LeasedMemories : public FeaturesTest {
+  protected:
+    static constexpr std::size_t size = 300000;
+
+    void open_channel() {
+        connect();
+        sent_ = pattern(size);
+        received_.assign(size, std::byte{0});
+        regions_ = regions();
+    }
+    [[nodiscard]] static std::size_t regions() { return softverbs_live(SOFTVERBS_MR); }
+    /// Returns true if invalidate() of both buffers deregisters all memory. It does not deregister
+    /// memory of a request in flight.
+    [[nodiscard]] bool all_given_back() {
+        invalidate();
+        return regions() == regions_;
+    }
+    void invalidate() {
+        left_end().cache().invalidate(reinterpret_cast<std::uintptr_t>(sent_.data()), size);
+        right_end().cache().invalidate(reinterpret_cast<std::uintptr_t>(received_.data()), size);
+    }
+    [[nodiscard]] Request send_leased(std::size_t length, void* context = nullptr) {
+        Request request;
+        EXPECT_EQ(left().isend(sent_.data(), length, 1, request, context), code(0));
+        return request;
+    }
+    [[nodiscard]] Request receive_leased(std::size_t length, void* context = nullptr) {
+        Request request;
+        EXPECT_EQ(right().irecv(received_.data(), length, 1, request, context), code(0));
+        return request;
+    }
+
+    std::vector<std::byte> sent_;
+    std::vector<std::byte> received_;
+    std::size_t regions_ = 0;
+};
+
+TEST_F(LeasedMemories, pass_messages_of_every_size) {
+    open_channel();
+    for (const std::size_t length : {0U, 9U, 1500U, 7000U, 300000U}) {
+        SCOPED_TRACE(length);
+        received_.assign(size, std::byte{0});
+        Request received = receive_leased(length);
+        Request sent = send_leased(length);
+        EXPECT_EQ(complete(right(), received).bytes, length);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + static_cast<std::ptrdiff_t>(length),
+                               received_.begin()));
+    }
+    EXPECT_TRUE(all_given_back());
+}
+
+TEST_F(LeasedMemories, of_an_exporter_pass_messages) {
+    connect();
+    const Buffer from = memfds_->allocate(size);
+    const Buffer to = memfds_->allocate(size);
+    const auto bytes = pattern(size);
+    for (const std::size_t length : {std::size_t{9}, std::size_t{7000}, size}) {
+        from.copy_in(0, bytes);
+        Request sent;
+        Request received;
+        ASSERT_EQ(right().irecv(reinterpret_cast<void*>(to.address()), length, 1, received),
+                  code(0));
+        ASSERT_EQ(left().isend(reinterpret_cast<void*>(from.address()), length, 1, sent), code(0));
+        EXPECT_EQ(complete(right(), received).bytes, length);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        std::vector<std::byte> result(length);
+        to.copy_out(0, result);
+        EXPECT_TRUE(std::equal(result.begin(), result.end(), bytes.begin()));
+    }
+    left_end().cache().clear();
+    right_end().cache().clear();
+}
+
+TEST_F(LeasedMemories, are_written_and_read) {
+    open_channel();
+    TestMemory target = right_memory(size);
+    const RemoteMemory descriptor = *target.memory().remote();
+    Request put;
+    ASSERT_EQ(left().iput(sent_.data(), size, descriptor, 0, put), code(0));
+    EXPECT_EQ(complete(left(), put).error, code(0));
+    Request get;
+    ASSERT_EQ(left().iget(received_.data(), size, descriptor, 0, get), code(0));
+    EXPECT_EQ(complete(left(), get).error, code(0));
+    EXPECT_TRUE(received_ == sent_);
+    left_end().cache().clear();
+    regions_ = regions() - regions_ == 1 ? regions() : 0; // the region of `target`
+    EXPECT_TRUE(all_given_back());
+}
+
+TEST_F(LeasedMemories, receive_messages_of_any_channel) {
+    open_channel();
+    Request received;
+    ASSERT_EQ(right_end().irecv(received_.data(), size, 1, full_mask, received), code(0));
+    Request sent = send_leased(size);
+    EXPECT_EQ(complete_any(received).bytes, size);
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    EXPECT_TRUE(received_ == sent_);
+    EXPECT_TRUE(all_given_back());
+}
+
+TEST_F(LeasedMemories, stay_registered_until_their_requests_end) {
+    open_channel();
+    Request sent = send_leased(size);
+    Request received = receive_leased(size);
+    invalidate();
+    EXPECT_EQ(regions(), regions_ + 2);
+    EXPECT_EQ(complete(right(), received).error, code(0));
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    EXPECT_TRUE(received_ == sent_);
+    EXPECT_EQ(regions(), regions_);
+}
+
+TEST_F(LeasedMemories, keep_the_context_of_their_requests) {
+    open_channel();
+    int mark = 0;
+    // The first send completes while it is started.
+    for (const std::size_t length : {std::size_t{9}, size}) {
+        static_cast<void>(receive_leased(length, &mark));
+        static_cast<void>(send_leased(length, &mark + 1));
+        std::vector<void*> contexts;
+        ASSERT_TRUE(progress_until([&] {
+            std::array<Completion, 2> completions;
+            for (const Endpoint* end : {&left_end(), &right_end()}) {
+                const std::size_t count = end->poll_completions(completions);
+                for (std::size_t i = 0; i < count; ++i) {
+                    EXPECT_EQ(completions.at(i).error, code(0));
+                    contexts.push_back(completions.at(i).context);
+                }
+            }
+            return contexts.size() == 2;
+        }));
+        EXPECT_THAT(contexts, ::testing::UnorderedElementsAre(&mark, &mark + 1));
+    }
+    EXPECT_TRUE(all_given_back());
+}
+
+TEST_F(LeasedMemories, are_given_back_by_cancelled_requests) {
+    open_channel();
+    const Request received = receive_leased(100);
+    ASSERT_EQ(right().cancel(received), code(0));
+    Request any;
+    ASSERT_EQ(right_end().irecv(received_.data(), 100, 7, full_mask, any), code(0));
+    ASSERT_EQ(right_end().cancel(any), code(0));
+    EXPECT_TRUE(all_given_back());
+}
+
+TEST_F(LeasedMemories, are_given_back_when_the_channel_fails_or_is_closed) {
+    for (const bool by_peer : {true, false}) {
+        disconnect_all();
+        open_channel();
+        static_cast<void>(send_leased(size));
+        Request received;
+        ASSERT_EQ(right().irecv(received_.data(), 100, 2, received), code(0));
+        EXPECT_EQ(regions(), regions_ + 2);
+        (by_peer ? left() : right()).close();
+        if (by_peer) {
+            EXPECT_EQ(complete(right(), received).error, code(ECONNRESET));
+        } else {
+            EXPECT_TRUE(progress_until([&] { return left().in_flight() == 1 && left().state(); }));
+            left_end().progress();
+            left().close();
+        }
+        EXPECT_TRUE(all_given_back());
+    }
+}
+
+TEST_F(LeasedMemories, are_given_back_by_calls_that_fail) {
+    options_.depth = 1;
+    open_channel();
+    const Request sent = send_leased(size);
+    static_cast<void>(sent);
+    Request refused;
+    std::vector<std::byte> other(size);
+    EXPECT_EQ(left().isend(other.data(), size, 1, refused), code(EAGAIN));
+    left_end().cache().invalidate(reinterpret_cast<std::uintptr_t>(other.data()), size);
+    EXPECT_EQ(regions(), regions_ + 1);
+}
+
+TEST_F(LeasedMemories, that_cannot_be_registered_are_an_error_with_a_reason) {
+    open_channel();
+    Request request;
+    EXPECT_EQ(left_end().registration_error().error(), 0);
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_mr", 1, EPERM), 0);
+    EXPECT_EQ(left().isend(sent_.data(), size, 1, request), code(EPERM));
+    EXPECT_EQ(left_end().registration_error().error(), EPERM);
+    EXPECT_THAT(left_end().registration_error().message(), ::testing::HasSubstr("ibv_reg_mr"));
+    EXPECT_EQ(left().state(), code(0));
+    EXPECT_EQ(left().in_flight(), 0);
+    // The next call succeeds.
+    Request received = receive_leased(size);
+    Request sent = send_leased(size);
+    EXPECT_EQ(complete(right(), received).error, code(0));
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    EXPECT_TRUE(all_given_back());
+}
+
+} // namespace
+} // namespace rdmabuf::testing
