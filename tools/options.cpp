@@ -26,14 +26,20 @@ void add_device_options(CLI::App& app, DeviceOptions& options) {
         ->check(CLI::Range(0, 255));
 }
 
+void check_device_name(const std::string& name, const std::vector<std::string>& devices) {
+    if (std::ranges::find(devices, name) == devices.end()) {
+        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}{}",
+                                     name, fmt::join(devices, ", "), suggestion(name, devices)));
+    }
+}
+
 const Device& find_device(const DeviceList& list, const std::string& name) {
     std::vector<std::string> names;
     for (const Device& device : list) {
         names.push_back(device.name());
     }
-    if (!names.empty() && std::ranges::find(names, name) == names.end()) {
-        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}{}",
-                                     name, fmt::join(names, ", "), suggestion(name, names)));
+    if (!names.empty()) {
+        check_device_name(name, names);
     }
     return list.find(name);
 }

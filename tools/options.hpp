@@ -38,6 +38,9 @@ struct DeviceOptions {
 void add_device_options(CLI::App& app, DeviceOptions& options);
 /// Adds only the option --device, for subcommands that use no port.
 void add_device_name_option(CLI::App& app, DeviceOptions& options);
+/// Checks that @p name, the value of --device, is one of @p devices, which is not empty.
+/// @throws UsageError with all names if it is not
+void check_device_name(const std::string& name, const std::vector<std::string>& devices);
 /// Returns the device of @p list with the name @p name, which is the value of --device.
 /// @throws UsageError with the names of all devices if the list does not contain the device; Error
 ///         ENODEV if the list is empty

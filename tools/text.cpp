@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -57,8 +58,39 @@ std::string paint(const TextStyle& style, Colour colour, std::string_view text) 
     if (!style.colour) {
         return std::string(text);
     }
-    const char* const code = colour == Colour::heading ? "1" : colour == Colour::good ? "32" : "31";
-    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+    // Bold, green, red and yellow.
+    constexpr std::array codes{1, 32, 31, 33};
+    return fmt::format("\x1b[{}m{}\x1b[0m", codes.at(static_cast<std::size_t>(colour)), text);
+}
+
+std::string printable(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text.substr(at, 2) == "\x1b[") {
+            const std::size_t end = text.find_first_not_of("0123456789", at + 2);
+            if (end != std::string_view::npos && text[end] == 'm') {
+                out.append(text.substr(at, end + 1 - at));
+                at = end;
+                continue;
+            }
+        }
+        out += static_cast<unsigned char>(text[at]) < ' ' || text[at] == '\x7f' ? '?' : text[at];
+    }
+    return out;
+}
+
+std::string shell_word(std::string_view text) {
+    constexpr const char* plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+        "%+,-./:=@_";
+    if (!text.empty() && text.find_first_not_of(plain) == std::string_view::npos) {
+        return std::string(text);
+    }
+    std::string out = "'";
+    for (const char each : text) {
+        out += each == '\'' ? "'\\''" : std::string(1, each);
+    }
+    return out + "'";
 }
 
 std::string wrap(const TextStyle& style, std::string_view text, std::string_view first,
@@ -66,8 +98,9 @@ std::string wrap(const TextStyle& style, std::string_view text, std::string_view
     std::string out(first);
     std::size_t used = columns(first);
     bool empty = true;
-    for (std::size_t at = 0; (at = text.find_first_not_of(' ', at)) != std::string_view::npos;) {
-        const std::size_t end = std::min(text.find(' ', at), text.size());
+    constexpr const char* space = " \t\r\n";
+    for (std::size_t at = 0; (at = text.find_first_not_of(space, at)) != std::string_view::npos;) {
+        const std::size_t end = std::min(text.find_first_of(space, at), text.size());
         const std::string_view word = text.substr(at, end - at);
         const std::size_t needed = columns(word) + (empty ? 0 : 1);
         if (!empty && used + needed > style.width) {
@@ -75,7 +108,7 @@ std::string wrap(const TextStyle& style, std::string_view text, std::string_view
             used = columns(rest);
             empty = true;
         }
-        out.append(empty ? "" : " ").append(word);
+        out.append(empty ? "" : " ").append(printable(word));
         used += columns(word) + (empty ? 0 : 1);
         empty = false;
         at = end;

@@ -21,12 +21,20 @@ struct TextStyle {
 /// For pipes and files, the width is 80 columns, without colours.
 [[nodiscard]] TextStyle style_of_stdout();
 
-enum class Colour : std::uint8_t { heading, good, bad };
+enum class Colour : std::uint8_t { heading, good, bad, unknown };
 /// Returns @p text in a colour; @p text itself if the style has no colours.
 [[nodiscard]] std::string paint(const TextStyle& style, Colour colour, std::string_view text);
 
-/// Breaks @p text at spaces into lines of at most TextStyle::width columns, each with a newline at
-/// its end. Escape sequences of colours do not count as columns.
+/// Replaces each control character of @p text by '?', except the escape sequences of colours. Names
+/// in sysfs, or in a copy of it, can contain sequences that a terminal executes.
+[[nodiscard]] std::string printable(std::string_view text);
+
+/// Returns @p text as one word of a shell command, with quotes if it needs them.
+[[nodiscard]] std::string shell_word(std::string_view text);
+
+/// Breaks @p text at white space into lines of at most TextStyle::width columns, each with a
+/// newline at its end. Escape sequences of colours do not count as columns. The text is made
+/// printable().
 /// @param first  the beginning of the first line
 /// @param rest   the beginning of all other lines
 [[nodiscard]] std::string wrap(const TextStyle& style, std::string_view text,

@@ -82,6 +82,7 @@ TEST_F(DoctorProofTest, CudaReportsItsDevicesWithoutAContext) {
     ASSERT_THAT(cuda.devices, SizeIs(2));
     EXPECT_EQ(cuda.devices[1].number, 1);
     EXPECT_EQ(cuda.devices[0].dmabuf, 1);
+    EXPECT_EQ(cuda.devices[0].virtual_memory_rdma, 1);
     EXPECT_TRUE(PciAddress::parse(cuda.devices[0].pci_address)) << cuda.devices[0].pci_address;
     EXPECT_GE(cuda.driver_version, 11070);
     EXPECT_EQ(fake_driver::primary_references(0), 0U);

@@ -77,33 +77,76 @@ TEST(DoctorReportTest, ExitStatusIsTwoIfNothingWasProvenAndNothingBlocks) {
     EXPECT_EQ(exit_status(report_of({}, {proof("udmabuf", "mlx5_0", Verdict::unknown)})), 2);
 }
 
+/// Returns the sentence that begins with "Result:", in one line.
+std::string result_of(const Report& report) {
+    const std::string text = format_result(report, {.width = 1000});
+    return text.substr(text.find("Result:"));
+}
+
+TEST(DoctorReportTest, TheResultNamesTheMemoryThatWasProvenAndThatFailed) {
+    EXPECT_EQ(result_of(report_of({}, {proof("udmabuf", "mlx5_0", Verdict::pass),
+                                       proof("drm", "mlx5_0", Verdict::fail),
+                                       proof("cuda:0", "mlx5_0", Verdict::unknown),
+                                       proof("host", "mlx5_0", Verdict::pass, false)})),
+              "Result: RDMA on dma-bufs works. 1 of 2 pairs of memory and NIC are proven in both "
+              "directions: udmabuf with mlx5_0. Failed: drm with mlx5_0.\n");
+    Proof peer = proof("cuda:0", "mlx5_0", Verdict::pass);
+    peer.path = "peermem";
+    EXPECT_THAT(result_of(report_of({}, {peer})), HasSubstr("RDMA on device memory works."));
+    EXPECT_THAT(result_of(report_of({}, {proof("drm", "mlx5_0", Verdict::fail)})),
+                HasSubstr("failed: 0. Failed: drm with mlx5_0."));
+}
+
+TEST(DoctorReportTest, MemoryOnTheNicIsNoProofOfDmaBufs) {
+    Proof nic_memory = proof("dm", "mlx5_0", Verdict::pass);
+    nic_memory.path = "dm";
+    const Report report = report_of({failed(Severity::blocks)},
+                                    {proof("udmabuf", "mlx5_0", Verdict::fail), nic_memory});
+    EXPECT_EQ(exit_status(report), 0);
+    EXPECT_EQ(result_of(report),
+              "Result: RDMA on memory on the NIC works, but no dma-buf is proven. 1 of 2 pairs of "
+              "memory and NIC are proven in both directions: dm with mlx5_0. Failed: udmabuf with "
+              "mlx5_0.\n");
+    nic_memory.software = "softverbs";
+    EXPECT_THAT(result_of(report_of({}, {nic_memory})),
+                HasSubstr("works on softverbs, a software device, but no dma-buf is proven."));
+}
+
+TEST(DoctorReportTest, TheResultSaysThatADeviceIsSoftware) {
+    Proof software = proof("memfd", "soft0", Verdict::pass);
+    software.software = "softverbs";
+    EXPECT_THAT(result_of(report_of({}, {software})),
+                HasSubstr("RDMA on dma-bufs works on softverbs, a software device."));
+    EXPECT_THAT(result_of(report_of({}, {software, proof("udmabuf", "mlx5_0", Verdict::pass)})),
+                HasSubstr("RDMA on dma-bufs works. 2 of 2 pairs"));
+}
+
 TEST(DoctorReportTest, LinesFitTheWidth) {
     Report report =
         report_of({failed(Severity::blocks)}, {proof("udmabuf", "mlx5_0", Verdict::pass),
                                                proof("udmabuf", "mlx5_1", Verdict::fail),
                                                proof("udmabuf", "mlx5_2", Verdict::unknown)});
     for (const std::size_t width : {40U, 60U, 80U}) {
-        const TextFormat format{.width = width, .colours = false};
-        EXPECT_LE(longest_line(format_section(report.sections.front(), format)), width);
-        EXPECT_LE(longest_line(format_result(report, format)), width);
+        const TextStyle style{.width = width};
+        EXPECT_LE(longest_line(format_section(report.sections.front(), style)), width);
+        EXPECT_LE(longest_line(format_result(report, style)), width);
     }
     report.proofs.clear();
     report.no_proofs = "No proof was made, for a reason that is longer than forty characters.";
-    EXPECT_LE(longest_line(format_result(report, {.width = 40, .colours = false})), 40U);
+    EXPECT_LE(longest_line(format_result(report, {.width = 40})), 40U);
 }
 
 TEST(DoctorReportTest, TheMatrixHasOneColumnForEachNic) {
     const Report report = report_of(
         {}, {proof("udmabuf", "mlx5_0", Verdict::pass), proof("udmabuf", "mlx5_1", Verdict::fail)});
-    const std::string text = format_result(report, {.width = 80, .colours = false});
+    const std::string text = format_result(report, {});
     EXPECT_THAT(text, HasSubstr("              mlx5_0   mlx5_1\n"
                                 "  udmabuf     proven   failed\n"));
     EXPECT_THAT(text, HasSubstr("1 of 2 pairs"));
     // 40 columns have no room for a third NIC, so only the list remains.
     Report wide = report;
     wide.proofs.push_back(proof("udmabuf", "mlx5_2", Verdict::pass));
-    EXPECT_THAT(format_result(wide, {.width = 40, .colours = false}),
-                Not(HasSubstr("mlx5_0   mlx5_1")));
+    EXPECT_THAT(format_result(wide, {.width = 40}), Not(HasSubstr("mlx5_0   mlx5_1")));
 }
 
 TEST(DoctorReportTest, MemoryThatCannotBeAllocatedHasOneFinding) {
@@ -135,8 +178,8 @@ TEST(DoctorReportTest, ASlowPairAndMovedMemoryHaveFindingsOfTheirOwn) {
 TEST(DoctorReportTest, ColoursAreOnlyInTheOutputForATerminal) {
     const Report report = report_of({failed(Severity::blocks)});
     const Section& section = report.sections.front();
-    EXPECT_THAT(format_section(section, {.width = 80, .colours = true}), HasSubstr("\033[31mfail"));
-    EXPECT_THAT(format_section(section, {.width = 80, .colours = false}), Not(HasSubstr("\033")));
+    EXPECT_THAT(format_section(section, {.colour = true}), HasSubstr("\033[31mfail"));
+    EXPECT_THAT(format_section(section, {}), Not(HasSubstr("\033")));
 }
 
 TEST(DoctorReportTest, TheScriptHasEachCommandOfAFailedConditionOnce) {
@@ -153,6 +196,12 @@ TEST(DoctorReportTest, TheScriptHasEachCommandOfAFailedConditionOnce) {
     EXPECT_THAT(format_script(report_of({})), HasSubstr("No failed condition has a command."));
 }
 
+TEST(DoctorReportTest, ANameWithANewlineAddsNoCommandToTheScript) {
+    Finding finding = failed(Severity::blocks);
+    finding.subject = {"mlx5_0\nreboot"};
+    EXPECT_THAT(format_script(report_of({finding})), Not(HasSubstr("\nreboot")));
+}
+
 TEST(DoctorReportTest, JsonReplacesBytesThatAreNotText) {
     Finding finding = failed(Severity::blocks);
     finding.found = "\xff\xfe";
@@ -162,13 +211,6 @@ TEST(DoctorReportTest, JsonReplacesBytesThatAreNotText) {
     EXPECT_EQ(json["findings"][0]["subject"][0], "0000:02:00.0");
     EXPECT_EQ(json["findings"][0]["found"], "\xEF\xBF\xBD\xEF\xBF\xBD");
     EXPECT_EQ(json["pairs"].size(), 0U);
-}
-
-TEST(DoctorReportTest, WrapDividesNoWord) {
-    EXPECT_EQ(wrap("one two three", 0, 2, 8), "one two\n  three");
-    EXPECT_EQ(wrap("/a/path/that/is/longer/than/a/line", 4, 2, 10),
-              "\n  /a/path/that/is/longer/than/a/line");
-    EXPECT_EQ(wrap("", 0, 2, 8), "");
 }
 
 } // namespace

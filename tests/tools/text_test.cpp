@@ -21,6 +21,7 @@ TEST(WrapText, DoesNotBreakALongWord) {
 
 TEST(WrapText, JoinsSpacesAndRemovesThoseAtTheEnd) {
     EXPECT_EQ(wrap({}, "  one   two ", "- ", "  "), "- one two\n");
+    EXPECT_EQ(wrap({}, "flags\t\t: fpu\n\n", "", ""), "flags : fpu\n");
     EXPECT_EQ(wrap({}, "", "name  ", ""), "name\n");
 }
 
@@ -28,6 +29,18 @@ TEST(WrapText, ColoursAreNoColumns) {
     const TextStyle style{.width = 9, .colour = true};
     EXPECT_EQ(wrap(style, paint(style, Colour::good, "four") + " more", "", ""),
               "\x1b[32mfour\x1b[0m more\n");
+}
+
+TEST(WrapText, HasNoEscapeSequencesOtherThanColours) {
+    EXPECT_EQ(wrap({}, "a\x1b]0;title\x07 \x1b[2J b\x1b", "", ""), "a?]0;title? ?[2J b?\n");
+    EXPECT_EQ(wrap({}, "\x1b[1;5m \x1b[", "", ""), "?[1;5m ?[\n");
+}
+
+TEST(ShellWord, HasQuotesOnlyWhereAShellNeedsThem) {
+    EXPECT_EQ(shell_word("ens3f0np0.100"), "ens3f0np0.100");
+    EXPECT_EQ(shell_word("/sys/fs/cgroup/a b"), "'/sys/fs/cgroup/a b'");
+    EXPECT_EQ(shell_word("$(reboot)'; reboot"), "'$(reboot)'\\''; reboot'");
+    EXPECT_EQ(shell_word(""), "''");
 }
 
 TEST(PaintText, WithoutColoursIsTheTextItself) {

@@ -72,6 +72,12 @@ TEST_F(TopologyReport, ShowsTheBridgesTheBestNicAndThePathTypes) {
               "NUMA node 1         SYS      PHB\n");
 }
 
+TEST(TopologyText, HasNoEscapeSequenceOfAName) {
+    SysfsTree tree("pci0000:00/0000:01:00.0 nic=mlx5\x1b[2J\npci0000:00/0000:02:00.0 gpu");
+    EXPECT_THAT(topology::to_text(Topology::read(tree.root()), {}),
+                testing::AllOf(testing::Not(HasSubstr("\x1b")), HasSubstr("mlx5?[2J")));
+}
+
 TEST_F(TopologyReport, JsonHasTheTreeAndTheRankingForEachMemory) {
     const auto json = nlohmann::json::parse(topology::to_json(machine));
     ASSERT_EQ(json["tree"].size(), 3U);

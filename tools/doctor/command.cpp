@@ -31,7 +31,8 @@ Examples:
   rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
 
 Exit status: 0 at least one pair of memory and NIC was proven in both
-directions; 1 no pair was proven, and the cause is in the output; 2 it is not
+directions, also if only memory on the NIC was proven and no dma-buf (the result
+says so); 1 no pair was proven, and the cause is in the output; 2 it is not
 known, or wrong command line. With --fix-script: 0.)";
 
 } // namespace
@@ -50,7 +51,8 @@ Command add_doctor(CLI::App& program) {
                   "Check all pairs of GPU and NIC (default: the nearest NICs of each GPU)");
     add_option(*app, "--root", "DIR", options.root,
                "Read sys, proc and dev in this directory, a copy of another machine; makes no "
-               "proofs");
+               "proofs")
+        ->check(CLI::ExistingDirectory);
     app->option_defaults()->group("Output");
     auto* const json = app->add_flag("--json", options.json,
                                      "Print one JSON object (share/rdmabuf/doctor.schema.json)");

@@ -3,6 +3,8 @@
 
 #include <exception>
 
+#include "kernel_files.hpp"
+
 namespace rdmabuf::tools::doctor {
 
 const char* to_string(Severity severity) noexcept {
@@ -33,8 +35,9 @@ const char* to_string(Verdict verdict) noexcept {
     return "unknown";
 }
 
-Check::Check(const Machine& machine, const Devices& devices, const Options& options)
-    : machine_(&machine), devices_(&devices) {
+Check::Check(const Machine& machine, const Devices& devices, const Options& options,
+             CudaQuery query_cuda)
+    : machine_(&machine), devices_(&devices), query_cuda_(std::move(query_cuda)) {
     for (const NicFiles& nic : machine.nics()) {
         if (options.device.empty() || nic.name == options.device) {
             nics_.push_back(&nic);
@@ -61,6 +64,15 @@ void Check::find_pairs(bool all) {
             }
         }
     }
+}
+
+const CudaDevices& Check::cuda() {
+    if (!cuda_) {
+        cuda_ = read_nvidia_modules(*machine_) == NvidiaModules::open
+                    ? query_cuda_()
+                    : CudaDevices{.reason = "the kernel modules do not export dma-bufs (C-12)"};
+    }
+    return *cuda_;
 }
 
 void Check::run(const Condition& condition) {

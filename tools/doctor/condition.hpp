@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cuda_devices.hpp"
 #include "devices.hpp"
 #include "finding.hpp"
 #include "machine.hpp"
@@ -57,7 +60,11 @@ class Check {
   public:
     using Subject = std::vector<std::string>;
 
-    Check(const Machine& machine, const Devices& devices, const Options& options);
+    using CudaQuery = std::function<CudaDevices()>;
+
+    /// @param query_cuda  the function that cuda() calls
+    Check(const Machine& machine, const Devices& devices, const Options& options,
+          CudaQuery query_cuda = query_cuda_devices);
 
     [[nodiscard]] const Machine& machine() const noexcept { return *machine_; }
     [[nodiscard]] const Devices& devices() const noexcept { return *devices_; }
@@ -68,6 +75,11 @@ class Check {
     /// Returns the pairs of selected GPUs and NICs. Without --pair, only the NICs are included that
     /// are nearest to the GPU.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
+
+    /// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs
+    /// are possible; otherwise returns an empty list with the reason. The driver is queried once,
+    /// because cuInit() can take seconds.
+    [[nodiscard]] const CudaDevices& cuda();
 
     /// Executes the function of @p condition. A function that throws adds a finding with
     /// Verdict::unknown.
@@ -91,6 +103,8 @@ class Check {
     std::vector<const NicFiles*> nics_;
     std::vector<const Gpu*> gpus_;
     std::vector<GpuAndNic> pairs_;
+    CudaQuery query_cuda_;
+    std::optional<CudaDevices> cuda_;
     const Condition* condition_ = nullptr;
     std::vector<Finding> findings_;
 };

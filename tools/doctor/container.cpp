@@ -7,6 +7,7 @@
 
 #include <rdmabuf/error.hpp>
 
+#include "../text.hpp"
 #include "condition.hpp"
 
 #include <fmt/format.h>
@@ -133,8 +134,9 @@ void check_control_group(Check& check) {
                 check.fail({nic->name}, found,
                            {.means = "No further verbs object can be created.",
                             .remedy = "Raise the limit of the control group.",
-                            .command = fmt::format("echo '{} {}max' > {}/rdma.max", nic->name, key,
-                                                   directory)});
+                            .command = fmt::format("echo {} > {}",
+                                                   shell_word(nic->name + " " + key + "max"),
+                                                   shell_word(directory + "/rdma.max"))});
             }
         }
     }

@@ -17,6 +17,7 @@ namespace {
 constexpr int attribute_integrated = 18;
 constexpr int attribute_major = 75;
 constexpr int attribute_minor = 76;
+constexpr int attribute_virtual_memory_rdma = 110;
 constexpr int attribute_gpu_direct_rdma = 116;
 constexpr int attribute_dmabuf = 124;
 
@@ -96,7 +97,8 @@ CudaDevices query_cuda_devices() {
              .minor = attribute_of(driver, device, attribute_minor).value_or(0),
              .dmabuf = attribute_of(driver, device, attribute_dmabuf),
              .gpu_direct_rdma = attribute_of(driver, device, attribute_gpu_direct_rdma),
-             .integrated = attribute_of(driver, device, attribute_integrated)});
+             .integrated = attribute_of(driver, device, attribute_integrated),
+             .virtual_memory_rdma = attribute_of(driver, device, attribute_virtual_memory_rdma)});
     }
     return all;
 }

@@ -20,6 +20,8 @@ struct CudaDevice {
     std::optional<int> dmabuf = std::nullopt;
     std::optional<int> gpu_direct_rdma = std::nullopt;
     std::optional<int> integrated = std::nullopt;
+    /// 1 if cuMemCreate() can allocate memory for RDMA.
+    std::optional<int> virtual_memory_rdma = std::nullopt;
 };
 
 /// The devices of the CUDA driver of this process.

@@ -9,7 +9,7 @@ namespace rdmabuf::tools::doctor {
 
 /// The effect of a condition that is not met.
 enum class Severity : std::uint8_t {
-    /// dma-bufs cannot be registered.
+    /// dma-bufs, or those of one kind of allocation, cannot be registered.
     blocks,
     /// The NIC cannot access the memory of the GPU directly, or data is lost.
     no_peer_to_peer,

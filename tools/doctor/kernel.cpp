@@ -19,6 +19,10 @@ void check_uverbs(Check& check) {
         check.pass({}, fmt::format("ABI version {}", abi));
         return;
     }
+    if (!check.machine().has_sysfs()) {
+        check.unknown({}, "/sys is not mounted");
+        return;
+    }
     check.fail({}, "/sys/class/infiniband_verbs/abi_version does not exist",
                {.means = "Programs cannot use RDMA devices.",
                 .remedy = "Load the module ib_uverbs.",

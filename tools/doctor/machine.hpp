@@ -85,6 +85,8 @@ class Machine {
     [[nodiscard]] const std::vector<Gpu>& gpus() const noexcept { return gpus_; }
     /// Returns the RDMA devices in the order of the topology.
     [[nodiscard]] const std::vector<NicFiles>& nics() const noexcept { return nics_; }
+    /// Returns true if sysfs is mounted at /sys. A container or chroot may have an empty /sys.
+    [[nodiscard]] bool has_sysfs() const { return exists("/sys/class"); }
     /// Returns the release of the kernel, such as "6.12.107"; empty if it is not known.
     [[nodiscard]] std::string kernel_release() const;
     /// Returns true if the processors report that a hypervisor runs this machine.

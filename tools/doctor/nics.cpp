@@ -7,6 +7,7 @@
 
 #include <rdmabuf/quirks.hpp>
 
+#include "../text.hpp"
 #include "condition.hpp"
 #include "loopback.hpp"
 
@@ -58,6 +59,18 @@ void check_exists(Check& check) {
         check.pass({}, names);
         return;
     }
+    if (!check.machine().has_sysfs()) {
+        std::string listed;
+        for (const OpenedDevice& device : check.devices().all()) {
+            listed +=
+                fmt::format("{}{}", listed.empty() ? "; libibverbs lists " : ", ", device.name);
+        }
+        check.fail({}, "/sys is not mounted" + listed,
+                   {.means = "rdmabuf finds the RDMA devices and their properties in sysfs.",
+                    .remedy = "Mount sysfs at /sys, in a chroot or container from inside it.",
+                    .command = "mount -t sysfs sysfs /sys"});
+        return;
+    }
     Advice advice{.means = "Nothing can be registered and nothing can be transferred.",
                   .remedy =
                       "Install an RDMA NIC and its driver; pass a VF to a virtual machine and "
@@ -100,7 +113,7 @@ void check_port(Check& check, const NicFiles& nic, const std::string& number) {
     } else if (!interface.empty()) {
         advice.remedy =
             fmt::format("Set the network interface {} up, and check its cable.", interface);
-        advice.command = fmt::format("ip link set {} up", interface);
+        advice.command = fmt::format("ip link set {} up", shell_word(interface));
     } else {
         advice.remedy = "Check the cable and the switch port.";
     }

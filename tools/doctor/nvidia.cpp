@@ -50,22 +50,6 @@ void check_modules(Check& check) {
     }
 }
 
-/// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs are
-/// possible; otherwise returns an empty list with the reason. The result is kept, because cuInit()
-/// can take seconds.
-const CudaDevices& cuda_devices(const Machine& machine) {
-    static const CudaDevices unused{.reason = "a recorded machine has no CUDA driver"};
-    static const CudaDevices unfit{.reason = "the kernel modules do not export dma-bufs (C-12)"};
-    if (machine.recorded()) {
-        return unused;
-    }
-    if (read_nvidia_modules(machine) != NvidiaModules::open) {
-        return unfit;
-    }
-    static const CudaDevices queried = query_cuda_devices();
-    return queried;
-}
-
 /// Calls @p use with each selected GPU of NVIDIA that CUDA lists. Adds an unknown finding for each
 /// other one.
 template <class Use>
@@ -73,7 +57,7 @@ void for_each_device(Check& check, const Use& use) {
     if (!has_gpu(check)) {
         return;
     }
-    const CudaDevices& cuda = cuda_devices(check.machine());
+    const CudaDevices& cuda = check.cuda();
     for (const Gpu* const gpu : check.gpus()) {
         const auto found = std::ranges::find(cuda.devices, gpu->name, &CudaDevice::pci_address);
         if (found != cuda.devices.end()) {
@@ -103,7 +87,7 @@ void check_driver_version(Check& check) {
     if (!has_gpu(check)) {
         return;
     }
-    const CudaDevices& cuda = cuda_devices(check.machine());
+    const CudaDevices& cuda = check.cuda();
     if (cuda.driver_version == 0) {
         check.unknown({}, cuda.reason);
         return;
@@ -131,6 +115,34 @@ void check_exports(Check& check) {
                        {.means = "The driver exports no dma-bufs for this GPU.",
                         .remedy = "Causes are a kernel without dma-bufs, confidential computing, "
                                   "and the proprietary kernel modules (C-12)."});
+        }
+    });
+}
+
+/// Memory of cuMemCreate() needs a flag of its program for RDMA. PyTorch allocates such memory with
+/// expandable_segments, and only newer versions set the flag.
+void check_virtual_memory(Check& check) {
+    const bool expandable =
+        check.machine().read("/proc/self/environ").view().find("expandable_segments:True") !=
+        std::string_view::npos;
+    for_each_device(check, [&check, expandable](const Gpu& gpu, const CudaDevice& device) {
+        const int supported = device.virtual_memory_rdma.value_or(0);
+        const std::string found =
+            fmt::format("GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED {}", supported);
+        if (supported == 0) {
+            check.fail({gpu.name}, found,
+                       {.means = "Memory of cuMemCreate() cannot be registered. PyTorch with "
+                                 "expandable_segments and vLLM's sleep mode allocate such memory.",
+                        .remedy = "Allocate with cuMemAlloc() or cudaMalloc(); for PyTorch, remove "
+                                  "expandable_segments from PYTORCH_CUDA_ALLOC_CONF."});
+        } else if (expandable) {
+            check.unknown({gpu.name}, found + ", and PyTorch uses expandable_segments",
+                          {.means = "PyTorch allocates by cuMemCreate(). Only its newer versions "
+                                    "allocate for RDMA.",
+                           .remedy = "If registrations fail, remove expandable_segments from "
+                                     "PYTORCH_CUDA_ALLOC_CONF."});
+        } else {
+            check.pass({gpu.name}, found + "; cuMemCreate() needs gpuDirectRDMACapable");
         }
     });
 }
@@ -231,6 +243,8 @@ constexpr std::array conditions{
               "gpu-operator, gpu-operator-rdma.rst", check_generation},
     Condition{"C-15", Severity::blocks, "NVIDIA: the driver exports dma-bufs",
               "CUDA driver API, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED", check_exports},
+    Condition{"C-18", Severity::blocks, "NVIDIA: cuMemCreate() can allocate for RDMA",
+              "CUDA driver API, CUmemAllocationProp; vLLM issue 29569", check_virtual_memory},
     Condition{"C-35", Severity::no_peer_to_peer, "NVIDIA: BAR1 has room for registrations",
               "libfabric issue 10502, Mooncake issue 2523", check_free_bar},
     Condition{"C-16", Severity::information, "NVIDIA: the GPU has memory of its own",

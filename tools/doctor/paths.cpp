@@ -53,8 +53,13 @@ void check_mapping(Check& check) {
     for (const GpuAndNic& pair : check.pairs()) {
         const Nic* const nic = check.machine().topology().find_nic(pair.nic->name);
         const Check::Subject subject{pair.gpu->name, pair.nic->name};
+        // A GPU with NVLink-C2C is accessed over PCIe by the NICs below its switch only.
+        const bool below_switch =
+            pair.path.type == PathType::pix || pair.path.type == PathType::pxb;
         if (pair.nic->driver == "efa") {
-            check.pass(subject, "EFA needs the PCIe mapping");
+            check.pass(subject, below_switch ? "EFA needs the PCIe mapping"
+                                             : "EFA needs the PCIe mapping, or the default mapping "
+                                               "if the driver reports NVLink-C2C");
         } else if (pair.path.data_direct) {
             check.pass(subject, "data direct is nearer than the NIC, and needs the PCIe mapping");
         } else if (nic != nullptr && nic->data_direct) {
@@ -62,7 +67,9 @@ void check_mapping(Check& check) {
         } else if (pair.nic->driver == "mlx5_core" && check.machine().recorded()) {
             check.unknown(subject, "the data-direct function is known only on the machine itself");
         } else {
-            check.pass(subject, "the default mapping, unless the driver reports NVLink-C2C");
+            check.pass(subject, below_switch ? "the default mapping, or the PCIe mapping if the "
+                                               "driver reports NVLink-C2C"
+                                             : "the default mapping");
         }
     }
 }

@@ -248,7 +248,10 @@ std::uint64_t longest_rdma(const Context& context) {
 
 Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& context,
             const Machine& machine) {
-    Proof proof{.memory = memory.name, .nic = nic.name, .counts = memory.counts};
+    Proof proof{.memory = memory.name,
+                .nic = nic.name,
+                .counts = memory.counts,
+                .software = nic.software ? nic.driver : ""};
     Trail trail;
     try {
         describe_path(proof, memory, nic, machine);

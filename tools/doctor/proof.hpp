@@ -38,6 +38,8 @@ struct Proof {
     std::string memory;
     std::string nic;
     bool counts = true;
+    /// The driver of a NIC that is software: "softverbs", "rxe", "siw"; empty for other NICs.
+    std::string software = {};
     /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.
     Verdict verdict = Verdict::unknown;
     /// True if the RDMA writes, and the RDMA reads, transferred the right bytes.

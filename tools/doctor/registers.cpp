@@ -84,48 +84,50 @@ void check_acs(Check& check) {
     }
 }
 
-void check_ats(Check& check) {
-    if (!check.machine().virtual_machine() || check.gpus().empty()) {
-        return;
-    }
-    constexpr unsigned enabled = 0x8000;
+/// Calls @p use with each NIC on PCI and its configuration space.
+template <class Use>
+void for_each_config(Check& check, const Use& use) {
     for (const NicFiles* const nic : check.nics()) {
         if (nic->pci.empty() || nic->software) {
             continue;
         }
         const PciConfig config(check.machine(), nic->pci);
-        if (!config.complete()) {
+        if (config.complete()) {
+            use(*nic, config);
+        } else {
             check.unknown({nic->name}, only_root, run_as_root);
-            continue;
         }
+    }
+}
+
+void check_ats(Check& check) {
+    if (!check.machine().virtual_machine() || check.gpus().empty()) {
+        return;
+    }
+    constexpr unsigned enabled = 0x8000;
+    for_each_config(check, [&check](const NicFiles& nic, const PciConfig& config) {
         const auto control = config.ats_control();
         if (control && (*control & enabled) != 0) {
-            check.pass({nic->name}, "ATS is enabled");
+            check.pass({nic.name}, "ATS is enabled");
         } else {
-            check.fail({nic->name}, control ? "ATS is disabled" : "the NIC has no ATS",
+            check.fail({nic.name}, control ? "ATS is disabled" : "the NIC has no ATS",
                        {.means = "In a virtual machine, transfers between NIC and GPU go through "
                                  "the IOMMU of the host.",
                         .remedy = "Enable ATS in the NIC (mlxconfig set ATS_ENABLED=1). With "
                                   "vSphere also set pciPassthru.allowP2P, RelaxACSforP2P and "
                                   "use64bitMMIO."});
         }
-    }
+    });
 }
 
 /// Calls @p use with the register Device Control of each NIC.
 template <class Use>
 void for_each_control(Check& check, const Use& use) {
-    for (const NicFiles* const nic : check.nics()) {
-        if (nic->pci.empty() || nic->software) {
-            continue;
+    for_each_config(check, [&use](const NicFiles& nic, const PciConfig& config) {
+        if (const auto control = config.device_control()) {
+            use(nic, *control);
         }
-        const PciConfig config(check.machine(), nic->pci);
-        if (!config.complete()) {
-            check.unknown({nic->name}, only_root, run_as_root);
-        } else if (const auto control = config.device_control()) {
-            use(*nic, *control);
-        }
-    }
+    });
 }
 
 unsigned payload_size(std::uint16_t control) {

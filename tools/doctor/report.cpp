@@ -192,11 +192,11 @@ std::string format_script(const Report& report) {
             const std::string& command = finding.advice.command;
             if (finding.verdict == Verdict::fail && !command.empty() &&
                 printed.insert(command).second) {
+                const std::string subject =
+                    finding.subject.empty() ? "this machine"
+                                            : fmt::format("{}", fmt::join(finding.subject, ", "));
                 text += fmt::format("\n# {}: {} ({})\n{}\n", finding.id, finding.condition,
-                                    finding.subject.empty()
-                                        ? "this machine"
-                                        : fmt::format("{}", fmt::join(finding.subject, ", ")),
-                                    command);
+                                    printable(subject), printable(command));
             }
         }
     }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "../text.hpp"
 #include "finding.hpp"
 #include "proof.hpp"
 
@@ -27,35 +26,20 @@ struct Report {
 };
 
 /// Returns the exit status. 0: memory of at least one kind other than host memory was proven in
-/// both directions. 1: no pair was proven, and a condition that blocks dma-bufs or a proof failed.
-/// 2: no pair was proven, and no failure was found.
+/// both directions; memory on the NIC counts. 1: no pair was proven, and a condition that blocks
+/// dma-bufs or a proof failed. 2: no pair was proven, and no failure was found.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
 
 /// Converts the proofs to findings of condition C-55.
 [[nodiscard]] std::vector<Finding> findings_of(const std::vector<Proof>& proofs);
 
-/// The format of the text output.
-struct TextFormat {
-    /// The maximum length of a line, at least 40.
-    std::size_t width = 80;
-    bool colours = false;
-};
-/// Returns the format for stdout: the width of the terminal or the variable COLUMNS, at most 80;
-/// colours on a terminal, unless the variable NO_COLOR is set.
-[[nodiscard]] TextFormat text_format();
-
 /// Formats one section, one finding after the other.
-[[nodiscard]] std::string format_section(const Section& section, const TextFormat& format);
+[[nodiscard]] std::string format_section(const Section& section, const TextStyle& style);
 /// Formats the matrix of memory and NICs, the details of each proof, and the result.
-[[nodiscard]] std::string format_result(const Report& report, const TextFormat& format);
+[[nodiscard]] std::string format_result(const Report& report, const TextStyle& style);
 /// Formats the report as a JSON object, which doctor.schema.json describes.
 [[nodiscard]] std::string format_json(const Report& report);
 /// Formats the commands of all failed conditions as a shell script.
 [[nodiscard]] std::string format_script(const Report& report);
-
-/// Returns @p text in lines of at most @p width characters. The first line begins at column @p
-/// column, the following lines are indented by @p indent blanks. Words are not divided.
-[[nodiscard]] std::string wrap(std::string_view text, std::size_t column, std::size_t indent,
-                               std::size_t width);
 
 } // namespace rdmabuf::tools::doctor

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "run.hpp"
 
-#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-
-#include <rdmabuf/error.hpp>
+#include <string>
+#include <vector>
 
 #include "../options.hpp"
 #include "condition.hpp"
@@ -26,21 +23,22 @@ constexpr std::array groups{
 /// Checks that the machine has the device and the GPU of the options.
 /// @throws UsageError if it does not
 void check_selection(const Machine& machine, const Options& options) {
-    std::string names;
-    bool found = options.device.empty();
+    std::vector<std::string> names;
     for (const NicFiles& nic : machine.nics()) {
-        names += (names.empty() ? "" : ", ") + nic.name;
-        found = found || nic.name == options.device;
+        names.push_back(nic.name);
     }
     // Without any device, the conditions say why there is none.
-    if (!found && !names.empty()) {
-        throw UsageError(fmt::format("--device {} does not exist; devices of this machine: {}",
-                                     options.device, names));
+    if (!options.device.empty() && !names.empty()) {
+        check_device_name(options.device, names);
     }
     if (options.gpu && *options.gpu >= machine.gpus().size()) {
         throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)",
                                      *options.gpu, machine.gpus().size()));
     }
+}
+
+CudaDevices no_cuda_driver() {
+    return {.reason = "a recorded machine has no CUDA driver"};
 }
 
 void make_proofs(Report& report, const Check& check, const Options& options) {
@@ -54,6 +52,10 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
     }
     if (check.devices().all().empty()) {
         report.no_proofs = "No proof was made: libibverbs lists no device.";
+        return;
+    }
+    if (!check.machine().has_sysfs()) {
+        report.no_proofs = "No proof was made: /sys is not mounted (C-05).";
         return;
     }
     for (const MemoryKindEntry& memory : find_memory(check, options)) {
@@ -77,19 +79,14 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
     }
 }
 
-void print(const std::string& text) {
-    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
-        throw Error(errno, "write", "the output could not be written");
-    }
-}
-
 } // namespace
 
 Report inspect(const Options& options, const std::function<void(const Section&)>& on_section) {
     Machine machine(options.root);
     check_selection(machine, options);
     const Devices devices(machine, options.device);
-    Check check(machine, devices, options);
+    Check check(machine, devices, options,
+                machine.recorded() ? no_cuda_driver : query_cuda_devices);
     Report report;
     for (const auto& group : groups) {
         const ConditionGroup conditions = group();
@@ -108,17 +105,18 @@ Report inspect(const Options& options, const std::function<void(const Section&)>
 int run(const Options& options) {
     if (options.json) {
         const Report report = inspect(options);
-        print(format_json(report));
+        write_stdout(format_json(report));
         return exit_status(report);
     }
     if (options.fix_script) {
-        print(format_script(inspect(options)));
+        write_stdout(format_script(inspect(options)));
         return 0;
     }
-    const TextFormat format = text_format();
-    const Report report = inspect(
-        options, [&format](const Section& section) { print(format_section(section, format)); });
-    print(format_result(report, format));
+    const TextStyle style = style_of_stdout();
+    const Report report = inspect(options, [&style](const Section& section) {
+        write_stdout(format_section(section, style));
+    });
+    write_stdout(format_result(report, style));
     return exit_status(report);
 }
 

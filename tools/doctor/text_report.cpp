@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
+#include <set>
 #include <sstream>
 
 #include "../format.hpp"
@@ -17,63 +13,43 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::size_t narrowest = 40;
-constexpr std::size_t widest = 80;
-
-const char* colour_of(Verdict verdict) {
+Colour colour_of(Verdict verdict) {
     switch (verdict) {
         case Verdict::pass:
-            return "\033[32m";
+            return Colour::good;
         case Verdict::fail:
-            return "\033[31m";
+            return Colour::bad;
         case Verdict::unknown:
             break;
     }
-    return "\033[33m";
+    return Colour::unknown;
 }
 
-/// Returns the verdict in 7 columns, with its colour if the format has colours.
-std::string coloured(Verdict verdict, const TextFormat& format) {
-    const std::string text = fmt::format("{:<7}", to_string(verdict));
-    return format.colours ? colour_of(verdict) + text + "\033[0m" : text;
+/// Returns the beginning of the lines below a verdict.
+std::string indent_of(const TextStyle& style) {
+    return std::string(style.width >= 60 ? 16 : 4, ' ');
 }
 
-/// The first column of the lines below a verdict.
-std::size_t indent_of(const TextFormat& format) {
-    return format.width >= 60 ? 16 : 4;
-}
-
-/// Formats a verdict and the text behind it: "  pass    C-05  text".
-std::string format_line(Verdict verdict, std::string_view name, std::string_view text,
-                        const TextFormat& format) {
-    const std::string head = fmt::format("{:<4}  ", name);
-    const std::size_t column = 2 + 7 + 1 + head.size();
-    return fmt::format("  {} {}{}\n", coloured(verdict, format), head,
-                       wrap(text, column, indent_of(format), format.width));
-}
-
-/// Formats a paragraph below a verdict. @param label  "means", "do" or "run"
-std::string format_detail(const char* label, std::string_view text, const TextFormat& format) {
+/// Formats a paragraph below a verdict. @param label  "means" or "do"
+std::string format_detail(const char* label, std::string_view text, const TextStyle& style) {
     if (text.empty()) {
         return {};
     }
-    const std::size_t indent = indent_of(format);
-    const std::string head = fmt::format("{}: ", label);
-    return std::string(indent, ' ') + head +
-           wrap(text, indent + head.size(), indent + 2, format.width) + "\n";
+    const std::string indent = indent_of(style);
+    return wrap(style, text, fmt::format("{}{}: ", indent, label), indent + "  ");
 }
 
-std::string format_advice(const Advice& advice, const TextFormat& format) {
+std::string format_advice(const Advice& advice, const TextStyle& style) {
     std::string text =
-        format_detail("means", advice.means, format) + format_detail("do", advice.remedy, format);
+        format_detail("means", advice.means, style) + format_detail("do", advice.remedy, style);
     if (!advice.command.empty()) {
         // A command is not wrapped, so that it can be copied.
-        text += fmt::format("{:{}}run: {}\n", "", indent_of(format), advice.command);
+        text += fmt::format("{}run: {}\n", indent_of(style), printable(advice.command));
     }
     return text;
 }
 
-std::string format_finding(const Finding& finding, const TextFormat& format) {
+std::string format_finding(const Finding& finding, const TextStyle& style) {
     std::string text = finding.condition;
     if (!finding.subject.empty()) {
         text += fmt::format(" ({})", fmt::join(finding.subject, ", "));
@@ -81,8 +57,10 @@ std::string format_finding(const Finding& finding, const TextFormat& format) {
     if (!finding.found.empty()) {
         text += ": " + finding.found;
     }
-    std::string result = format_line(finding.verdict, finding.id, text, format);
-    return result + format_advice(finding.advice, format);
+    const std::string verdict =
+        paint(style, colour_of(finding.verdict), fmt::format("{:<7}", to_string(finding.verdict)));
+    return wrap(style, text, fmt::format("  {} {:<4}  ", verdict, finding.id), indent_of(style)) +
+           format_advice(finding.advice, style);
 }
 
 const char* word_of(const Proof& proof) {
@@ -109,19 +87,19 @@ std::vector<std::string> names_of(const std::vector<Proof>& proofs, Member membe
 }
 
 /// Formats the table of memory and NICs. Returns an empty text if the table is wider than a line.
-std::string format_matrix(const std::vector<Proof>& proofs, const TextFormat& format) {
+std::string format_matrix(const std::vector<Proof>& proofs, const TextStyle& style) {
     constexpr std::size_t first = 14;
     const auto nics = names_of(proofs, &Proof::nic);
     std::size_t column = 9;
     for (const std::string& nic : nics) {
         column = std::max(column, nic.size() + 2);
     }
-    if (first + nics.size() * column > format.width) {
+    if (first + nics.size() * column > style.width) {
         return {};
     }
     std::string text(first, ' ');
     for (const std::string& nic : nics) {
-        text += fmt::format("{:<{}}", nic, column);
+        text += fmt::format("{:<{}}", printable(nic), column);
     }
     for (const std::string& memory : names_of(proofs, &Proof::memory)) {
         text += fmt::format("\n  {:<{}}", memory, first - 2);
@@ -140,12 +118,66 @@ std::string format_matrix(const std::vector<Proof>& proofs, const TextFormat& fo
     return trimmed_text;
 }
 
-std::string format_summary(const Report& report, const TextFormat& format) {
-    std::size_t proven = 0;
-    std::size_t possible = 0;
+/// Returns the NICs that are software, if all proven pairs have such a NIC; otherwise empty.
+std::string describe_software(const std::vector<const Proof*>& proven) {
+    std::set<std::string> drivers;
+    for (const Proof* const proof : proven) {
+        drivers.insert(proof->software);
+    }
+    if (drivers.contains("")) {
+        return {};
+    }
+    return fmt::format(" on {}, {}", fmt::join(drivers, " and "),
+                       drivers.size() == 1 ? "a software device" : "software devices");
+}
+
+/// Says what works, by the kinds of memory that were proven.
+std::string describe_success(const std::vector<const Proof*>& proven) {
+    bool dmabufs = false;
+    bool device_memory = false; // by a kernel module of the GPU's driver, without a dma-buf
+    bool nic_memory = false;
+    for (const Proof* const proof : proven) {
+        if (proof->path.starts_with("dmabuf")) {
+            dmabufs = true;
+        } else if (proof->path == "dm") {
+            nic_memory = true;
+        } else {
+            device_memory = true;
+        }
+    }
+    const std::string software = describe_software(proven);
+    if (!dmabufs && !device_memory) {
+        return fmt::format("RDMA on memory on the NIC works{}, but no dma-buf is proven", software);
+    }
+    std::vector<std::string_view> kinds;
+    if (dmabufs) {
+        kinds.emplace_back("dma-bufs");
+    }
+    if (device_memory) {
+        kinds.emplace_back("device memory");
+    }
+    if (nic_memory) {
+        kinds.emplace_back("memory on the NIC");
+    }
+    return fmt::format("RDMA on {} works{}", fmt::join(kinds, " and "), software);
+}
+
+/// Lists the pairs of @p proofs.
+std::string describe_pairs(const std::vector<const Proof*>& proofs) {
+    std::string text;
+    for (const Proof* const proof : proofs) {
+        text += fmt::format("{}{} with {}", text.empty() ? "" : ", ", proof->memory, proof->nic);
+    }
+    return text;
+}
+
+std::string format_summary(const Report& report, const TextStyle& style) {
+    std::vector<const Proof*> proven;
+    std::vector<const Proof*> failed;
     for (const Proof& proof : report.proofs) {
-        proven += proof.counts && proof.verdict == Verdict::pass ? 1 : 0;
-        possible += proof.counts && proof.verdict != Verdict::unknown ? 1 : 0;
+        if (proof.counts && proof.verdict != Verdict::unknown) {
+            (proof.verdict == Verdict::pass ? proven : failed).push_back(&proof);
+        }
     }
     std::size_t blocking = 0;
     for (const Section& section : report.sections) {
@@ -158,9 +190,9 @@ std::string format_summary(const Report& report, const TextFormat& format) {
     switch (exit_status(report)) {
         case 0:
             text = fmt::format(
-                "Result: RDMA on dma-bufs or device memory works. {} of {} pairs of "
-                "memory and NIC are proven in both directions.",
-                proven, possible);
+                "Result: {}. {} of {} pairs of memory and NIC are proven in both directions: {}.",
+                describe_success(proven), proven.size(), proven.size() + failed.size(),
+                describe_pairs(proven));
             break;
         case 1:
             text = fmt::format(
@@ -172,74 +204,38 @@ std::string format_summary(const Report& report, const TextFormat& format) {
             text = "Result: it is not known whether a pair of memory and NIC works.";
             break;
     }
-    return wrap(text, 0, 2, format.width) + "\n";
+    if (!failed.empty()) {
+        text += fmt::format(" Failed: {}.", describe_pairs(failed));
+    }
+    return wrap(style, text, "", "  ");
 }
 
 } // namespace
 
-TextFormat text_format() {
-    TextFormat format;
-    std::size_t columns = widest;
-    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
-    winsize size{};
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
-    if (const char* const set = std::getenv("COLUMNS"); set != nullptr) {
-        const std::string_view text = set;
-        std::from_chars(text.data(), text.data() + text.size(), columns);
-    } else if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        columns = size.ws_col;
-    }
-    format.width = std::clamp(columns, narrowest, widest);
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): one thread
-    const char* const no_colour = std::getenv("NO_COLOR");
-    format.colours = terminal && (no_colour == nullptr || *no_colour == '\0');
-    return format;
-}
-
-std::string wrap(std::string_view text, std::size_t column, std::size_t indent, std::size_t width) {
-    std::string result;
-    bool first = true;
-    for (const std::string_view word : words(text)) {
-        const bool too_long = first ? column > indent && column + word.size() > width
-                                    : column + 1 + word.size() > width;
-        if (too_long) {
-            result += "\n" + std::string(indent, ' ');
-            column = indent;
-        } else if (!first) {
-            result += ' ';
-            ++column;
-        }
-        result += word;
-        column += word.size();
-        first = false;
-    }
-    return result;
-}
-
-std::string format_section(const Section& section, const TextFormat& format) {
+std::string format_section(const Section& section, const TextStyle& style) {
     if (section.findings.empty()) {
         return {};
     }
     std::string text = section.title + "\n";
     for (const Finding& finding : section.findings) {
-        text += format_finding(finding, format);
+        text += format_finding(finding, style);
     }
     return text + "\n";
 }
 
-std::string format_result(const Report& report, const TextFormat& format) {
+std::string format_result(const Report& report, const TextStyle& style) {
     std::string text =
-        wrap("Proofs: RDMA write and read of each memory by each NIC", 0, 2, format.width) + "\n";
+        wrap(style, "Proofs: RDMA write and read of each memory by each NIC", "", "  ");
     if (!report.no_proofs.empty()) {
-        text += "  " + wrap(report.no_proofs, 2, 2, format.width) + "\n";
+        text += wrap(style, report.no_proofs, "  ", "  ");
     } else {
-        text += format_matrix(report.proofs, format);
+        text += format_matrix(report.proofs, style);
         text += "\n";
     }
     for (const Finding& finding : findings_of(report.proofs)) {
-        text += format_finding(finding, format);
+        text += format_finding(finding, style);
     }
-    return text + "\n" + format_summary(report, format);
+    return text + "\n" + format_summary(report, style);
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -34,7 +34,7 @@ Both ends print the figures of the connecting end. The TCP connection between
 the ends is neither encrypted nor authenticated.
 
 Examples:
-  rdmabuf perf --loopback --memory drm --verb write --size 1M --check
+  rdmabuf perf --loopback --memory host --verb write --size 1M --check
   rdmabuf perf --listen --memory udmabuf --verb read --depth 16
   rdmabuf perf --connect 192.0.2.1 --verb read --depth 16
   rdmabuf perf --loopback --memory dm --verb fadd --json | jq .latency_usec

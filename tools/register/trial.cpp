@@ -126,18 +126,19 @@ Trial try_registration(const Options& options) {
         throw UsageError(
             fmt::format("--offset {} is not below --size {}", options.offset, options.size));
     }
-    const Context context = open_device(options.device);
     const bool device_memory = options.memory.type == "dm";
     if (device_memory && !options.paths.empty()) {
         throw UsageError("--path excludes --memory dm, which has only one path");
     }
-    Trial trial{.device = context.device_name(),
+    Trial trial{.device = options.device.device,
                 .memory = options.memory.type,
                 .length = options.size - options.offset,
                 .access = options.access,
                 .trail = {},
                 .registered = std::nullopt};
     try {
+        const Context context = open_device(options.device);
+        trial.device = context.device_name();
         const ProtectionDomain pd(context);
         if (device_memory) {
             register_device_memory(pd, options, trial);
@@ -155,7 +156,7 @@ Trial try_registration(const Options& options) {
 
 std::string to_text(const Trial& trial, const TextStyle& style) {
     std::string out;
-    out += field(style, "device", trial.device);
+    out += field(style, "device", trial.device.empty() ? "none" : trial.device);
     out += field(style, "memory", trial.memory);
     out += field(style, "range",
                  fmt::format("{} at 0x{:x}", format_size(trial.length), trial.address));
@@ -193,7 +194,7 @@ std::string to_json(const Trial& trial) {
     using Json = nlohmann::ordered_json;
     const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
     Json json;
-    json["device"] = trial.device;
+    json["device"] = or_null(trial.device);
     json["memory"] = trial.memory;
     json["address"] = trial.address;
     json["length"] = trial.length;

@@ -51,6 +51,7 @@ struct Registered {
 
 /// The result of `rdmabuf register`.
 struct Trial {
+    /// The name of the device; empty if no device could be opened and none was requested.
     std::string device;
     /// The type and the source of the memory: "udmabuf, /dev/udmabuf, up to 64 MiB per buffer".
     std::string memory;
@@ -62,13 +63,13 @@ struct Trial {
     Trail trail;
     /// Empty if the registration failed.
     std::optional<Registered> registered;
-    /// The error of the registration, or of the allocation if `trail` is empty.
+    /// The error of the registration; if `trail` is empty, of the allocation or of opening the
+    /// device.
     std::string problem = {};
 };
 
 /// Allocates the memory, registers and deregisters it.
-/// @throws UsageError if this build or this device does not support an option; Error if the device
-///         cannot be opened
+/// @throws UsageError if this build or this device does not support an option
 [[nodiscard]] Trial try_registration(const Options& options);
 
 [[nodiscard]] std::string to_text(const Trial& trial, const TextStyle& style);

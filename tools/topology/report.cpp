@@ -159,7 +159,7 @@ std::string matrix(const Topology& machine, const TextStyle& style) {
             machine.nics().subspan(begin, std::min(fitting, machine.nics().size() - begin));
         std::string line(name_width, ' ');
         for (const Nic& nic : nics) {
-            line += fmt::format("{:>{}}", nic.name, column);
+            line += fmt::format("{:>{}}", printable(nic.name), column);
         }
         out += (begin == 0 ? "" : "\n") + line + "\n";
         for (const Memory& memory : memories(machine)) {
