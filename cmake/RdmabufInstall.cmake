@@ -87,14 +87,15 @@ install(
     COMPONENT doc
     FILES_MATCHING
     PATTERN *.md
-    PATTERN *.svg)
+    PATTERN *.svg
+    PATTERN site EXCLUDE)
 install(
     DIRECTORY examples
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc
     PATTERN CMakeLists.txt EXCLUDE)
 install(
-    FILES README.md CHANGELOG.md
+    FILES README.md CHANGELOG.md SECURITY.md
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc)
 

@@ -17,6 +17,9 @@ if(NOT RDMABUF_MAN_PAGES STREQUAL "OFF")
     endif()
 endif()
 
+# All man pages, of section 1, too.
+add_custom_target(rdmabuf_man_pages ALL)
+
 # rdmabuf_add_man_page(source [COMPONENT component])
 #
 # Converts <name>.7.md to the man page <name>.7 and installs it. Does nothing if RDMABUF_MAN_PAGES is OFF, or
@@ -40,7 +43,8 @@ function(rdmabuf_add_man_page source)
         COMMAND "${RDMABUF_GO_MD2MAN}" -in "${markdown}" -out "${output}"
         DEPENDS "${markdown}"
         VERBATIM)
-    add_custom_target(man_page_${page} ALL DEPENDS "${output}")
+    add_custom_target(man_page_${page} DEPENDS "${output}")
+    add_dependencies(rdmabuf_man_pages man_page_${page})
     if(RDMABUF_INSTALL)
         set(component)
         if(arg_COMPONENT)

@@ -165,6 +165,7 @@ TEST_F(NoDmaBuf, DescriptorOfSomethingElse) {
     EXPECT_THAT(refusal(event.get()),
                 fails_with(function, EINVAL, "is not a dma-buf: it is anon_inode:[eventfd]"));
     const UniqueFd memory(::memfd_create("plain", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(memory.get(), 65536), 0);
     EXPECT_THAT(refusal(memory.get()),
                 fails_with(function, EINVAL, "is not a dma-buf: it is /memfd:plain"));
 }

@@ -39,4 +39,5 @@ class Rdmabuf(CMakePackage):
             self.define("RDMABUF_BUILD_TESTS", False),
             self.define("RDMABUF_BUILD_EXAMPLES", False),
             self.define("RDMABUF_BUILD_BENCHMARKS", False),
+            self.define("RDMABUF_BUILD_INTEGRATIONS", False),
         ]
