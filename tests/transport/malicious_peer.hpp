@@ -299,7 +299,6 @@ class MaliciousPeerTest : public RawPeerTest {
                     below(8) == 0 ? std::nullopt : std::optional(immediate));
     }
     void remember(const RawConnector::Message& message) {
-        // The other end may have written to the memory of the RawConnector, also to its messages.
         if ((message.header.kind != Wire::rts && message.header.kind != Wire::cts &&
              message.header.kind != Wire::advertisement) ||
             message.body.size() < sizeof(CtsBody)) {

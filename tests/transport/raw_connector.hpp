@@ -66,8 +66,11 @@ class RawConnector {
         : pd_(Context::open_first()),
           cq_(pd_.context(), {.depth = 512}),
           memory_(slots * slot_size),
-          region_(pd_, memory_.data(), memory_.size(),
-                  {.access = Access::local_write | Access::remote_write | Access::remote_read}) {
+          region_(pd_, memory_.data(), memory_.size()),
+          remote_memory_(remote_size),
+          remote_region_(
+              pd_, remote_memory_.data(), remote_memory_.size(),
+              {.access = Access::local_write | Access::remote_write | Access::remote_read}) {
         for (std::uint32_t rail = 0; rail < rails * queue_pairs_per_device; ++rail) {
             prepared_.emplace_back(pd_, QueuePairOptions{.send_cq = cq_,
                                                          .recv_cq = cq_,
@@ -78,14 +81,14 @@ class RawConnector {
                                                          .retry_count = 7});
             hello.addresses[address_index(rail, queue_pairs_per_device)] =
                 prepared_[rail].address().encode();
-            hello.probe_rkeys[rail / queue_pairs_per_device] = region_.rkey();
+            hello.probe_rkeys[rail / queue_pairs_per_device] = remote_region_.rkey();
         }
         hello.queue_pairs_per_device = queue_pairs_per_device;
         for (std::size_t i = 1; i < slots; ++i) {
             prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
         }
         hello.rails = static_cast<std::uint16_t>(rails);
-        hello.probe_address = reinterpret_cast<std::uintptr_t>(memory_.data());
+        hello.probe_address = reinterpret_cast<std::uintptr_t>(remote_memory_.data());
     }
 
     /// The number of eager messages of 0 bytes for which the connector gives credits.
@@ -159,9 +162,10 @@ class RawConnector {
     void send(const Header& header, const Body& body, const std::vector<KeyedChunk>& chunks) {
         send(header, bytes_of(body, chunks));
     }
-    /// Returns a region of the connector's memory with @p length bytes.
+    /// Returns a region with @p length bytes that the channel can write and read by RDMA. It is in
+    /// memory that the connector does not use.
     [[nodiscard]] KeyedChunk chunk(std::uint64_t length) const {
-        return {.address = hello.probe_address, .length = length, .rkeys = {region_.rkey()}};
+        return {.address = hello.probe_address, .length = length, .rkeys = {remote_region_.rkey()}};
     }
     void write_immediate(const Immediate& immediate, std::size_t rail = 0) {
         queue_pairs_[rail]
@@ -219,6 +223,8 @@ class RawConnector {
 
   private:
     static constexpr std::size_t slot_size = 32768;
+    /// The size of the memory that chunk() describes.
+    static constexpr std::size_t remote_size = 1U << 20U;
 
     /// Returns the index in Hello::addresses of a queue pair.
     [[nodiscard]] static std::size_t address_index(std::uint32_t rail,
@@ -270,8 +276,12 @@ class RawConnector {
 
     ProtectionDomain pd_;
     CompletionQueue cq_;
+    /// The bytes to send, and the receive buffers.
     std::vector<std::byte> memory_;
     MemoryRegion region_;
+    /// What the channel may write and read by RDMA.
+    std::vector<std::byte> remote_memory_;
+    MemoryRegion remote_region_;
     std::vector<PreparedQueuePair> prepared_;
     std::vector<QueuePair> queue_pairs_;
     std::optional<RawPeer> socket_;
