@@ -23,7 +23,7 @@ class RawPeer {
     void say(std::string_view text) const;
     /// What comes next; less than @p size at the end of the connection.
     [[nodiscard]] std::vector<std::byte> hear(std::size_t size) const;
-    /// The number of bytes that have arrived and were not heard. Does not wait.
+    /// The number of bytes that have arrived and were not heard, at most 1024. Does not wait.
     [[nodiscard]] std::size_t heard_already() const;
     /// Closes with a reset, as a process that ends with unread data does.
     void reset();

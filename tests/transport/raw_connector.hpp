@@ -108,9 +108,21 @@ class RawConnector {
     std::error_code connect(transport::Listener& listener, std::optional<Channel>& channel,
                             ConnectResult result = 0) {
         socket_.emplace(RawPeer::connect(listener.handle().port()));
+        // The bytes on a socket need not have arrived when send(2) returns, so each step calls
+        // try_accept() until the listener has read them.
+        const auto end = std::chrono::steady_clock::now() + 30s;
+        const auto accept_until = [&](const auto& done) {
+            std::error_code error = code(EAGAIN);
+            while (error == code(EAGAIN) && !done() && std::chrono::steady_clock::now() < end) {
+                error = listener.try_accept(channel);
+            }
+            return error;
+        };
         const ConnectorProof proof = {.secret = listener.handle().connector_secret()};
         socket_->say(std::as_bytes(std::span(&proof, 1)));
-        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+        if (const std::error_code error =
+                accept_until([&] { return socket_->heard_already() >= sizeof(Hello); });
+            error != code(EAGAIN)) {
             return error;
         }
         Hello theirs;
@@ -118,7 +130,9 @@ class RawConnector {
         EXPECT_EQ(received.size(), sizeof theirs);
         std::memcpy(&theirs, received.data(), received.size());
         socket_->say(std::as_bytes(std::span(&hello, 1)));
-        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+        if (const std::error_code error =
+                accept_until([&] { return socket_->heard_already() >= sizeof(ConnectResult); });
+            error != code(EAGAIN)) {
             return error;
         }
         const std::uint32_t used =
@@ -130,7 +144,7 @@ class RawConnector {
                                            theirs.addresses[address_index(rail, used)])));
         }
         socket_->say(std::as_bytes(std::span(&result, 1)));
-        return listener.try_accept(channel);
+        return accept_until([] { return false; });
     }
 
     /// Sends bytes on the socket.
