@@ -138,12 +138,18 @@ std::optional<std::uint64_t> TransportTest::next_notification(Channel& channel) 
 }
 
 void TransportTest::settle() {
-    // With SOFTVERBS_DISORDER, packets are delayed by some milliseconds.
-    const auto duration = std::getenv("SOFTVERBS_DISORDER") != nullptr ? 10ms : 0ms;
-    const auto end = std::chrono::steady_clock::now() + duration;
-    for (int i = 0; i < 100 || std::chrono::steady_clock::now() < end; ++i) {
-        left_->progress();
-        right_->progress();
+    // SOFTVERBS_DISORDER delays each packet by less than a millisecond. So a packet that was sent
+    // before a round has arrived at the end of the round, also if this thread does not run for some
+    // time. Packets that are sent in a round arrive in the next one.
+    const auto delay = std::getenv("SOFTVERBS_DISORDER") != nullptr ? 1ms : 0ms;
+    for (int round = 0; round < 10; ++round) {
+        const auto end = std::chrono::steady_clock::now() + delay;
+        bool arrived = false;
+        for (int i = 0; i < 10 || !arrived; ++i) {
+            arrived = std::chrono::steady_clock::now() >= end;
+            left_->progress();
+            right_->progress();
+        }
     }
 }
 
