@@ -102,7 +102,8 @@ struct ConnectedEnd {
 
 class StoppedPeer : public ::testing::Test {
   protected:
-    /// Runs @p survivor, whose peer sends itself @p signal after an exchange of messages.
+    /// Runs @p survivor, whose peer sends itself @p signal after both have received a message. A
+    /// message that a process has sent can get lost if the process is killed.
     void run(int signal, const EndpointOptions& options,
              const std::function<int(ConnectedEnd&)>& survivor) {
         const auto children = fork_pair(
@@ -111,12 +112,19 @@ class StoppedPeer : public ::testing::Test {
                 ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
                 ConnectedEnd end(socket, true, options);
                 end.exchange();
+                if (::send(socket, "r", 1, 0) != 1) {
+                    throw std::runtime_error("send");
+                }
                 return survivor(end);
             },
             [&](int socket) {
                 ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
                 ConnectedEnd end(socket, false, options);
                 end.exchange();
+                char byte = 0;
+                if (::recv(socket, &byte, 1, 0) != 1) {
+                    throw std::runtime_error("recv");
+                }
                 ::kill(::getpid(), signal);
                 return 2;
             });
@@ -151,7 +159,8 @@ int expect_error(const Completion& completion, std::initializer_list<int> errors
 }
 
 TEST_F(StoppedPeer, ends_requests_by_the_timeout) {
-    EndpointOptions options = {.timeout = 500ms, .linger = 50ms};
+    // The time is also the limit of the exchange before the peer is stopped.
+    EndpointOptions options = {.timeout = 3000ms, .linger = 50ms};
     for (const std::size_t length : {std::size_t{100}, std::size_t{200000}}) {
         run(SIGSTOP, options, [length](ConnectedEnd& end) {
             Request request;
