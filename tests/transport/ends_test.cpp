@@ -309,7 +309,9 @@ TEST_F(Ends, closing_many_channels_at_once_takes_about_as_long_as_closing_one) {
     const auto of_one = duration([&] { return near.back().close(); });
     const auto of_many = duration([&] { return Channel::close_all(near); });
     EXPECT_GE(of_one, 50ms);
-    EXPECT_LT(of_many, 4 * of_one);
+    // One after the other, they would need 64 times as long. A busy machine needs some of the time
+    // for the calls.
+    EXPECT_LT(of_many, 16 * of_one);
     for (const Channel& channel : near) {
         EXPECT_EQ(channel.state(), code(EBADF));
     }

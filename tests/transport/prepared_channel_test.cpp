@@ -120,7 +120,8 @@ TEST_F(PreparedChannels, fail_with_etimedout_if_the_peer_has_been_destroyed) {
 /// Two ends connect to the same address. The peer connects to one of them, which works. The peer
 /// ignores the other end, whose datagrams may arrive first.
 TEST_F(PreparedChannels, of_a_used_address_fail_with_etimedout_and_leave_the_first_channel_alone) {
-    options_.handshake = 400ms;
+    // The right end waits for the left one for this time at most.
+    options_.handshake = 3000ms;
     open();
     prepare_ends();
     PreparedChannel third = prepare(left_end());

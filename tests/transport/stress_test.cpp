@@ -245,7 +245,8 @@ TEST_P(Stress, of_several_channels_loses_and_changes_no_message) {
     // After a failure, requests may be in flight whose memory is freed next.
     for (std::size_t i = 0; i < channels; ++i) {
         static_cast<void>(lefts[i].close());
-        for (int j = 0; j < 10'000 && rights[i].state() == code(0); ++j) {
+        end = std::chrono::steady_clock::now() + 30s;
+        while (rights[i].state() == code(0) && std::chrono::steady_clock::now() < end) {
             right_end().progress();
         }
         EXPECT_EQ(rights[i].state(), code(ECONNRESET)) << rights[i].reason();
