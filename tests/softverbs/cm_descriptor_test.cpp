@@ -243,10 +243,16 @@ TEST_F(CmDescriptor, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne)
         std::this_thread::yield();
     }
     const int closed = fd_;
+    const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(::close(closed), 0);
+    // close() waits for the thread for at most 0.1 s. On a busy machine, the thread may need more
+    // time. Then this part says nothing.
+    const bool in_time = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(100);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_TRUE(received) << std::strerror(error);
-    EXPECT_EQ(error, 0);
+    if (in_time) {
+        EXPECT_TRUE(received) << std::strerror(error);
+        EXPECT_EQ(error, 0);
+    }
     EXPECT_EQ(::pthread_cancel(receiver.native_handle()), 0);
     receiver.join();
     fd_ = ::open(device, O_RDWR | O_CLOEXEC);

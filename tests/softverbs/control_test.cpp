@@ -50,7 +50,7 @@ class ControlTest : public PairTest {
     std::vector<ibv_event_type> take_events(std::size_t count) const {
         std::vector<ibv_event_type> types;
         while (types.size() < count) {
-            if (!is_readable(context->async_fd, 2000)) {
+            if (!is_readable(context->async_fd, 20'000)) {
                 break;
             }
             types.push_back(next_event()->event_type);

@@ -94,17 +94,18 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
                 end.put(0, one_mib, 1);
                 const auto reader = end.hear<pid_t>();
                 // Delay the response. The reader is stopped before it arrives, and the region still
-                // exists when it is sent.
+                // exists when it is sent. The delay is long, because stop() needs some of it on a
+                // busy machine.
                 softverbs_counters before{};
                 softverbs_get_counters(&before);
                 softverbs_counters now = before;
-                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 100), "delay");
+                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1000), "delay");
                 end.tell('r');
                 while (now.sent == before.sent) {
                     softverbs_get_counters(&now);
                 }
                 stop(reader);
-                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                std::this_thread::sleep_for(std::chrono::milliseconds(1200));
                 done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
                 end.put(0, one_mib, 9);
                 go_on(reader);
