@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <new>
@@ -143,6 +144,11 @@ TEST_F(ParallelRegistration, NoThreadIsLeftWhenTheCallReturns) {
     };
     const auto before = running();
     const Registration region = make(mebibyte, {.threads = 4});
+    // Linux removes a thread from /proc shortly after pthread_join(3) has returned.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (running() != before && std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+    }
     EXPECT_EQ(running(), before);
 }
 
