@@ -152,6 +152,11 @@ const char* run(int socket) {
     for (int i = 0; i < 2 * depth; ++i) {
         receive();
     }
+    // The queue pair of the peer does not respond before it is connected, too.
+    char byte = 'c';
+    if (::send(socket, &byte, 1, MSG_NOSIGNAL) != 1 || ::recv(socket, &byte, 1, 0) != 1) {
+        return "no peer";
+    }
     std::puts("running");
     std::fflush(stdout);
 
