@@ -388,13 +388,15 @@ void EndpointState::restore_loopback() noexcept {
     }
 }
 
-void EndpointState::end_channels_of_failed_rails() noexcept {
+void EndpointState::leave_out_failed_devices() noexcept {
     shared.rail_failed = false;
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
-        for (std::size_t device = 0; device < channel.rails().devices(); ++device) {
-            if (const char* const failure = shared.rails[device]->failure; failure != nullptr) {
-                channel.fail(EIO, failure);
+        RailSet& rails = channel.rails();
+        for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+            if (const char* const failure = shared.rails[rails[rail].device]->failure;
+                failure != nullptr) {
+                rails.leave_out(rail, EIO, failure);
             }
         }
     }
@@ -478,11 +480,13 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
     }
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
-        if (!channel.rails().has_queue_pair(event)) {
+        const std::size_t index = channel.rails().rail_of(event);
+        if (index == channel.rails().size()) {
             continue;
         }
         if (event.type == IBV_EVENT_QP_FATAL) {
-            channel.fail(EIO, "a queue pair of this side has failed (IBV_EVENT_QP_FATAL)");
+            channel.rails().leave_out(index, EIO,
+                                      "a queue pair of this side has failed (IBV_EVENT_QP_FATAL)");
         } else if (event.type == IBV_EVENT_QP_ACCESS_ERR) {
             channel.fail(ECONNRESET,
                          "the peer has accessed memory of this side without permission "

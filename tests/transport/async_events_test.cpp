@@ -135,7 +135,7 @@ TEST_F(AsyncEvents, of_a_failed_device_refuse_further_channels) {
                 HasSubstr("IBV_EVENT_DEVICE_FATAL"));
 }
 
-TEST_F(AsyncEvents, of_a_device_that_a_channel_does_not_use_do_not_end_the_channel) {
+TEST_F(AsyncEvents, of_the_second_device_leave_out_its_queue_pairs_only) {
     use_devices(2);
     open();
     // The third endpoint has only the first device.
@@ -147,8 +147,11 @@ TEST_F(AsyncEvents, of_a_device_that_a_channel_does_not_use_do_not_end_the_chann
     auto narrow = connect_another(*third_end_, *listener);
     auto wide = connect_another(left_end(), *listener);
     raise(device_of(right_end(), 1), IBV_EVENT_DEVICE_FATAL);
-    EXPECT_TRUE(progress_until([&] { return wide.second.state() == code(EIO); }));
+    EXPECT_TRUE(progress_until([&] { return wide.second.working_rails() == 1; }));
+    EXPECT_THAT(wide.second.rail_reason(1), HasSubstr("IBV_EVENT_DEVICE_FATAL"));
+    EXPECT_EQ(wide.second.state(), code(0));
     EXPECT_EQ(narrow.second.state(), code(0));
+    EXPECT_EQ(narrow.second.working_rails(), narrow.second.rails());
 }
 
 TEST_F(AsyncEvents, of_shared_queues_end_the_channels_of_their_endpoint_only) {

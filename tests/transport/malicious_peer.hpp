@@ -30,6 +30,7 @@ class MaliciousPeerTest : public RawPeerTest {
         options_.linger = 1ms;
         options_.ack_timeout = 12;
         options_.retry_count = 2;
+        options_.queue_pairs_per_device = 2;
     }
 
     /// Plays one sequence of messages and requests on a new channel.
@@ -45,7 +46,7 @@ class MaliciousPeerTest : public RawPeerTest {
         if (other_channel) {
             ASSERT_NO_FATAL_FAILURE(connect());
         }
-        ASSERT_NO_FATAL_FAILURE(connect_raw(1, 32));
+        ASSERT_NO_FATAL_FAILURE(connect_raw(1 + below(2), 32));
         GuardedBuffers buffers(right_memory(GuardedBuffers::memory_size, memory_kind));
         buffers_ = &buffers;
         const TestMemory source = right_memory(GuardedBuffers::capacity, memory_kind);
@@ -224,7 +225,7 @@ class MaliciousPeerTest : public RawPeerTest {
     // The peer
 
     void send_message() {
-        Header header = {.kind = static_cast<Wire>(below(14)),
+        Header header = {.kind = static_cast<Wire>(below(17)),
                          .rails = static_cast<std::uint8_t>(below(8) == 0 ? below(256) : 1),
                          .number = 0,
                          .value = below(3)};
@@ -250,6 +251,14 @@ class MaliciousPeerTest : public RawPeerTest {
                 header.number = below(4) == 0 ? input_.take<std::uint16_t>() : 0;
                 header.value = below(4) == 0 ? input_.take<std::uint16_t>() : 0;
                 break;
+            case Wire::rail_down:
+            case Wire::rail_recovered:
+                header.value = below(4) == 0 ? any_length() : 0;
+                break;
+            case Wire::range_repeated:
+                header.rails =
+                    transport::detail::RepeatedRails{.rail = 1, .rails = 1 + below(3)}.encode();
+                [[fallthrough]];
             default:
                 header.number = any_number();
                 header.value = any_length();

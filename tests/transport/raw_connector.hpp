@@ -87,6 +87,12 @@ class RawConnector {
         for (std::size_t i = 1; i < slots; ++i) {
             prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
         }
+        // RDMA writes with immediate data use receives without a buffer.
+        for (std::size_t rail = 1; rail < prepared_.size(); ++rail) {
+            for (int i = 0; i < 32; ++i) {
+                prepared_[rail].post_recv(entry(0, 0), 0).throw_if_failed("ibv_post_recv");
+            }
+        }
         hello.rails = static_cast<std::uint16_t>(rails);
         hello.probe_address = reinterpret_cast<std::uintptr_t>(remote_memory_.data());
     }

@@ -77,7 +77,8 @@ namespace rdmabuf::transport {
 ///     channel
 ///   - EIO: the device of this side failed
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
-/// reason(). The requests end after the devices have stopped to access their memory.
+/// reason(). The failure of a queue pair other than the first is not an error; see working_rails().
+/// The requests end after the devices have stopped to access their memory.
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -389,6 +390,23 @@ class Channel {
     /// is a multiple of the number of devices; see EndpointOptions::queue_pairs_per_device.
     [[nodiscard]] std::size_t rails() const noexcept {
         return channel_ ? channel_->rails().size() : 0;
+    }
+    /// Returns the number of these queue pairs that work. A queue pair other than the first that
+    /// fails is left out: the first queue pair repeats what it has not transferred, and the channel
+    /// goes on. If the first queue pair fails, the channel ends.
+    [[nodiscard]] std::size_t working_rails() const noexcept {
+        std::size_t working = 0;
+        for (std::size_t i = 0; i < rails(); ++i) {
+            working += channel_->rails().works(i) ? 1 : 0;
+        }
+        return working;
+    }
+    /// Returns a text that describes why queue pair @p rail was left out; an empty text while it
+    /// works, and if the channel has no such queue pair. The text is a constant, which the caller
+    /// does not free.
+    [[nodiscard]] const char* rail_reason(std::size_t rail) const noexcept {
+        return rail >= rails() || channel_->rails().works(rail) ? ""
+                                                                : channel_->rails()[rail].failure;
     }
 
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued

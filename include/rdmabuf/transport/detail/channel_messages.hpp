@@ -143,6 +143,21 @@ inline void ChannelState::add_unexpected(const Header& header, std::span<std::by
                 shared_.complete(*receive, ECANCELED);
             }
             break;
+        case Kind::rail_down:
+            valid = recovery_.down_arrived(header.rails, header.value);
+            break;
+        case Kind::range_repeated: {
+            const RepeatedRails rails = RepeatedRails::decode(header.rails);
+            if (recovery_.peer_may_repeat(rails.rail)) {
+                data_arrived(header.number, rails.rail, rails.rails, nullptr, header.value);
+                return;
+            }
+            valid = false;
+            break;
+        }
+        case Kind::rail_recovered:
+            valid = recovery_.recovered_arrived(header.rails);
+            break;
         case Kind::close:
             peer_closed_ = true;
             rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
@@ -183,6 +198,9 @@ inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t valu
     // queue pairs may complete after the close message of the first queue pair, and is still
     // processed.
     if (broken() != 0 && (!peer_closed_ || ended_)) {
+        return;
+    }
+    if (rail != 0 && !recovery_.immediate_arrived(rail)) {
         return;
     }
     wake();

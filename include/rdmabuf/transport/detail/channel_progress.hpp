@@ -9,6 +9,9 @@ namespace rdmabuf::transport::detail {
 inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                          ibv_wc_status status) noexcept {
     heard_ = true;
+    if (rails_[rail].abandoned) [[unlikely]] {
+        return; // The work request was already counted as lost.
+    }
     rails_.completed(rail, id.sequence);
     if (ended_) {
         return; // The requests have ended without this completion, because the device was dead.
@@ -17,6 +20,11 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
         id.number != WorkId::no_request ? shared_.request(id.number) : nullptr;
     if (request != nullptr) {
         --request->pending;
+        if (rails_.size() > 1 &&
+            !rails_.transfer_completed(rail, *request, status == IBV_WC_SUCCESS) && rail != 0) {
+            one_sided_.completed(static_cast<OneSidedRequest&>(*request), rail,
+                                 status == IBV_WC_SUCCESS);
+        }
     }
     if (status != IBV_WC_SUCCESS) {
         explain(rail, status, request);
@@ -24,18 +32,23 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
     if (request == nullptr || rails_.broken() != 0) {
         return;
     }
-    switch (request->type()) {
+    settled(*request);
+}
+
+[[gnu::always_inline]] inline void ChannelState::settled(RequestState& request) noexcept {
+    switch (request.type()) {
         case RequestType::send:
-            rendezvous_sender_.send_settled(static_cast<SendRequest&>(*request));
+            rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
             break;
         case RequestType::receive:
-            if (request->pending == 0 && request->transfer == nullptr) {
-                rendezvous_receiver_.read_completed(static_cast<ReceiveRequest&>(*request));
+            if (request.pending == 0 && request.transfer == nullptr &&
+                request.unconfirmed == nullptr) {
+                rendezvous_receiver_.read_completed(static_cast<ReceiveRequest&>(request));
                 wake();
             }
             break;
         case RequestType::one_sided:
-            one_sided_.settled(static_cast<OneSidedRequest&>(*request));
+            one_sided_.settled(static_cast<OneSidedRequest&>(request));
             break;
     }
 }
@@ -57,6 +70,9 @@ inline void ChannelState::advance() noexcept {
         if (!setup_->peer_connected) {
             return;
         }
+    }
+    if (recovery_.has_work()) [[unlikely]] {
+        recovery_.advance([this](RequestState& request) { settled(request); });
     }
     start_queued();
     if (rails_.has_transfers()) {
@@ -128,6 +144,10 @@ inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) n
 
 inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
                                   const RequestState* culprit) noexcept {
+    if (!rails_.works(rail)) {
+        wake(); // The last completion of a queue pair that was left out continues the recovery.
+        return;
+    }
     switch (status) {
         case IBV_WC_LOC_LEN_ERR:
         case IBV_WC_LOC_QP_OP_ERR:
@@ -145,17 +165,19 @@ inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
         case IBV_WC_RETRY_EXC_ERR:
         case IBV_WC_RNR_RETRY_EXC_ERR:
         case IBV_WC_RESP_TIMEOUT_ERR:
-            fail(EHOSTUNREACH, shared_.rails[rails_[rail].device]->port_down
-                                   ? "the port of this side's device is not active"
-                                   : "the peer's device does not respond");
+            rails_.leave_out(rail, EHOSTUNREACH,
+                             shared_.rails[rails_[rail].device]->port_down
+                                 ? "the port of this side's device is not active"
+                                 : "the peer's device does not respond");
             return;
         case IBV_WC_WR_FLUSH_ERR:
             // A work request was flushed because its queue pair is in the error state. This end did
             // not cause the error: the peer sent an invalid request, or its process ended.
-            fail(ECONNRESET, "the peer has closed the channel, or it has violated the protocol");
+            rails_.leave_out(rail, ECONNRESET,
+                             "the peer has closed the channel, or it has violated the protocol");
             return;
         default:
-            fail(EIO, "the device of this side failed");
+            rails_.leave_out(rail, EIO, "the device of this side failed");
             return;
     }
 }
@@ -170,6 +192,10 @@ inline void ChannelState::check(std::int64_t now) noexcept {
             send_connected();
         }
         return;
+    }
+    if (rails_.recovering() != 0 && rails_.broken() == 0) {
+        recovery_.check(now);
+        wake();
     }
     if (heard_ || in_flight_ == 0) {
         heard_ = false;

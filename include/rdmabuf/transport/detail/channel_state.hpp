@@ -19,6 +19,7 @@
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/one_sided.hpp>
 #include <rdmabuf/transport/detail/peer_setup.hpp>
+#include <rdmabuf/transport/detail/rail_recovery.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
 #include <rdmabuf/transport/detail/rendezvous_receiver.hpp>
 #include <rdmabuf/transport/detail/rendezvous_sender.hpp>
@@ -57,6 +58,7 @@ class ChannelState : public ChannelLinks {
           rendezvous_sender_(shared, rails_, control_, this),
           rendezvous_receiver_(shared, rails_, control_, this),
           one_sided_(shared, rails_, control_),
+          recovery_(rails_, control_, one_sided_),
           loopback_(shared) {
         heard_ns_ = probed_ns_ = now_ns();
     }
@@ -140,10 +142,11 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] bool message_arrived(std::uint32_t buffer, std::uint32_t size) noexcept;
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
-    /// Fails the channel, because a receive has completed with an error.
-    void receive_failed(ibv_wc_status status) noexcept {
+    /// Called when a receive of queue pair @p rail has completed with an error.
+    void receive_failed(std::size_t rail, ibv_wc_status status) noexcept {
         if (status == IBV_WC_WR_FLUSH_ERR) {
-            fail(ECONNRESET, "a receive was flushed: the peer has violated the protocol");
+            rails_.leave_out(rail, ECONNRESET,
+                             "a receive was flushed: the peer has violated the protocol");
         } else {
             fail(EPROTO, "the peer has sent a message that is longer than a receive buffer");
         }
@@ -179,7 +182,7 @@ class ChannelState : public ChannelLinks {
     }
     /// Returns true if all sent messages and one-sided requests are acknowledged.
     [[nodiscard]] bool all_acknowledged() noexcept {
-        if (has_work() || waits_for_peer()) {
+        if (has_work() || waits_for_peer() || rails_.recovering() != 0) {
             return false;
         }
         for (std::size_t i = 0; i < rails_.size(); ++i) {
@@ -304,11 +307,14 @@ class ChannelState : public ChannelLinks {
     void end_requests() noexcept;
     /// Called when all work requests of the transfer of a request are posted.
     void posted(RequestState& request) noexcept;
+    /// Ends a request if it is complete, or lets it continue.
+    void settled(RequestState& request) noexcept;
     void explain(std::size_t rail, ibv_wc_status status, const RequestState* culprit) noexcept;
     /// Returns true if a work request waits to be posted.
     [[nodiscard, gnu::always_inline]] bool has_queued() const noexcept {
         return !queued_.empty() || rails_.has_transfers() || rendezvous_sender_.has_work() ||
-               rendezvous_receiver_.has_work() || one_sided_.has_work() || control_.credit_due();
+               rendezvous_receiver_.has_work() || one_sided_.has_work() || control_.credit_due() ||
+               recovery_.has_work();
     }
     /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
     void send_connected() noexcept;
@@ -337,6 +343,7 @@ class ChannelState : public ChannelLinks {
     RendezvousSender rendezvous_sender_;
     RendezvousReceiver rendezvous_receiver_;
     OneSided one_sided_;
+    RailRecovery recovery_;
     LoopbackCopy loopback_;
 
     /// The sends that are not started yet, in the order in which the program called isend().

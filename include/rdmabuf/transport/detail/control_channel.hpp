@@ -102,7 +102,7 @@ class ControlChannel {
     /// that the devices of both ends respond.
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (rails_[i].queue.has_room()) {
+            if (rails_.works(i) && rails_[i].queue.has_room()) {
                 ibv_send_wr work = make_write({}, probe_target(i));
                 rails_.post(i, work, nullptr, true);
             }

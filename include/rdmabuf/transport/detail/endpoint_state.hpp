@@ -138,15 +138,18 @@ class EndpointState {
 
     /// Processes an asynchronous event of a device of the endpoint:
     ///   - IBV_EVENT_DEVICE_FATAL, and IBV_EVENT_CQ_ERR and IBV_EVENT_SRQ_ERR of a queue that all
-    ///     channels share: all channels that use the device end with EIO.
-    ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the channel ends with EIO. If it is the
-    ///     SetupQueuePair, all channels that use the first device end with EIO.
+    ///     channels share: the queue pairs of the device are left out. The channels whose first
+    ///     queue pair is on the device end with EIO.
+    ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the queue pair is left out. If it is
+    ///     the first one, the channel ends with EIO. If it is the SetupQueuePair, this is a failure
+    ///     of the first device.
     ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
     ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
-    ///     and the channel ends with EHOSTUNREACH. Its reason then names the port of this side.
+    ///     and its queue pair is left out. If it is the first one, the channel ends with
+    ///     EHOSTUNREACH. The reason then names the port of this side.
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
     RDMABUF_EXPORT void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
@@ -333,7 +336,7 @@ class EndpointState {
             }
         }
         if (shared.rail_failed) [[unlikely]] {
-            end_channels_of_failed_rails();
+            leave_out_failed_devices();
         }
         return any;
     }
@@ -354,7 +357,7 @@ class EndpointState {
             bool reusable = true;
             if (channel != nullptr) {
                 if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-                    channel->receive_failed(completion.status);
+                    channel->receive_failed(queue_pair.rail, completion.status);
                 } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
                     channel->immediate_arrived(queue_pair.rail, immediate(completion),
                                                completion.byte_len);
@@ -394,8 +397,9 @@ class EndpointState {
                                         const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
-    /// Ends, with EIO, all channels that use a failed device.
-    RDMABUF_EXPORT void end_channels_of_failed_rails() noexcept;
+    /// Leaves out the queue pairs of failed devices. The channels whose first queue pair is on such
+    /// a device end with EIO.
+    RDMABUF_EXPORT void leave_out_failed_devices() noexcept;
     /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
     /// ends requests whose deadline has passed.
     RDMABUF_EXPORT void check(std::int64_t now) noexcept;

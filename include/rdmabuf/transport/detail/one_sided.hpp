@@ -30,6 +30,12 @@ class OneSided {
     /// Starts a request. If earlier requests are still queued, the request is queued after them.
     void start(OneSidedRequest& request) noexcept {
         request.posted = false;
+        if (rails_.size() > 1 && (!request.list.empty() || request.operation == Operation::fence)) {
+            request.striped = true;
+            request.whole_list = request.list;
+            request.pending_on = {};
+            striped_.push_back(&request);
+        }
         queued_.push_back(&request);
         advance();
     }
@@ -79,15 +85,67 @@ class OneSided {
     /// Called when the transfer of a request is posted completely, or when a work request of it has
     /// completed. Ends the request if all its work is done.
     void settled(OneSidedRequest& request) noexcept {
-        if (request.pending == 0 && request.transfer == nullptr && request.posted &&
-            !request.notifies) {
+        if (request.pending == 0 && request.transfer == nullptr && request.unconfirmed == nullptr &&
+            request.posted && !request.notifies && !request.lost) {
+            if (request.striped) {
+                request.striped = false;
+                striped_.remove(&request);
+            }
             shared_.complete(request);
         }
     }
+    /// Called when a work request of a list or of a fence has completed on a queue pair other than
+    /// the first.
+    /// @param succeeded  false if it was lost because its queue pair has failed
+    void completed(OneSidedRequest& request, std::size_t rail, bool succeeded) noexcept {
+        --request.pending_on[rail];
+        if (!succeeded) {
+            request.lost = true;
+        }
+    }
+    /// Counts the work requests of lists and fences on a queue pair as lost, because their
+    /// completions do not arrive.
+    void abandon(std::size_t rail) noexcept {
+        for (OneSidedRequest* i = striped_.front(); i != nullptr; i = Striped::next(i)) {
+            std::uint32_t& pending = i->pending_on[rail];
+            if (pending != 0) {
+                i->pending -= pending;
+                pending = 0;
+                i->lost = true;
+            }
+        }
+    }
+    /// Repeats the lists and fences with lost work requests on the first queue pair. Called until
+    /// it returns true.
+    /// @return true if nothing is left to be repeated
+    [[nodiscard]] bool repeat_lost() noexcept {
+        // A fence must follow all writes that were started before it.
+        for (const bool fences : {false, true}) {
+            for (OneSidedRequest* i = striped_.front(); i != nullptr;) {
+                OneSidedRequest& request = *i;
+                i = Striped::next(i);
+                if (!request.lost || fences != (request.operation == Operation::fence)) {
+                    continue;
+                }
+                if (!(fences ? post_fence_read(request, 0) : repeat_list(request))) {
+                    return false;
+                }
+                request.lost = false;
+                settled(request);
+            }
+        }
+        return true;
+    }
+    /// Called when the peer has repeated all writes of a queue pair that was left out.
+    void recovered_arrived(std::size_t rail) noexcept { recovered_ |= 1U << rail; }
     /// Removes all requests from the queues, because the channel has failed.
     void stop() noexcept {
         queued_.clear();
         notifying_.clear();
+        repeating_ = nullptr;
+        while (OneSidedRequest* const request = striped_.pop_front()) {
+            request->striped = request->lost = false;
+        }
     }
 
     /// Stores the number of a fence of the peer (a write of 0 bytes with immediate data) that has
@@ -98,7 +156,8 @@ class OneSided {
     /// Returns true if all fences that must precede a notification have arrived.
     [[nodiscard]] bool fences_arrived(NotificationFences wanted) const noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if ((wanted.rails >> i & 1U) != 0 && is_before(fences_arrived_[i], wanted.number)) {
+            if (((wanted.rails & ~recovered_) >> i & 1U) != 0 &&
+                is_before(fences_arrived_[i], wanted.number)) {
                 return false;
             }
         }
@@ -117,6 +176,9 @@ class OneSided {
     }
 
   private:
+    using Operation = OneSidedRequest::Operation;
+    using Striped = List<OneSidedRequest, &OneSidedRequest::striped_link>;
+
     /// Returns true if the sequence number of one notification is before that of another. Sequence
     /// numbers wrap around at Immediate::max_request.
     [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
@@ -125,11 +187,12 @@ class OneSided {
     /// Starts the data of a request.
     /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept {
-        using Operation = OneSidedRequest::Operation;
         switch (request.operation) {
             case Operation::put:
             case Operation::get:
-                return request.list.empty() ? begin_transfer(request) : begin_list(request);
+                return request.list.empty()
+                           ? begin_transfer(request)
+                           : post_list(request, request.list, request.operand, false);
             case Operation::flush:
                 return begin_flush(request);
             case Operation::fetch_add:
@@ -153,13 +216,16 @@ class OneSided {
     }
     /// Posts work requests for the entries of the list of a request, until all are posted or the
     /// send queues are full. Each registered chunk of an entry needs one work request.
+    /// @param entries  the entries that are not posted completely
+    /// @param done     the number of bytes of the first of them that are posted
+    /// @param repeats  true to post on the first queue pair only
     /// @return true if all entries are posted
-    [[nodiscard]] bool begin_list(OneSidedRequest& request) noexcept {
-        while (!request.list.empty()) {
-            const TransferEntry& entry = request.list.front();
+    [[nodiscard]] bool post_list(OneSidedRequest& request, std::span<const TransferEntry>& entries,
+                                 std::uint64_t& done, bool repeats) noexcept {
+        while (!entries.empty()) {
+            const TransferEntry& entry = entries.front();
             const MemoryState& memory = *entry.memory->state();
-            const std::uint64_t done = request.operand; // the bytes of this entry that are posted
-            const std::size_t rail = next_rail_ % rails_.size();
+            const std::size_t rail = repeats ? 0 : next_rail();
             if (entry.length > 0) {
                 if (!rails_[rail].queue.has_room(RailSet::reserve)) {
                     return false;
@@ -187,15 +253,42 @@ class OneSided {
                     return false;
                 }
                 used_since_notification_ |= 1U << rail;
-                if (done + piece.local.length < entry.length) {
-                    request.operand += piece.local.length;
+                count_striped(request, rail);
+                done += piece.local.length;
+                if (done < entry.length) {
                     continue;
                 }
             }
-            request.operand = 0;
-            ++next_rail_;
-            request.list = request.list.subspan(1);
+            done = 0;
+            next_rail_ += repeats ? 0 : 1;
+            entries = entries.subspan(1);
         }
+        return true;
+    }
+    /// Returns the queue pair for the next entry of a list.
+    [[nodiscard]] std::size_t next_rail() noexcept {
+        while (!rails_.works(next_rail_ % rails_.size())) {
+            ++next_rail_;
+        }
+        return next_rail_ % rails_.size();
+    }
+    /// Counts a posted work request of a list or of a fence.
+    static void count_striped(OneSidedRequest& request, std::size_t rail) noexcept {
+        if (rail != 0) {
+            ++request.pending_on[rail];
+        }
+    }
+    /// Repeats a list on the first queue pair. @return true if all its entries are posted
+    [[nodiscard]] bool repeat_list(OneSidedRequest& request) noexcept {
+        if (repeating_ != &request) {
+            repeating_ = &request;
+            repeat_list_ = request.whole_list;
+            repeat_done_ = 0;
+        }
+        if (!post_list(request, repeat_list_, repeat_done_, true)) {
+            return false;
+        }
+        repeating_ = nullptr;
         return true;
     }
     [[nodiscard]] bool begin_flush(OneSidedRequest& request) noexcept {
@@ -225,24 +318,35 @@ class OneSided {
     /// Posts a read of one byte on each queue pair. The read completes after all earlier writes of
     /// this queue pair.
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept {
-        if (rails_.has_transfers()) {
+        // The writes that a failed queue pair has lost must be repeated first.
+        if (rails_.has_transfers() || rails_.recovering() != 0) {
             return false;
         }
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (!rails_[i].queue.has_room(RailSet::reserve)) {
+            if (rails_.works(i) && !rails_[i].queue.has_room(RailSet::reserve)) {
                 return false;
             }
         }
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
-                             .length = 1,
-                             .lkey = shared_.rails[rails_[i].device]->bounce_buffers.lkey()};
-            ibv_send_wr work =
-                make_read(std::span<const ibv_sge>(&entry, 1), control_.probe_target(i));
-            if (!rails_.post(i, work, &request)) {
+            if (rails_.works(i) && !post_fence_read(request, i)) {
                 return false;
             }
         }
+        return true;
+    }
+    [[nodiscard]] bool post_fence_read(OneSidedRequest& request, std::size_t rail) noexcept {
+        if (!rails_[rail].queue.has_room(RailSet::reserve)) {
+            return false;
+        }
+        ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
+                         .length = 1,
+                         .lkey = shared_.rails[rails_[rail].device]->bounce_buffers.lkey()};
+        ibv_send_wr work =
+            make_read(std::span<const ibv_sge>(&entry, 1), control_.probe_target(rail));
+        if (!rails_.post(rail, work, &request)) {
+            return false;
+        }
+        count_striped(request, rail);
         return true;
     }
     /// Sends the notification of a request. @return false if it cannot be sent now
@@ -269,13 +373,17 @@ class OneSided {
             if ((used_since_notification_ >> i & 1U) == 0) {
                 continue;
             }
-            if (!rails_[i].queue.has_room()) {
-                return false;
-            }
-            const Immediate immediate = {.fence = true, .request = fences_.number};
-            ibv_send_wr work = make_write_imm({}, control_.probe_target(i), immediate.encode());
-            if (!rails_.post(i, work, nullptr, true)) {
-                return false;
+            // For a queue pair that was left out, `rail_recovered` replaces the fence.
+            if (rails_.works(i)) {
+                if (!rails_[i].queue.has_room()) {
+                    return false;
+                }
+                const Immediate immediate = {.fence = true, .request = fences_.number};
+                ibv_send_wr work = make_write_imm({}, control_.probe_target(i), immediate.encode());
+                if (!rails_.post(i, work, nullptr, true)) {
+                    return false;
+                }
+                ++rails_[i].immediates_posted;
             }
             used_since_notification_ &= ~(1U << i);
             fences_.rails |= 1U << i;
@@ -303,6 +411,16 @@ class OneSided {
     /// For each queue pair, NotificationFences::number of the last fence that has arrived.
     std::array<std::uint32_t, max_channel_rails> fences_arrived_{};
     std::size_t next_rail_ = 0;
+    /// On a channel with several queue pairs: the lists and fences that have not ended, in the
+    /// order in which they were started.
+    Striped striped_;
+    /// The list that is being repeated, or nullptr; its entries that are not posted completely; and
+    /// the number of bytes of the first of them that are posted.
+    const OneSidedRequest* repeating_ = nullptr;
+    std::span<const TransferEntry> repeat_list_{};
+    std::uint64_t repeat_done_ = 0;
+    /// Bit i is set if the peer has repeated all writes of queue pair i, which was left out.
+    std::uint32_t recovered_ = 0;
 };
 
 } // namespace rdmabuf::transport::detail

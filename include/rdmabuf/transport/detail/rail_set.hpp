@@ -37,15 +37,33 @@ struct ChannelRail {
     /// The index of the device in SharedState::rails.
     std::size_t device;
     SendQueue queue;
+
+    /// The cause for which the queue pair was left out; nullptr while it works.
+    const char* failure = nullptr;
+    std::int64_t failed_ns = 0;
+    /// True if the last work request of the queue pair that was left out is posted.
+    bool stopped = false;
+    /// True if the device does not report the completions of the queue pair that was left out. If
+    /// they arrive later, they are ignored.
+    bool abandoned = false;
+    /// The number of RDMA writes with immediate data that were posted on this queue pair. It wraps
+    /// around.
+    std::uint32_t immediates_posted = 0;
+    /// The last of these RDMA writes that has ended a range of a transfer and has succeeded.
+    std::uint32_t immediates_confirmed = 0;
+    /// The number of RDMA writes with immediate data of the peer that have arrived.
+    std::uint32_t immediates_arrived = 0;
 };
 
 /// The queue pairs of a channel. Each device has the same number of queue pairs, and the queue
 /// pairs of a device have consecutive indices. Messages use the first queue pair. Long transfers
 /// are striped over all queue pairs, in proportion to the speed of the ports.
 ///
-/// If a work request fails, the channel fails: all queue pairs are moved to the error state. The
-/// requests of the channel end after all posted work requests have completed, because until then a
-/// device may still access the memory of these requests.
+/// If the first queue pair fails, or if a work request is invalid, the channel fails: all queue
+/// pairs are moved to the error state. The requests of the channel end after all posted work
+/// requests have completed, because until then a device may still access the memory of these
+/// requests. If another queue pair fails, it is left out: it is moved to the error state, and the
+/// first queue pair repeats what it has not transferred. RailRecovery agrees on this with the peer.
 class RailSet {
   public:
     /// @param max_message  maximum length of a work request in bytes
@@ -75,10 +93,14 @@ class RailSet {
         return static_cast<std::uint32_t>(rails_.size() / devices());
     }
     [[nodiscard]] ChannelRail& operator[](std::size_t i) noexcept { return rails_[i]; }
-    /// Returns true if an asynchronous event is an event of one of the queue pairs.
-    [[nodiscard]] bool has_queue_pair(const AsyncEvent& event) const noexcept {
-        return std::ranges::any_of(
-            rails_, [&](const ChannelRail& rail) { return event.is_of(rail.queue_pair); });
+    [[nodiscard]] const ChannelRail& operator[](std::size_t i) const noexcept { return rails_[i]; }
+    /// Returns the index of the queue pair that an asynchronous event is of; size() if it is of
+    /// another queue pair.
+    [[nodiscard]] std::size_t rail_of(const AsyncEvent& event) const noexcept {
+        return static_cast<std::size_t>(
+            std::ranges::find_if(
+                rails_, [&](const ChannelRail& rail) { return event.is_of(rail.queue_pair); }) -
+            rails_.begin());
     }
     [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
     [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
@@ -156,8 +178,10 @@ class RailSet {
         work.send_flags |= signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
         ibv_send_wr* failed = nullptr;
         if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
-            if (error != ENOMEM) {
+            if (error != ENOMEM && rail == 0) {
                 fail(EIO, "ibv_post_send failed", request, error);
+            } else if (error != ENOMEM) {
+                leave_out(rail, EIO, "ibv_post_send failed");
             }
             return false;
         }
@@ -184,6 +208,16 @@ class RailSet {
         transfer.immediate.rails = used;
         transfer.request->transfer = &transfer;
         transfers_.push_back(&transfer);
+        if (rails_.size() > 1) {
+            transfer.lost = transfer.pending = 0;
+            transfer.next_of_request = nullptr;
+            RdmaTransfer** last = &transfer.request->unconfirmed;
+            while (*last != nullptr) {
+                last = &(*last)->next_of_request;
+            }
+            *last = &transfer;
+            all_transfers_.push_back(&transfer);
+        }
         if (transfer.keeps_order) {
             ++ordered_;
         }
@@ -195,7 +229,7 @@ class RailSet {
 
     /// Posts the transfers of the list until they are all posted or the send queues are full.
     /// @param on_posted  called with the request of each transfer that is posted completely, after
-    ///                   the transfer was returned to its pool
+    ///                   RequestState::transfer was set to nullptr
     template <class OnPosted>
     void advance(const OnPosted& on_posted) noexcept {
         for (RdmaTransfer* i = transfers_.front(); i != nullptr && broken_ == 0;) {
@@ -207,7 +241,11 @@ class RailSet {
             transfers_.remove(transfer);
             RequestState& request = *transfer->request;
             request.transfer = nullptr;
-            shared_.transfers.give_back(transfer);
+            if (rails_.size() == 1) {
+                shared_.transfers.give_back(transfer);
+            } else {
+                release_if_done(*transfer);
+            }
             on_posted(request);
         }
     }
@@ -215,16 +253,128 @@ class RailSet {
     /// need not wait for this transfer any longer; see order_allows_message().
     void fin_sent() noexcept { --ordered_; }
 
+    // Queue pairs that are left out
+
+    /// Returns true if the queue pair was not left out.
+    [[nodiscard]] bool works(std::size_t rail) const noexcept {
+        return rails_[rail].failure == nullptr;
+    }
+    /// Returns the queue pairs whose lost transfers are not repeated yet: bit i is queue pair i.
+    [[nodiscard]] std::uint32_t recovering() const noexcept { return recovering_; }
+    /// Called when all lost transfers of a queue pair were repeated.
+    void recovered(std::size_t rail) noexcept { recovering_ &= ~(1U << rail); }
+
+    /// Leaves out a queue pair that has failed, and moves it to the error state. If it is the first
+    /// one, the channel fails, because messages use this queue pair.
+    void leave_out(std::size_t rail, int error, const char* reason) noexcept {
+        if (rail == 0 || suspended_) {
+            fail(error, reason);
+            return;
+        }
+        ChannelRail& failed = rails_[rail];
+        if (broken_ != 0 || failed.failure != nullptr) {
+            return;
+        }
+        failed.failure = reason;
+        failed.failed_ns = now_ns();
+        recovering_ |= 1U << rail;
+        speed_ -= shared_.rails[failed.device]->speed;
+        shared_.wake(channel_);
+        // The completion of the last work request also shows that all data of the peer which has
+        // arrived by this queue pair was polled.
+        failed.stopped = stop(rail, true);
+    }
+    /// Returns true if the last completions of a queue pair that was left out were polled, or do
+    /// not arrive.
+    [[nodiscard]] bool is_drained(std::size_t rail) const noexcept {
+        const ChannelRail& failed = rails_[rail];
+        return failed.abandoned || (failed.stopped && failed.queue.idle());
+    }
+    /// Stops to wait for the completions of a queue pair that was left out.
+    void abandon(std::size_t rail) noexcept {
+        SendQueue& queue = rails_[rail].queue;
+        rails_[rail].abandoned = true;
+        queue.completed(queue.next() - 1);
+        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
+            RdmaTransfer::Share& share = i->shares[rail];
+            if (share.pending != 0) {
+                i->request->pending -= share.pending;
+                i->pending -= share.pending;
+                share.pending = 0;
+                i->lost |= 1U << rail;
+            }
+        }
+    }
+    /// Called when a work request of a request on a channel with several queue pairs has completed.
+    /// @param succeeded  false if it was lost because its queue pair has failed
+    /// @return false if the work request is not part of an RdmaTransfer
+    bool transfer_completed(std::size_t rail, const RequestState& request,
+                            bool succeeded) noexcept {
+        RdmaTransfer* transfer = request.unconfirmed;
+        while (transfer != nullptr && transfer->shares[rail].pending == 0) {
+            transfer = transfer->next_of_request;
+        }
+        if (transfer == nullptr) {
+            return false;
+        }
+        --transfer->shares[rail].pending;
+        --transfer->pending;
+        if (!succeeded) {
+            transfer->lost |= 1U << rail;
+        }
+        if (transfer->request->transfer != transfer) {
+            release_if_done(*transfer);
+        }
+        return true;
+    }
+    /// Repeats, on the first queue pair, the ranges that a queue pair that was left out has not
+    /// transferred. Called until it returns true.
+    /// @param arrived    the number of RDMA writes with immediate data of this queue pair that have
+    ///                   arrived at the peer
+    /// @param end_range  called with each RdmaTransfer with immediate data whose range is repeated,
+    ///                   and with the length of this range; informs the peer, and returns false if
+    ///                   this is not possible now
+    /// @param confirmed  called with the request of each transfer that is complete
+    /// @return true if nothing is left to be repeated
+    template <class EndRange, class Confirmed>
+    [[nodiscard]] bool repeat(std::size_t rail, std::uint32_t arrived, const EndRange& end_range,
+                              const Confirmed& confirmed) noexcept {
+        const std::uint32_t bit = 1U << rail;
+        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr && broken_ == 0;) {
+            RdmaTransfer& transfer = *i;
+            i = AllTransfers::next(i);
+            RdmaTransfer::Share& share = transfer.shares[rail];
+            const bool has_arrived =
+                share.has_number && static_cast<std::int32_t>(arrived - share.number) >= 0;
+            if ((transfer.lost & bit) == 0 && !share.unposted && has_arrived == share.has_number) {
+                continue;
+            }
+            if (!has_arrived && !repeat_range(transfer, rail, end_range)) {
+                return false;
+            }
+            share.unposted = false;
+            transfer.lost &= ~bit;
+            RequestState& request = *transfer.request;
+            if (request.transfer != &transfer) {
+                release_if_done(transfer);
+                confirmed(request);
+            }
+        }
+        return broken_ == 0;
+    }
+
     // Set-up
 
     /// After suspend(), can_send() and SendQueue::has_room() return false until resume(), so that
     /// nothing is posted except the work requests of fail().
     void suspend() noexcept {
+        suspended_ = true;
         for (ChannelRail& rail : rails_) {
             rail.queue.suspend();
         }
     }
     void resume() noexcept {
+        suspended_ = false;
         for (ChannelRail& rail : rails_) {
             rail.queue.resume();
         }
@@ -258,15 +408,8 @@ class RailSet {
         failed_ns_ = now_ns();
         shared_.wake(channel_);
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            ChannelRail& rail = rails_[i];
-            // An error of abort() is ignored, because abort() fails only if the device was removed.
-            static_cast<void>(attempt([&] { rail.queue_pair.abort(); }));
-            if (flush_all || !rail.queue.idle()) {
-                // Post one more work request. It completes at once with IBV_WC_WR_FLUSH_ERR,
-                // because the queue pair is in the error state. When its completion arrives, all
-                // earlier work requests have completed, including the unsignaled work requests.
-                ibv_send_wr last = make_send({});
-                post(i, last, nullptr, true);
+            if (works(i)) {
+                static_cast<void>(stop(i, flush_all));
             }
         }
     }
@@ -281,6 +424,12 @@ class RailSet {
     void drop_transfers() noexcept {
         while (RdmaTransfer* const transfer = transfers_.pop_front()) {
             transfer->request->transfer = nullptr;
+            if (rails_.size() == 1) {
+                shared_.transfers.give_back(transfer);
+            }
+        }
+        while (RdmaTransfer* const transfer = all_transfers_.pop_front()) {
+            transfer->request->unconfirmed = nullptr;
             shared_.transfers.give_back(transfer);
         }
         ordered_ = 0;
@@ -290,10 +439,12 @@ class RailSet {
     /// The number of send queue entries that only credit messages and keepalive writes may use.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
+    /// The time after which a device that reports no completions is considered dead.
+    static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
 
   private:
     using Transfers = List<RdmaTransfer, &RdmaTransfer::link>;
-    static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
+    using AllTransfers = List<RdmaTransfer, &RdmaTransfer::all>;
     static constexpr std::uint64_t share_alignment = 4096;
 
     static void copy(std::byte* to, const Header& header,
@@ -331,12 +482,75 @@ class RailSet {
         return true;
     }
 
+    /// Moves a queue pair to the error state.
+    /// @param flush_all  see fail()
+    /// @return false if the work request whose completion shows that the queue pair has stopped
+    ///         cannot be posted
+    bool stop(std::size_t rail, bool flush_all) noexcept {
+        ChannelRail& stopped = rails_[rail];
+        // An error of abort() is ignored, because abort() fails only if the device was removed.
+        static_cast<void>(attempt([&] { stopped.queue_pair.abort(); }));
+        if (!flush_all && stopped.queue.idle()) {
+            return true;
+        }
+        // Post one more work request. It completes at once with IBV_WC_WR_FLUSH_ERR, because the
+        // queue pair is in the error state. When its completion arrives, all earlier work requests
+        // have completed, including the unsignaled work requests.
+        ibv_send_wr last = make_send({});
+        return post(rail, last, nullptr, true);
+    }
+    /// Returns a transfer to its pool if it is posted completely and all its work requests have
+    /// succeeded.
+    void release_if_done(RdmaTransfer& transfer) noexcept {
+        if (transfer.pending != 0 || transfer.lost != 0) {
+            return;
+        }
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (transfer.shares[i].has_number) {
+                std::uint32_t& confirmed = rails_[i].immediates_confirmed;
+                const std::uint32_t number = transfer.shares[i].number;
+                if (static_cast<std::int32_t>(number - confirmed) > 0) {
+                    confirmed = number;
+                }
+            }
+        }
+        RdmaTransfer** at = &transfer.request->unconfirmed;
+        while (*at != &transfer) {
+            at = &(*at)->next_of_request;
+        }
+        *at = transfer.next_of_request;
+        all_transfers_.remove(&transfer);
+        shared_.transfers.give_back(&transfer);
+    }
+    /// Repeats the range of one queue pair; see repeat().
+    template <class EndRange>
+    [[nodiscard]] bool repeat_range(RdmaTransfer& transfer, std::size_t rail,
+                                    const EndRange& end_range) noexcept {
+        RdmaTransfer::Share& share = transfer.shares[rail];
+        if (!share.repeated) {
+            share.repeated = true;
+            share.has_number = false;
+            share.next = share.begin;
+            transfer.lost |= 1U << rail;
+        }
+        while (share.next < share.end) {
+            if (!rails_[0].queue.has_room(reserve) || !post_piece(transfer, 0, share)) {
+                return false;
+            }
+        }
+        return !transfer.has_immediate || end_range(transfer, share.end - share.begin);
+    }
+
     /// Divides a transfer among the queue pairs. @return the number of queue pairs that are used
     [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
         std::uint32_t used = 0;
         std::uint64_t begin = 0;
         std::uint64_t speed_left = speed_;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
+            if (!works(i)) [[unlikely]] {
+                transfer.shares[i] = {};
+                continue;
+            }
             const std::uint64_t speed = shared_.rails[rails_[i].device]->speed;
             const std::uint64_t left = length - begin;
             std::uint64_t part = left;
@@ -349,7 +563,8 @@ class RailSet {
             }
             speed_left -= speed;
             const bool is_used = part > 0 || i == 0;
-            transfer.shares[i] = {.next = begin, .end = begin + part, .unposted = is_used};
+            transfer.shares[i] = {
+                .begin = begin, .next = begin, .end = begin + part, .unposted = is_used};
             used += is_used ? 1 : 0;
             begin += part;
         }
@@ -361,7 +576,8 @@ class RailSet {
         bool complete = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             RdmaTransfer::Share& share = transfer.shares[i];
-            while (share.unposted && rails_[i].queue.has_room(reserve) &&
+            // repeat() posts the range of a queue pair that was left out.
+            while (share.unposted && works(i) && rails_[i].queue.has_room(reserve) &&
                    post_piece(transfer, i, share)) {
             }
             complete = complete && !share.unposted;
@@ -372,7 +588,9 @@ class RailSet {
         }
         return complete;
     }
-    /// Posts the next work request for the bytes that one queue pair transfers.
+    /// Posts the next work request for a range.
+    /// @param rail   the queue pair that transfers the range
+    /// @param share  the range: that of this queue pair, or one that this queue pair repeats
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept {
         TransferPiece piece;
@@ -394,13 +612,22 @@ class RailSet {
         }
         const std::span<const ibv_sge> local(&piece.local, rest.length > 0 ? 1 : 0);
         const bool last = share.next + piece.local.length == share.end;
-        const bool immediate = last && transfer.has_immediate && !(transfer.has_fin && rail == 0);
+        const bool immediate =
+            last && transfer.has_immediate && !(transfer.has_fin && rail == 0) && !share.repeated;
         ibv_send_wr work = transfer.is_read ? make_read(local, piece.remote)
                            : immediate
                                ? make_write_imm(local, piece.remote, transfer.immediate.encode())
                                : make_write(local, piece.remote);
         if (!post(rail, work, transfer.request)) {
             return false;
+        }
+        if (rails_.size() > 1) {
+            ++transfer.shares[rail].pending;
+            ++transfer.pending;
+            if (immediate && rail != 0) {
+                share.has_number = true;
+                share.number = ++rails_[rail].immediates_posted;
+            }
         }
         share.next += piece.local.length;
         share.unposted = !last;
@@ -413,7 +640,12 @@ class RailSet {
     std::uint32_t inline_data_;
     std::uint32_t max_message_;
     std::uint64_t speed_ = 0;
+    /// The transfers that are not posted completely.
     Transfers transfers_;
+    /// All transfers of a channel with several queue pairs.
+    AllTransfers all_transfers_;
+    std::uint32_t recovering_ = 0;
+    bool suspended_ = false;
     /// The number of transfers that later messages must not overtake, and that are not posted on
     /// the first queue pair.
     std::uint32_t ordered_ = 0;

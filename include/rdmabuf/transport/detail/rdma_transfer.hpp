@@ -16,17 +16,29 @@
 
 namespace rdmabuf::transport::detail {
 
-/// An RDMA write or read that is not posted completely. It may be striped over several queue pairs
-/// and may consist of many work requests.
+/// An RDMA write or read. It may be striped over several queue pairs and may consist of many work
+/// requests. It exists until it is posted completely; on a channel with several queue pairs, until
+/// all its work requests have succeeded, because another queue pair repeats those that were lost
+/// with a queue pair.
 struct RdmaTransfer {
     /// The range of a transfer that one queue pair transfers.
     struct Share {
+        std::uint64_t begin = 0;
         /// Offset of the next byte to post.
         std::uint64_t next = 0;
         std::uint64_t end = 0;
+        /// If `has_number` is true: the number of the RDMA write with immediate data that ends this
+        /// range; see ChannelRail::immediates_posted.
+        std::uint32_t number = 0;
+        /// The number of work requests that were posted on this queue pair and have not completed.
+        /// It is counted on channels with several queue pairs only.
+        std::uint32_t pending = 0;
+        bool has_number = false;
         /// True while a work request of this range must still be posted. This can also be true if
         /// `next` is equal to `end`, because a write of 0 bytes can have immediate data.
         bool unposted = false;
+        /// True if the first queue pair repeats this range.
+        bool repeated = false;
     };
 
     bool is_read = false;
@@ -45,8 +57,16 @@ struct RdmaTransfer {
     std::uint64_t remote_address = 0;
     RemoteTable remote{};
     std::array<Share, max_channel_rails> shares{};
-    /// The links of the list of transfers of a channel.
+    /// Bit i is set if work requests for the range of queue pair i were lost with this queue pair.
+    std::uint32_t lost = 0;
+    /// The sum of Share::pending.
+    std::uint32_t pending = 0;
+    /// The next transfer of RequestState::unconfirmed.
+    RdmaTransfer* next_of_request = nullptr;
+    /// The links of the list of transfers of a channel that are not posted completely.
     Link<RdmaTransfer> link{};
+    /// The links of the list of all transfers of a channel with several queue pairs.
+    Link<RdmaTransfer> all{};
 
     /// Sets the memory of the peer that the transfer accesses.
     /// @param table    the regions of this memory, for each device of the peer

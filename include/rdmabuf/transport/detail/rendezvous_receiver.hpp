@@ -90,7 +90,8 @@ class RendezvousReceiver {
         ReceiveRequest* const receive = shared_.receive_of(channel_, number);
         const std::uint32_t bit = 1U << rail;
         valid = receive != nullptr && rails >= 1 && rails <= rails_.size() &&
-                (receive->rails_arrived & bit) == 0 && take_advertised(*receive, length);
+                (receive->rails_arrived & bit) == 0 && written <= receive->buffer.length &&
+                take_advertised(*receive, length);
         if (!valid) {
             return nullptr;
         }

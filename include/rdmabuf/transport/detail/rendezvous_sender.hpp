@@ -180,7 +180,7 @@ class RendezvousSender {
     /// Called when a work request of a send has completed. Ends the send if all its data is
     /// transferred.
     void send_settled(SendRequest& request) noexcept {
-        if (request.pending == 0 && request.transfer == nullptr &&
+        if (request.pending == 0 && request.transfer == nullptr && request.unconfirmed == nullptr &&
             request.stage == SendRequest::Stage::transferring &&
             request.cts_bytes == request.bytes) {
             shared_.complete(request);

@@ -13,6 +13,7 @@
 
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
@@ -92,6 +93,9 @@ struct RequestState {
     std::int64_t deadline = 0;
     /// The RDMA transfer of the request while it is not posted completely; otherwise nullptr.
     RdmaTransfer* transfer = nullptr;
+    /// The transfers of the request whose work requests have not all succeeded, in the order in
+    /// which they were started. Always nullptr if the channel has one queue pair only.
+    RdmaTransfer* unconfirmed = nullptr;
     /// The links of the request in the list SharedState::completed.
     Link<RequestState> completed{};
 
@@ -197,12 +201,23 @@ struct OneSidedRequest : RequestState {
     bool posted = false;
     /// For a list of transfers: the entries that are not posted completely.
     std::span<const TransferEntry> list{};
+    /// For a list of transfers: all entries.
+    std::span<const TransferEntry> whole_list{};
+    /// True if work requests of a list or of a fence were lost with their queue pair, and are not
+    /// repeated yet.
+    bool lost = false;
+    /// True if the request is in OneSided::striped_.
+    bool striped = false;
+    /// For a request with `striped`: RequestState::pending of each queue pair except the first.
+    std::array<std::uint32_t, max_channel_rails> pending_on; // NOLINT(*-member-init)
     /// The first operand of an atomic operation. For a list of transfers: the number of posted
     /// bytes of the current entry.
     std::uint64_t operand = 0;
     std::uint64_t compare = 0;
     /// The links of the request in the queue of the channel in which it waits.
     Link<OneSidedRequest> link{};
+    /// The links of the request in OneSided::striped_.
+    Link<OneSidedRequest> striped_link{};
     RemoteAddress remote{};
     /// The bytes of the notification.
     std::array<std::byte, max_notification> notification; // NOLINT(*-member-init)

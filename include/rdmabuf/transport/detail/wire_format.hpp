@@ -63,12 +63,24 @@ enum class Kind : std::uint8_t {
     cancelled = 11,
     /// The sender of this message closes the channel. No further message follows.
     close = 12,
+    /// The sender of this message has left out a queue pair; see RailRecovery. `rails` is its
+    /// index.
+    /// `value` is the number of RDMA writes with immediate data that have arrived on it.
+    rail_down = 13,
+    /// The sender has repeated, on the first queue pair, the RDMA writes of a queue pair that was
+    /// left out: `value` bytes for the receive that `number` identifies. `rails` is a
+    /// RepeatedRails.
+    range_repeated = 14,
+    /// The sender has repeated all RDMA writes of a queue pair that was left out. `rails` is its
+    /// index.
+    rail_recovered = 15,
 };
 
 /// The first bytes of each message. A message without a body consists only of this header.
 struct Header {
     Kind kind{};
-    /// For `fin`: the number of queue pairs that transfer the data.
+    /// For `fin`: the number of queue pairs that transfer the data. See Kind for `rail_down`,
+    /// `range_repeated` and `rail_recovered`.
     std::uint8_t rails = 0;
     /// The lower 16 bits of the number of `eager` and `rts` messages that the sender of this header
     /// has received.
@@ -162,11 +174,26 @@ struct Immediate {
 };
 static_assert(max_channel_rails <= 16, "Immediate::rails has four bits");
 
+/// The member Header::rails of a `range_repeated` message.
+struct RepeatedRails {
+    /// The index of the queue pair that was left out.
+    std::uint32_t rail = 0;
+    /// See Immediate::rails.
+    std::uint32_t rails = 1;
+
+    [[nodiscard]] std::uint8_t encode() const noexcept {
+        return static_cast<std::uint8_t>(rail << 4U | (rails - 1));
+    }
+    [[nodiscard]] static RepeatedRails decode(std::uint8_t value) noexcept {
+        return {.rail = std::uint32_t{value} >> 4U, .rails = (std::uint32_t{value} & 15U) + 1};
+    }
+};
+
 /// The first message that a connector sends on its socket. Before the listener has checked the
 /// secret in it, the listener sends nothing and allocates no memory for the peer.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
-    static constexpr std::uint16_t current_version = 4;
+    static constexpr std::uint16_t current_version = 5;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -182,7 +209,7 @@ static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<Conne
 /// its Hello first; then the connector sends its Hello. A ChannelAddress also contains a Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t current_version = 4;
+    static constexpr std::uint16_t current_version = 5;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
