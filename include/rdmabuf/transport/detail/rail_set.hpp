@@ -488,8 +488,11 @@ class RailSet {
     ///         cannot be posted
     bool stop(std::size_t rail, bool flush_all) noexcept {
         ChannelRail& stopped = rails_[rail];
-        // An error of abort() is ignored, because abort() fails only if the device was removed.
-        static_cast<void>(attempt([&] { stopped.queue_pair.abort(); }));
+        // Until abort() succeeds, the peer can write to the memory of requests that have ended.
+        // Therefore abort() is repeated if it fails, for example with ENOMEM. If it fails each
+        // time, the device was removed.
+        for (int tries = 0; tries < 3 && !attempt([&] { stopped.queue_pair.abort(); }); ++tries) {
+        }
         if (!flush_all && stopped.queue.idle()) {
             return true;
         }
