@@ -295,6 +295,10 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
     if (request.pending != 0) {
         return;
     }
+    // A receive stays at the front of copies_ while a device has not accepted its flush read.
+    if (!copies_.empty() && copies_.front() == &request) {
+        return;
+    }
     if (request.type() == RequestType::one_sided) {
         if (request.error != 0 || broken() != 0) {
             shared_.complete(request, request.error); // The flush has succeeded without the peer.
