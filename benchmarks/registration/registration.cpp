@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What register_memory() costs beside the C calls that it comes to: resolve, export, register,
-// deregister. The two are measured in turn, round by round, so that whatever else the machine does
-// meets both; medians are compared. Runs on whatever verbs device there is.
+// Compares register_memory() and close() with the C calls that they make: exporting, registering
+// and deregistering. The two are timed in turn, so that the other load of the machine affects both,
+// and the medians are compared. With --instructions, callgrind counts the instructions of both.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -20,9 +21,20 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
+#include "../callgrind.hpp"
 #include "timing.hpp"
 
 #include <CLI/CLI.hpp>
+
+extern "C" {
+/// The function whose instructions are counted.
+[[gnu::noinline]] void measured_registrations(const std::function<void()>* registration,
+                                              long count) {
+    for (long i = 0; i < count; ++i) {
+        (*registration)();
+    }
+}
+}
 
 namespace {
 
@@ -117,35 +129,70 @@ class Benchmark {
                                          : rdmabuf::Resolver::system().allocator(exporter)),
           rounds_(rounds) {}
 
+    /// Calls one of the four contenders, for callgrind.
+    /// @param contender  `dmabuf c`, `dmabuf library`, `host c` or `host library`
+    void run_counted(const std::string& contender) const {
+        constexpr long warm_up = 10;
+        const Contenders contenders =
+            contender.starts_with("dmabuf") ? dmabuf(sizes[0]) : host(sizes[0]);
+        const std::function<void()>& call =
+            contender.ends_with(" c") ? contenders.c : contenders.library;
+        for (long i = 0; i < warm_up; ++i) {
+            call();
+        }
+        measured_registrations(&call, counted);
+    }
+
     /// @return whether every ratio was at most @p target
-    bool run(std::size_t largest, double target) {
+    [[nodiscard]] bool run(std::size_t largest, double target) const {
         std::printf("%s, dma-bufs of %s, medians of %d rounds\n", context_.device_name().c_str(),
                     std::string(allocator_->name()).c_str(), rounds_);
         std::printf("%-8s %10s %12s %12s %8s\n", "path", "size", "C, usec", "rdmabuf", "ratio");
         bool met = true;
         for (const std::size_t size : sizes) {
             if (size <= largest) {
-                met = dmabuf(size, target) && met;
-                met = host(size, target) && met;
+                for (const bool is_host : {false, true}) {
+                    const Contenders contenders = is_host ? host(size) : dmabuf(size);
+                    const Figures figures = compare(rounds_, contenders.c, contenders.library);
+                    met = report(is_host ? "host" : "dmabuf", size, figures, target) && met;
+                }
             }
         }
         return met;
     }
 
-  private:
-    bool dmabuf(std::size_t size, double target) {
-        const rdmabuf::Buffer buffer = allocator_->allocate(size);
-        const rdmabuf::ExportedRange range =
-            resolver_.export_range(buffer.address(), buffer.size());
-        const Memory memory{.address = buffer.address(), .length = size, .fd = range.fd()};
-        const Figures figures = compare(
-            rounds_, [&] { c_dmabuf(pd_.native(), memory); },
-            [&] { with_library(pd_, resolver_, memory); });
-        return report("dmabuf", size, figures, target);
-    }
+    /// The number of registrations that callgrind counts.
+    static constexpr long counted = 100;
 
-    bool host(std::size_t size, double target) {
-        const std::unique_ptr<void, Unmap> mapped(
+  private:
+    struct Unmap {
+        std::size_t size;
+        void operator()(void* address) const noexcept {
+            if (address != MAP_FAILED) {
+                ::munmap(address, size);
+            }
+        }
+    };
+    /// The two functions that are compared, and the memory that they register.
+    struct Contenders {
+        std::shared_ptr<void> memory;
+        std::function<void()> c, library;
+    };
+
+    [[nodiscard]] Contenders dmabuf(std::size_t size) const {
+        struct Exported {
+            rdmabuf::Buffer buffer;
+            rdmabuf::ExportedRange range;
+        };
+        rdmabuf::Buffer buffer = allocator_->allocate(size);
+        rdmabuf::ExportedRange range = resolver_.export_range(buffer.address(), buffer.size());
+        const Memory memory{.address = buffer.address(), .length = size, .fd = range.fd()};
+        return {.memory = std::make_shared<Exported>(std::move(buffer), std::move(range)),
+                .c = [this, memory] { c_dmabuf(pd_.native(), memory); },
+                .library = [this, memory] { with_library(pd_, resolver_, memory); }};
+    }
+    [[nodiscard]] Contenders host(std::size_t size) const {
+        const std::shared_ptr<void> mapped(
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0),
             Unmap{size});
@@ -154,10 +201,9 @@ class Benchmark {
         }
         const Memory memory{.address = reinterpret_cast<std::uintptr_t>(mapped.get()),
                             .length = size};
-        const Figures figures = compare(
-            rounds_, [&] { c_host(pd_.native(), memory); },
-            [&] { with_library(pd_, resolver_, memory); });
-        return report("host", size, figures, target);
+        return {.memory = mapped,
+                .c = [this, memory] { c_host(pd_.native(), memory); },
+                .library = [this, memory] { with_library(pd_, resolver_, memory); }};
     }
 
     static bool report(const char* path, std::size_t size, const Figures& figures, double target) {
@@ -168,15 +214,6 @@ class Benchmark {
         return ratio <= target;
     }
 
-    struct Unmap {
-        std::size_t size;
-        void operator()(void* address) const noexcept {
-            if (address != MAP_FAILED) {
-                ::munmap(address, size);
-            }
-        }
-    };
-
     rdmabuf::Context context_;
     rdmabuf::ProtectionDomain pd_{context_};
     std::shared_ptr<rdmabuf::Allocator> allocator_;
@@ -184,30 +221,61 @@ class Benchmark {
     int rounds_;
 };
 
+/// Prints the instructions of the C calls and of the library for the smallest size.
+void compare_instructions(const std::string& device, const std::string& exporter) {
+    std::printf("%-8s %10s %10s %10s\n", "path", "C", "rdmabuf", "added");
+    for (const char* const path : {"dmabuf", "host"}) {
+        const auto count = [&](const char* contender) {
+            return callgrind::count("measured_registrations",
+                                    "--exporter '" + exporter + "'" +
+                                        (device.empty() ? "" : " --device '" + device + "'") +
+                                        " --counted '" + path + " " + contender + "'") /
+                   Benchmark::counted;
+        };
+        const long c = count("c");
+        const long library = count("library");
+        std::printf("%-8s %10ld %10ld %10ld\n", path, c, library, library - c);
+        std::fflush(stdout);
+    }
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
     CLI::App app(
-        "What register_memory() and close() cost beside the C calls for the same memory.\n"
-        "Exits with 1 when a ratio is above the target. Memfds stand in for dma-bufs, which\n"
-        "softverbs alone takes: preload it, or name an exporter of real ones.");
+        "Compares register_memory() and close() with the C calls for the same memory.\n"
+        "The exit status is 1 if a ratio is above the target. The default exporter makes memfds,\n"
+        "which only softverbs accepts as dma-bufs: preload softverbs, or name another exporter.");
     std::string device;
     std::string exporter = "memfd";
     int rounds = 301;
     std::size_t largest = sizes.back();
     double target = 1.05;
-    app.add_option("--device", device, "the verbs device; the first one when left out");
-    app.add_option("--exporter", exporter, "whose dma-bufs: memfd, dma_heap, drm, udmabuf")
+    bool instructions = false;
+    std::string contender;
+    app.add_option("--device", device, "the verbs device; default: the first one");
+    app.add_option("--exporter", exporter,
+                   "the exporter of the dma-bufs: memfd, dma_heap, drm, udmabuf")
         ->capture_default_str();
-    app.add_option("--rounds", rounds, "for each median")
+    app.add_option("--rounds", rounds, "the number of measurements for each median")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--largest", largest, "leave out larger sizes")
-        ->transform(CLI::AsSizeValue(false));
-    app.add_option("--target", target, "the ratio to stay below")->capture_default_str();
+    app.add_option("--largest", largest, "the largest size")->transform(CLI::AsSizeValue(false));
+    app.add_option("--target", target, "the largest ratio that is accepted")->capture_default_str();
+    app.add_flag("--instructions", instructions, "count instructions with callgrind, not time");
+    app.add_option("--counted", contender)->group(""); // for the runs under callgrind
     CLI11_PARSE(app, argc, argv);
     try {
-        return Benchmark(device, exporter, rounds).run(largest, target) ? 0 : 1;
+        if (instructions) {
+            compare_instructions(device, exporter);
+            return 0;
+        }
+        const Benchmark benchmark(device, exporter, rounds);
+        if (!contender.empty()) {
+            benchmark.run_counted(contender);
+            return 0;
+        }
+        return benchmark.run(largest, target) ? 0 : 1;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "registration: %s\n", error.what());
         return 1;

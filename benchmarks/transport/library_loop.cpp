@@ -56,7 +56,7 @@ class LibraryLoop final : public MessageLoop {
             check(error.value() == EAGAIN ? std::error_code() : error);
         }
     }
-    static bool done(Channel& channel, Request& request) {
+    [[gnu::always_inline]] static bool done(Channel& channel, Request& request) {
         const Completion completion = channel.test(request);
         check(completion.error);
         return completion.done;

@@ -43,7 +43,7 @@ class UcxLoop final : public MessageLoop {
     }
 
   private:
-    static bool done(End& end, void* request) {
+    [[gnu::always_inline]] static bool done(End& end, void* request) {
         if (request != nullptr && !UCS_PTR_IS_ERR(request) &&
             ucp_request_check_status(request) == UCS_INPROGRESS) {
             ucp_worker_progress(end.self.worker);

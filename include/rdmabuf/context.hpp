@@ -231,4 +231,10 @@ class RDMABUF_EXPORT Context {
     Handle handle_;
 };
 
+/// Returns the nominal speed of a port in Mbit/s, from ibv_port_attr::active_speed and
+/// active_width, or from active_speed_ex where rdma-core has it. Returns 0 for unknown values. The
+/// values are LinkSpeedActive and LinkWidthActive of PortInfo in the InfiniBand specification;
+/// RoCE devices use the same values.
+[[nodiscard]] RDMABUF_EXPORT std::uint32_t link_speed(const ibv_port_attr& port) noexcept;
+
 } // namespace rdmabuf

@@ -167,9 +167,12 @@ class RDMABUF_EXPORT RegistrationCache {
 
     /// Returns a lease on an entry that contains the @p length bytes at @p address. If no entry
     /// serves the range, the range is registered as a new entry.
-    /// @throws Error for the same reasons as register_memory(), and EINVAL for a length of 0, for a
-    ///         range that overflows, and for Access::zero_based, because an iova would then refer
-    ///         to different bytes in different entries
+    /// @throws Error for the same reasons as register_memory(), and
+    ///         EINVAL for a length of 0, for a range that overflows, and for Access::zero_based,
+    ///         because an iova would then refer to different bytes in different entries;
+    ///         EDEADLK if an exporter calls this function for the memory that it exports for this
+    ///         cache at the moment;
+    ///         EAGAIN if the range was invalidated during each of 16 registrations
     [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access) {
         return Lease(&detail::acquire(*core_, address, length, access));
     }

@@ -2,10 +2,11 @@
 #pragma once
 
 /// A transport in the style of MPI and NCCL: connections, messages and one-sided operations on host
-/// memory or GPU memory. What a program calls for each message is header-only. The transport throws
-/// no exceptions, so that it works in programs that are compiled without exceptions. It allocates
-/// memory only when the number of requests in flight, or of messages that wait for their receives,
-/// is greater than ever before. See docs/transport.md.
+/// memory or GPU memory. The functions that a program calls for each message are defined in
+/// headers. The transport throws no exceptions, so it also works in programs that are compiled
+/// without exceptions. Sending and receiving allocates memory only when the number of requests in
+/// flight, or of arrived messages without a posted receive, reaches a new maximum. See
+/// docs/transport.md.
 ///
 ///     using namespace rdmabuf::transport;
 ///     auto endpoint = Endpoint::open(Context::open_first(), Resolver::system());
@@ -19,7 +20,7 @@
 ///     channel->irecv(*memory, gpu_pointer, size, tag, request);
 ///     const Completion received = channel->wait(request, wait_forever);
 ///
-///     // The other side connects to this handle.
+///     // The other side connects to the listener that created `handle`.
 ///     auto channel = endpoint->connect(handle, 5s);
 ///     channel->isend(*memory, gpu_pointer, size, tag, request);
 #include <rdmabuf/transport/channel.hpp>

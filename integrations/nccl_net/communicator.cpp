@@ -32,8 +32,8 @@ const Memory& memory_of(void* handle) noexcept {
     return static_cast<const RegisteredMemory*>(handle)->memory;
 }
 
-/// Returns true if a later part (receive buffer) of the group is in the memory region of part @p i.
-/// One flush of that region makes both parts visible to the GPU.
+/// Returns true if a later receive buffer of the group is in the same memory region as buffer @p i.
+/// One flush of this region makes the data in both buffers visible to the GPU.
 bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** memories) noexcept {
     for (std::size_t later = i + 1; later < count; ++later) {
         if (sizes[later] > 0 && memories[later] == memories[i]) {
@@ -43,9 +43,8 @@ bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** me
     return false;
 }
 
-/// Returns the first part (message or flush) of the request that has failed; nullptr if no part has
-/// failed. Other parts of the request may still be in flight; the caller must then hold the lock of
-/// the endpoint.
+/// Returns the first failed part (message or flush) of a request; nullptr if no part has failed.
+/// While a part of the request is in flight, the caller must hold the lock of the endpoint.
 const Request::Part* failed_part(const Request& request) noexcept {
     for (const Request::Part& part : std::span(request.parts).first(request.count)) {
         if (part.error != 0) {
@@ -55,9 +54,8 @@ const Request::Part* failed_part(const Request& request) noexcept {
     return nullptr;
 }
 
-/// Makes progress on all requests of the endpoint, and stores each completion in the Request::Part
-/// to which it belongs. This part may belong to another communicator. The caller must hold the lock
-/// of the endpoint.
+/// Makes progress on all requests of the endpoint, also those of other communicators. Stores each
+/// completion in its Request::Part. The caller must hold the lock of the endpoint.
 void poll(const Endpoint& endpoint) noexcept {
     std::array<Completion, 16> completions;
     std::size_t count = completions.size();
@@ -86,8 +84,8 @@ Communicator::Communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpo
 Communicator::~Communicator() {
     const std::lock_guard lock(endpoint_->mutex);
     static_cast<void>(channel_.close());
-    // The channel has ended its requests. poll() takes their completions, because their parts are
-    // destroyed next.
+    // close() has ended all requests of the channel. Their completions contain pointers to parts of
+    // pool_, which is destroyed next. Therefore poll() processes these completions now.
     poll(endpoint_->endpoint);
 }
 

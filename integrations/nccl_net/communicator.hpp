@@ -21,8 +21,8 @@ class Communicator;
 /// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of up
 /// to max_receives buffers. A communicator has a fixed number of requests, in Communicator::pool_.
 struct Request {
-    /// One message of the request, or one buffer to flush. A pointer to the part is the `context`
-    /// of its request in the transport.
+    /// One message or flush of the request. The `context` of the corresponding request of the
+    /// transport is a pointer to this object.
     struct Part {
         Request* request = nullptr;
         /// The memory of a flush that is not posted yet because the channel had no room; nullptr if
@@ -43,8 +43,8 @@ struct Request {
 };
 
 /// A sendComm or recvComm of NCCL. Only one thread at a time may send, receive, flush or test;
-/// another thread may register memory at the same time. The functions allocate memory only in the
-/// constructor, while the pools of the endpoint grow, and for the text of an error.
+/// another thread may register memory at the same time. Memory is allocated only by the
+/// constructor, for the growth of the endpoint's pools, and for error texts.
 class Communicator {
   public:
     /// @param endpoint  the endpoint that created @p channel
@@ -52,8 +52,8 @@ class Communicator {
                  rdmabuf::transport::Channel channel) noexcept;
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
-    /// Waits until the peer's device has received all messages, for up to EndpointOptions::linger,
-    /// and closes the channel.
+    /// Waits, for at most EndpointOptions::linger, until the peer's device has received all
+    /// messages. Then closes the channel.
     ~Communicator();
 
     [[nodiscard]] const Nic& nic() const noexcept { return nic_; }
@@ -61,8 +61,8 @@ class Communicator {
         return endpoint_;
     }
 
-    // send() and receive() set @p request to nullptr and return success if the channel has no room
-    // now. NCCL then calls the function again.
+    // If the channel has no room, send() and receive() return success and do not set `request`. The
+    // caller initializes it to nullptr, for which NCCL calls the function again.
 
     abi::Result send(const RegisteredMemory& memory, void* data, std::size_t size, int tag,
                      Request*& request) noexcept;
@@ -78,25 +78,27 @@ class Communicator {
 
     /// Makes progress on a request. If @p done becomes true, the request is free for another
     /// operation.
-    /// @param sizes  receives the size of each message in bytes; may be nullptr
+    /// @param sizes  the array to which the size of each message is written, in bytes; may be
+    ///               nullptr
     abi::Result test(Request& request, bool& done, int* sizes) noexcept;
 
   private:
     [[nodiscard]] Request* take() noexcept;
     void give_back(Request& request) noexcept;
-    /// Prepares the next part of a request. @return the part
+    /// Adds a part to a request. @return the new part
     static Request::Part& add_part(Request& request, std::size_t size) noexcept;
-    /// Removes the last part of a request, because its transport request was not started.
+    /// Removes the last part of a request, after the transport has failed to start it.
     static void drop_part(Request& request) noexcept;
-    /// Tries to start a flush that waits for room in the channel. The caller must hold the lock of
-    /// the endpoint.
+    /// Tries to post a flush. If the channel has no room, Part::waiting stays set, and test() tries
+    /// again. The caller must hold the lock of the endpoint.
     [[nodiscard]] abi::Result start_flush(Request::Part& part) noexcept;
-    /// Logs the first error of this communicator. The caller holds the lock of the endpoint.
+    /// Logs an error, but only the first one of this communicator. The caller must hold the lock of
+    /// the endpoint.
     /// @return the result for NCCL
     [[nodiscard]] abi::Result failed(const char* what, std::size_t size, int error) noexcept;
 
-    /// For each of the max_receives messages of a group, NCCL has up to max_requests sends or
-    /// receives in flight. The factor 2 is for the flush that follows each receive.
+    /// NCCL has up to max_requests sends or receives in flight for each of the max_receives
+    /// messages of a group. The factor 2 is for the flush that follows each receive.
     static constexpr std::size_t pool_size = 2 * abi::max_requests * max_receives;
 
     const Nic& nic_;

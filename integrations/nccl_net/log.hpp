@@ -8,8 +8,8 @@
 
 #include "nccl_net_abi.hpp"
 
-/// Functions that write messages of the plugin to NCCL's log, which NCCL_DEBUG=WARN or INFO
-/// enables. The functions are thread safe.
+/// Functions that write messages to NCCL's log. NCCL prints them if NCCL_DEBUG is WARN or INFO. The
+/// functions are thread safe.
 namespace nccl_net::log {
 
 /// Sets NCCL's logger. Messages before the first call are discarded.
@@ -20,7 +20,8 @@ void warn(const char* function, const std::string& text) noexcept;
 /// Logs a message for diagnosis at NCCL's level INFO.
 void info(const char* function, const std::string& text) noexcept;
 
-/// Logs an error of a device as a warning, with its text and errno. @return system_error
+/// Logs a warning that @p function has failed on @p device, with the text and the errno value of
+/// the error. @return system_error
 abi::Result failed(const char* function, const std::string& device,
                    const rdmabuf::ErrorInfo& failure);
 
@@ -28,8 +29,8 @@ abi::Result failed(const char* function, const std::string& device,
 
 namespace nccl_net {
 
-/// Calls @p function. NCCL cannot catch C++ exceptions: an exception is logged as a warning, and
-/// the result is system_error.
+/// Calls @p function and returns its result. NCCL cannot catch C++ exceptions. Therefore an
+/// exception is logged as a warning, and the result is system_error.
 template <class Function>
 abi::Result guarded(const char* name, const Function& function) noexcept {
     try {

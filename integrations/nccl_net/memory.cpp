@@ -35,8 +35,8 @@ abi::Result register_memory(const Nic& nic, const std::shared_ptr<SharedEndpoint
     }
     const Access access = access_for(nic);
     // A registration takes milliseconds. The cache is thread safe, so the memory is registered here
-    // without the lock. register_memory() below then finds the registration in the cache. Memory
-    // that the devices can register only in several regions is not cached.
+    // without the lock of the endpoint. register_memory() below then finds it in the cache. Memory
+    // that needs several regions, because it is longer than max_region, is not cached.
     rdmabuf::RegistrationCache::Lease lease;
     if (size <= nic.max_region) {
         auto acquired = rdmabuf::attempt([&] {

@@ -21,12 +21,12 @@ struct RegisteredMemory {
     rdmabuf::transport::Memory memory;
 };
 
-/// Registers memory by its address, for NCCL's regMr. The library exports GPU memory itself, with
-/// the mapping that suits the device.
+/// Registers memory by its address, for NCCL's regMr. GPU memory is registered as a dma-buf that
+/// this library exports, or by a peer memory module (nvidia_peermem).
 abi::Result register_memory(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
                             void* data, std::size_t size, int kind,
                             std::unique_ptr<RegisteredMemory>& memory);
-/// Registers a range of a dma-buf, for NCCL's regMrDmaBuf. NCCL has exported the dma-buf.
+/// Registers a range of a dma-buf that NCCL has exported, for NCCL's regMrDmaBuf.
 abi::Result register_dmabuf(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
                             void* data, std::size_t size, std::uint64_t offset, int fd,
                             std::unique_ptr<RegisteredMemory>& memory);

@@ -6,10 +6,10 @@
 #include <cstdint>
 
 /// The part of NCCL's network plugin interface that this plugin uses. It is declared here so that
-/// building needs no NCCL. NCCL uses the newest version that both it and the plugin have. The
-/// layouts were compared with the headers of NCCL 2.30, which contain all versions from 8 to 12;
-/// tests/integrations/nccl_net/layout_check.cpp repeats the comparison where these headers are
-/// installed.
+/// building does not need NCCL's headers. NCCL uses the newest interface version that NCCL and the
+/// plugin both support. The layouts were compared with the headers of NCCL 2.30, which contain all
+/// versions from 8 to 12; tests/integrations/nccl_net/layout_check.cpp repeats the comparison where
+/// these headers are installed.
 namespace nccl_net::abi {
 
 /// ncclResult_t
@@ -40,17 +40,17 @@ inline constexpr std::size_t handle_size = 128;
 /// The maximum number of receive requests that NCCL has in flight on a communicator. Each is a
 /// grouped receive of up to `max_receives` messages.
 inline constexpr std::size_t max_requests = 32;
-/// NCCL_NET_OPTIONAL_RECV_COMPLETION: NCCL stores this value, cast to a pointer, in the request of
-/// an irecv() whose completion it does not need. From version 9 on.
+/// NCCL_NET_OPTIONAL_RECV_COMPLETION, from version 9 on. If NCCL does not need the completion of a
+/// receive, it sets `*request` to this value before it calls irecv().
 inline constexpr std::uintptr_t optional_receive_completion = 0x1;
 
-/// ncclNetDeviceType and its version: with device_type_host NCCL's GPU kernels do no network
+/// ncclNetDeviceType and its version. device_type_host means that NCCL's GPU kernels do no network
 /// operations.
 inline constexpr int device_type_host = 0;
 inline constexpr int device_version_none = 0;
 
-/// ncclNetDeviceHandle_t. NCCL passes a handle to connect() or accept() only if the plugin has
-/// reported another device type than device_type_host.
+/// ncclNetDeviceHandle_t, for network operations in GPU kernels. A plugin that reports
+/// device_type_host does not use it.
 struct DeviceHandle {
     int type;    // netDeviceType
     int version; // netDeviceVersion
@@ -60,7 +60,7 @@ struct DeviceHandle {
 };
 static_assert(sizeof(DeviceHandle) == 32);
 
-// If NCCL has another name for a field, this name is in a comment beside the field.
+// A comment beside a field contains NCCL's name of the field, if NCCL uses another name.
 
 struct PropertiesV8 {
     char* name;
@@ -80,19 +80,19 @@ static_assert(sizeof(PropertiesV8) == 64);
 static_assert(offsetof(PropertiesV8, latency) == 40);
 static_assert(offsetof(PropertiesV8, device_version) == 56);
 
-/// The physical devices of a merged (virtual) device: ncclNetVDeviceProps_t. A device that is not
-/// merged contains only itself.
+/// ncclNetVDeviceProps_t: the physical devices that are merged into one virtual device. A device
+/// that is not merged contains only itself.
 template <std::size_t Max>
 struct VirtualDevice {
     static constexpr std::size_t max = Max;
     int count; // ndevs
     std::array<int, Max> devices;
 };
-/// Also for versions 10 and 11.
+/// For versions 9, 10 and 11 of the interface.
 using VirtualDeviceV9 = VirtualDevice<4>;
 using VirtualDeviceV12 = VirtualDevice<8>;
 
-/// Also for version 10.
+/// For versions 9 and 10 of the interface.
 struct PropertiesV9 {
     char* name;
     char* pci_path;
@@ -172,15 +172,14 @@ struct Config {
 };
 inline constexpr int undefined_traffic_class = -1;
 
-/// The functions for memory registration, messages and tests of requests. They are the same in all
-/// versions of the table.
+/// The functions for memory registration. They are the same in all versions of the function table.
 struct MemoryFunctions {
     Result (*register_memory)(void* comm, void* data, std::size_t size, int kind, void** memory);
     Result (*register_dmabuf)(void* comm, void* data, std::size_t size, int kind,
                               std::uint64_t offset, int fd, void** memory);
     Result (*deregister_memory)(void* comm, void* memory);
 };
-/// The last functions of a table, beginning with iflush. They are the same in all versions.
+/// The functions of a table from iflush to irecvConsumed. They are the same in all versions.
 struct RequestFunctions {
     Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
                      void** request);
@@ -211,7 +210,7 @@ struct NetV8 {
 };
 static_assert(sizeof(NetV8) == 19 * sizeof(void*));
 
-/// ncclNet_v9_t. Changes since v8: sizes have the type size_t, and several NICs can be combined
+/// ncclNet_v9_t. Changes since v8: sizes have the type size_t, and NCCL can combine several NICs
 /// into one virtual device (makeVDevice).
 struct NetV9 {
     const char* name;
@@ -231,7 +230,8 @@ struct NetV9 {
 };
 static_assert(sizeof(NetV9) == 20 * sizeof(void*));
 
-/// ncclNet_v10_t: the traffic class of each connection, and NCCL's profiler.
+/// ncclNet_v10_t. Changes since v9: connect() gets a traffic class for each connection, and some
+/// functions have parameters for NCCL's profiler.
 struct NetV10 {
     const char* name;
     Result (*init)(Logger, ProfilerCallback);

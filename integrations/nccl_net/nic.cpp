@@ -4,7 +4,6 @@
 #include <endian.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <limits>
 #include <utility>
@@ -25,49 +24,20 @@ using rdmabuf::Context;
 using rdmabuf::RegistrationPath;
 using rdmabuf::Resolver;
 
-/// The number of receive buffers of an endpoint, and the number of work requests that a connection
-/// may have in flight.
+/// The number of receive buffers of an endpoint.
 constexpr std::uint32_t receive_buffers = 512;
+/// The number of work requests that each queue pair of a connection may have in flight.
 constexpr std::uint32_t send_depth = 64;
 
-/// Returns the number of connections that an endpoint can have. Each connection needs a queue pair,
-/// and room for its completions in the completion queue of the endpoint.
+/// Returns the maximum number of connections of an endpoint. Each connection needs a queue pair,
+/// and entries for its work requests in the completion queue of the endpoint.
 int max_connections(const ibv_device_attr& attributes) {
-    // The endpoint has a loopback queue pair with 64 entries for flushes.
-    constexpr int loopback_depth = 64;
-    const int completions =
-        (attributes.max_cqe - static_cast<int>(receive_buffers) - loopback_depth) /
-        static_cast<int>(send_depth);
+    // The loopback queue pair of the endpoint, which performs flushes, uses the same completion
+    // queue.
+    constexpr auto reserved =
+        static_cast<int>(receive_buffers + rdmabuf::transport::loopback_completions);
+    const int completions = (attributes.max_cqe - reserved) / static_cast<int>(send_depth);
     return std::max(std::min(attributes.max_qp - 1, completions), 1);
-}
-
-/// Returns the rate code of a port. Newer rdma-core has a second field, active_speed_ex, for rate
-/// codes that need more than the 8 bits of active_speed.
-template <class Port>
-unsigned speed_code(const Port& port) {
-    if constexpr (requires { port.active_speed_ex; }) {
-        return port.active_speed_ex != 0 ? port.active_speed_ex : port.active_speed;
-    } else {
-        return port.active_speed;
-    }
-}
-
-/// Returns the speed of a port in Mbit/s, or 0 for an unknown code. InfiniBand defines the codes
-/// for the rate of a lane and for the number of lanes; RoCE uses the same codes.
-int speed_of(const ibv_port_attr& port) {
-    constexpr std::array lane{
-        std::pair{1U, 2500},   std::pair{2U, 5000},     std::pair{4U, 10000},
-        std::pair{8U, 10000},  std::pair{16U, 14000},   std::pair{32U, 25000},
-        std::pair{64U, 50000}, std::pair{128U, 100000}, std::pair{256U, 200000},
-    };
-    constexpr std::array lanes{std::pair{1U, 1}, std::pair{2U, 4}, std::pair{4U, 8},
-                               std::pair{8U, 12}, std::pair{16U, 2}};
-    const auto value_of = [](const auto& table, unsigned code) {
-        const auto* const found = std::find_if(table.begin(), table.end(),
-                                               [code](auto entry) { return entry.first == code; });
-        return found == table.end() ? 0 : found->second;
-    };
-    return value_of(lane, speed_code(port)) * value_of(lanes, port.active_width);
 }
 
 /// Returns true if NVIDIA's peer memory module is loaded, also under its older names nv_mem and
@@ -91,8 +61,8 @@ Availability cuda_exports(const Resolver& resolver) {
     return Availability::no("this library was built without the cuda exporter");
 }
 
-/// Sets the kinds of memory that can be registered on @p nic. Logs if GPUDirect RDMA is enabled or
-/// disabled, with the reasons.
+/// Sets the kinds of memory that can be registered on @p nic. Logs whether GPUDirect RDMA is
+/// enabled, and the reasons.
 void set_pointers(Nic& nic, const Context& context, const Resolver& resolver,
                   const Settings& settings) {
     const Availability import = context.dmabuf_import();
@@ -105,8 +75,9 @@ void set_pointers(Nic& nic, const Context& context, const Resolver& resolver,
                                   "; export of GPU memory as dma-bufs: " + to_string(exports) +
                                   "; no peer memory module is loaded (nvidia_peermem)";
     }
-    // If this library can export GPU memory, NCCL is not asked to export it. The library chooses
-    // the mapping for each NIC (PCIe or data direct), and caches the registrations.
+    // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF is
+    // set. The library is preferred because it selects the mapping for each NIC (PCIe or data
+    // direct) and caches the registrations.
     if (import && (!exports || settings.nccl_exports)) {
         nic.pointers |= abi::pointer_dmabuf;
     }
@@ -128,7 +99,7 @@ std::string pci_path_of(const std::string& name) {
     return std::filesystem::canonical(link, none).string();
 }
 
-/// Returns the number of the first active port, from 1, or nothing if no port is active.
+/// Returns the number of the first active port, counted from 1; std::nullopt if no port is active.
 std::optional<std::uint8_t> active_port(const Context& context, std::uint8_t count) {
     for (unsigned port = 1; port <= count; ++port) {
         if (context.port(static_cast<std::uint8_t>(port)).state == IBV_PORT_ACTIVE) {
@@ -154,12 +125,13 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Setting
     options.pkey_index = settings.pkey_index;
     options.ack_timeout = settings.ack_timeout;
     options.retry_count = settings.retry_count;
-    // NCCL does not report that it frees memory. With this policy, the cache checks on each hit
-    // that the GPU driver still has the allocation that was registered.
+    // NCCL does not notify the cache when memory is freed. With this policy, the cache checks on
+    // each hit that the GPU allocation is still the one that was registered.
     options.cache.policy = rdmabuf::CachePolicy::checked;
     options.cache.registration.topology = &topology;
-    // Host memory is registered without a dma-buf, also if CUDA has pinned it. rdmabuf never
-    // registers GPU memory on the path "host".
+    // The cache uses the first path that supports the memory. The path "host" is first, so that
+    // host memory that CUDA has pinned is registered without a dma-buf. GPU memory is never
+    // registered by this path.
     options.cache.registration.paths =
         peer_memory_module_loaded()
             ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
@@ -169,7 +141,7 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Setting
 }
 
 /// Returns the properties of a device. If the device cannot be used, logs the reason and returns
-/// nothing.
+/// std::nullopt.
 std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resolver,
                             const Settings& settings, rdmabuf::Topology& topology,
                             const std::shared_ptr<const rdmabuf::Topology>& shared_topology) {
@@ -195,8 +167,8 @@ std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resol
     const ibv_port_attr state = context.port(*port);
     const std::uint64_t guid =
         attributes.sys_image_guid != 0 ? attributes.sys_image_guid : attributes.node_guid;
-    // test() reports the size of a message as an int, which is less than 2 GiB. The limit is the
-    // largest power of two below this value.
+    // test() reports the size of a message as an int, so a message must be shorter than 2 GiB. The
+    // limit is the largest power of two below 2 GiB.
     constexpr std::uint32_t max_message = std::uint32_t{1} << 30U;
     Nic nic{.name = name,
             .members = {},
@@ -204,12 +176,12 @@ std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resol
             .pci_path = pci_path_of(name),
             .guid = be64toh(guid),
             .port = *port,
-            .speed = speed_of(state),
+            .speed = static_cast<int>(rdmabuf::link_speed(state)),
             .infiniband = state.link_layer == IBV_LINK_LAYER_INFINIBAND,
             .pointers = 0,
             .no_pointers_to_gpus = {},
-            // With data direct, the data and the completions take different paths, so a completion
-            // does not make the data visible.
+            // With data direct, data and completions reach memory on different PCIe paths, so the
+            // data may become visible after its completion.
             .force_flush = data_direct,
             .max_comms = max_connections(attributes),
             .max_message = max_message,
@@ -242,9 +214,9 @@ std::vector<Nic> find_nics(const Settings& settings) {
         }
         try {
             if (auto nic = describe(device, resolver, settings, *topology, topology)) {
-                // The ports of one card can be separate verbs devices, whose port numbers are all
-                // 1. NCCL needs unique port numbers, so the number of earlier devices with the same
-                // GUID is added.
+                // NCCL needs port numbers that are unique on a card. The ports of a card can be
+                // separate verbs devices, in which each port has the number 1. Therefore the number
+                // of earlier devices with the same GUID is added.
                 nic->port += static_cast<int>(
                     std::count_if(nics.begin(), nics.end(),
                                   [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
@@ -294,6 +266,9 @@ std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> mem
         merged->verbs_devices.push_back(nic.verbs_devices.front());
         merged->speed += nic.speed;
         merged->pointers &= nic.pointers;
+        if (!merged->no_pointers_to_gpus.empty() && !nic.no_pointers_to_gpus.empty()) {
+            merged->no_pointers_to_gpus += "; ";
+        }
         merged->no_pointers_to_gpus += nic.no_pointers_to_gpus;
         merged->force_flush = merged->force_flush || nic.force_flush;
         merged->max_comms = std::min(merged->max_comms, nic.max_comms);
@@ -305,9 +280,9 @@ std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> mem
 rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const Settings& settings,
                                                           int traffic_class) noexcept {
     auto options = nic.options;
-    // As in NCCL's own InfiniBand network, the environment has priority over the configuration of
-    // the communicator. An InfiniBand network without routers ignores the traffic class; the same
-    // number then selects the service level.
+    // As in NCCL's own InfiniBand transport, environment variables have priority over the
+    // configuration of the communicator. An InfiniBand network without routers ignores the traffic
+    // class; its number then selects the service level.
     const bool configured = traffic_class >= 0 && traffic_class <= 255;
     options.traffic_class = settings.traffic_class.value_or(
         configured ? static_cast<std::uint8_t>(traffic_class) : std::uint8_t{0});

@@ -22,14 +22,14 @@ namespace nccl_net {
 /// The maximum number of messages in one grouped receive.
 inline constexpr std::size_t max_receives = 8;
 
-/// The properties of a device as the plugin reports them to NCCL. A device of NCCL is a verbs
-/// device with an active port, or several of them that NCCL has merged. The verbs devices are open
+/// The properties of a device as the plugin reports them to NCCL. Such a device is one verbs device
+/// with an active port, or several verbs devices that NCCL has merged. The verbs devices are open
 /// only while a listener, a connection attempt or a communicator uses them.
 struct Nic {
     /// The name of the verbs device; the names of merged devices are joined by "+".
     std::string name;
-    /// The numbers of the devices of NCCL that are merged in this device; only its own number if
-    /// the device is not merged.
+    /// NCCL's numbers of the devices that are merged in this device; only its own number if the
+    /// device is not merged.
     std::vector<int> members;
     /// The names of the verbs devices, in the order of `members`.
     std::vector<std::string> verbs_devices;
@@ -37,7 +37,7 @@ struct Nic {
     std::string pci_path;
     /// The GUID, which all ports of one card share.
     std::uint64_t guid;
-    /// The number of this port, which is unique on the card.
+    /// The port number for NCCL, which is unique among all ports of the card.
     int port;
     /// The speed in Mbit/s; 0 if the device reports no known rate.
     int speed;
@@ -52,12 +52,13 @@ struct Nic {
     int max_comms;
     /// The maximum length of a message in bytes.
     std::size_t max_message;
-    /// The maximum length in bytes of a region that each verbs device can register.
+    /// The maximum length in bytes of a memory region that all verbs devices of this device
+    /// support.
     std::uint64_t max_region;
     /// True if memory is registered with PCIe relaxed ordering.
     bool relaxed_ordering;
 
-    // open_nic() passes the members below to the endpoint that it creates.
+    // open_nic() uses the members below to create the endpoint.
     rdmabuf::Resolver resolver;
     std::shared_ptr<const rdmabuf::Topology> topology;
     rdmabuf::transport::EndpointOptions options;
@@ -67,10 +68,10 @@ struct Nic {
 /// @throws rdmabuf::Error for the same reasons as DeviceList
 [[nodiscard]] std::vector<Nic> find_nics(const Settings& settings);
 
-/// Merges devices to one device, whose messages are striped over all of them.
+/// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices
 /// @param members  the numbers of the devices to merge
-/// @return the merged device, or nothing with @p reason set if the devices cannot be merged
+/// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
 [[nodiscard]] std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> members,
                                             std::string& reason);
 

@@ -22,7 +22,7 @@ Plugin::Connection::Connection(const Context* of, const Nic& by,
 
 Plugin::Connection::~Connection() {
     const std::lock_guard lock(endpoint->mutex);
-    // Destroys the queue pairs of the attempt.
+    // Destroy the connector and its queue pairs while the lock is held.
     static_cast<void>(Connector(std::move(connector)));
 }
 
@@ -50,8 +50,8 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
         log::info("init", "there is no RDMA device to use");
         return abi::Result::system_error;
     }
-    // The program may load the plugin a second time, while this library has stayed in memory. NCCL
-    // then knows no merged devices, so they are removed here.
+    // The program may unload and load the plugin again, while this library stays in memory. NCCL
+    // does not know the merged devices of the earlier load, so they are removed here.
     if (contexts_.empty() && open_ == 0) {
         nics_.resize(physical_nics_, nics_.front());
         connections_.clear();
@@ -262,7 +262,8 @@ abi::Result Plugin::accept(Listener& listener, void*& comm) {
 
 void Plugin::close(Listener* listener) noexcept {
     {
-        // A copy of the pointer keeps the lock alive.
+        // The listener may have the last reference to the endpoint, which contains the mutex. This
+        // copy keeps the endpoint alive until the mutex is unlocked.
         const std::shared_ptr<SharedEndpoint> endpoint = listener->endpoint;
         const std::lock_guard lock(endpoint->mutex);
         delete listener;

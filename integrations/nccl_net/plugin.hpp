@@ -30,8 +30,8 @@ struct Listener {
     rdmabuf::transport::Listener listener;
 };
 
-/// An NCCL communicator, which NCCL describes from version 11 of the table on. For older versions
-/// there is one Context for all NCCL communicators of the process.
+/// An NCCL communicator. NCCL passes communicators to the plugin since version 11 of the function
+/// table. With older versions, one Context is used for all NCCL communicators of the process.
 struct Context {
     /// The traffic class that NCCL requests; abi::undefined_traffic_class: none.
     int traffic_class = abi::undefined_traffic_class;
@@ -49,9 +49,9 @@ class Plugin {
     static void unload() noexcept;
 
     /// Finds the usable devices, unless an earlier call has found some.
-    /// @param context  receives the context of an NCCL communicator; nullptr for the versions of
-    /// the
-    ///                 table without contexts. NCCL calls init() of these versions only once.
+    /// @param context  set to the Context of a new NCCL communicator; nullptr for older versions of
+    ///                 the function table, which have no contexts. With these versions, NCCL calls
+    ///                 init() only once.
     /// @return system_error if no device is usable
     abi::Result start(abi::Logger logger, int traffic_class, void** context);
     /// Ends an NCCL communicator: the counterpart of start() with a context.
@@ -61,15 +61,17 @@ class Plugin {
     /// Returns the device with the number @p device, counted from 0. Logs an error and returns
     /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
     [[nodiscard]] Nic* nic(int device);
-    /// Creates a merged device. @param device  receives its number
+    /// Creates a merged device. @param device  set to the number of the new device
     abi::Result merge(std::span<const int> members, int& device);
 
     /// @param context  the context that start() returned; nullptr for versions without contexts
     abi::Result listen(void* context, int device, void* handle, void*& listener);
     /// Makes progress on a connection attempt without waiting. Sets @p comm to nullptr until both
     /// ends are connected.
-    /// @param config  the configuration of this connection; nullptr for that of the context
-    /// @param handle  the peer's handle, in which the first call stores the number of the attempt
+    /// @param config  the configuration of this connection; nullptr: the traffic class of the
+    ///                context
+    /// @param handle  the handle of the peer. The first call stores the number of the connection
+    ///                attempt in it.
     abi::Result connect(void* context, int device, const abi::Config* config, void* handle,
                         void*& comm);
     abi::Result accept(Listener& listener, void*& comm);
@@ -78,8 +80,9 @@ class Plugin {
     void close(Communicator* comm) noexcept;
 
   private:
-    /// The contents of an NCCL handle: the handle of the transport's listener, and the number of
-    /// the connection attempt in the connecting process, or 0 before the first connect().
+    /// The contents of an NCCL handle: the handle of the transport's listener, and `connection`,
+    /// the number of the connection attempt in the connecting process. `connection` is 0 before the
+    /// first connect().
     struct WireHandle {
         std::array<std::byte, rdmabuf::transport::Handle::wire_size> listener;
         std::uint64_t connection;
@@ -99,14 +102,14 @@ class Plugin {
         Connection& operator=(const Connection&) = delete;
         ~Connection();
     };
-    /// Identifies an endpoint by its NCCL communicator, device and traffic class.
+    /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
 
     /// Returns the context with this address. Older versions of the NCCL interface have no contexts
-    /// and pass a null pointer: for these, returns the default context.
+    /// and pass a null pointer: the result is then the default context.
     [[nodiscard]] const Context* find_context(const void* context);
-    /// Returns the endpoint of @p nic that is already in use, or opens one. If opening fails, logs
-    /// the reason and returns an empty pointer.
+    /// Returns the endpoint that is already in use for this context, device and traffic class, or
+    /// opens a new one. If opening fails, logs the reason and returns an empty pointer.
     [[nodiscard]] std::shared_ptr<SharedEndpoint> open(const Context* context, const Nic& nic,
                                                        int traffic_class, const char* function);
     [[nodiscard]] Connection* find_connection(std::uint64_t connection);
@@ -118,7 +121,8 @@ class Plugin {
 
     std::mutex mutex_;
     Settings settings_;
-    /// The addresses of the elements do not change when merged devices are added.
+    /// A deque, because other objects have pointers to its elements: the elements do not move when
+    /// merged devices are added.
     std::deque<Nic> nics_;
     std::size_t physical_nics_ = 0;
     Context default_context_;

@@ -16,7 +16,7 @@ std::string text_of(const char* name) {
     return value != nullptr ? value : "";
 }
 
-/// Returns the number in an environment variable. Returns nothing if the variable is not set, is
+/// Returns the number in an environment variable; std::nullopt if the variable is not set, is
 /// negative (NCCL's value for "not set"), or is invalid.
 template <class Number>
 std::optional<Number> number_of(const char* name,

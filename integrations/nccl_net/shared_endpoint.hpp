@@ -10,8 +10,8 @@
 
 namespace nccl_net {
 
-/// An endpoint of one device, with the lock that every call of the endpoint, its channels,
-/// listeners and connectors needs.
+/// An endpoint of one device, and its lock. Every call of the endpoint, and of its channels,
+/// listeners and connectors, needs the lock.
 ///
 /// NCCL calls the plugin from several threads. Each NCCL communicator has a service thread, which
 /// connects and registers memory, and a progress thread, which sends, receives and tests. Both
@@ -31,7 +31,8 @@ struct SharedEndpoint {
                    std::shared_ptr<const rdmabuf::Topology> machine) noexcept
         : topology(std::move(machine)), endpoint(std::move(opened)) {}
 
-    /// The options of the endpoint refer to this object.
+    /// The options of the endpoint contain a pointer to this topology, so it must outlive the
+    /// endpoint.
     std::shared_ptr<const rdmabuf::Topology> topology;
     std::mutex mutex;
     rdmabuf::transport::Endpoint endpoint;

@@ -172,12 +172,11 @@ Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** 
     return isend_v10(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
 }
 
-/// The value of *request at the call is NCCL's: from version 9 on it can be
-/// abi::optional_receive_completion, which means that NCCL's kernels detect the received data
-/// themselves. The plugin reports every completion all the same. If it reported the completion
-/// early, NCCL would not call the plugin while all its receives of a connection are posted. But a
-/// message whose receive was not advertised in time needs progress of the receiver, which only
-/// calls of the plugin make.
+/// From version 9 on, NCCL can call irecv() with abi::optional_receive_completion in *request. This
+/// value means that NCCL's kernels detect the received data themselves. The plugin ignores it and
+/// completes the receive only after the data has arrived. After an early completion, NCCL could
+/// stop calling test(). But a message that was sent before the receive was advertised to the sender
+/// needs the progress that only calls of the plugin make.
 template <class Size>
 Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
              void** request) {
@@ -235,8 +234,8 @@ constexpr abi::MemoryFunctions memory_functions = {
     .register_dmabuf = regmr_dmabuf,
     .deregister_memory = deregister_memory,
 };
-// A null pointer in a table stands for an optional feature that this plugin does not have: here,
-// network operations in GPU kernels.
+// A null pointer means that the plugin does not support an optional function. The two null pointers
+// below are functions for network operations in GPU kernels.
 constexpr abi::RequestFunctions request_functions = {
     .iflush = iflush,
     .test = test,
@@ -263,7 +262,8 @@ constexpr abi::NetWithContext<Properties, Virtual> table_with_context = {
     .requests = request_functions,
     .make_virtual_device = make_virtual_device<Virtual>,
     .finalize = finalize,
-    // Hints about the expected number of peers and flows, which the plugin does not need.
+    // NCCL would call this function with hints (the expected number of peers and flows), which the
+    // plugin does not need.
     .set_attributes = nullptr,
 };
 

@@ -15,7 +15,8 @@ namespace {
 
 using namespace rdmabuf::transport;
 
-/// The tag of the first message on a channel: the name of the connecting agent.
+/// The tag of the first message on a channel. The message contains the name of the agent that
+/// connects.
 constexpr Tag hello_tag = 1;
 constexpr Tag message_tag = 2;
 
@@ -27,7 +28,8 @@ T value(rdmabuf::Result<T> result) {
     return *std::move(result);
 }
 Endpoint open_endpoint(const std::string& device) {
-    // NIXL posts many blocks at a time; each list is one request.
+    // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
+    // needs a work request. Therefore both limits are higher than their defaults.
     return value(Endpoint::open(
         device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
         rdmabuf::Resolver::system(), {.depth = 1024, .send_depth = 256}));
@@ -56,7 +58,11 @@ std::unique_ptr<LocalMemory> Agent::register_memory(std::uintptr_t address, std:
 
 void Agent::deregister(std::unique_ptr<LocalMemory> memory) {
     const Lock lock(mutex_);
+    const std::uintptr_t address = memory->memory.address();
+    const std::uint64_t length = memory->memory.length();
     memory.reset();
+    // The program may free the memory now, and get other memory with the same address.
+    endpoint_.cache().invalidate(address, length);
 }
 
 std::string Agent::describe(const LocalMemory& memory) {
@@ -99,7 +105,7 @@ Agent::Peer& Agent::peer(const std::string& remote_agent) {
         throw std::runtime_error("no connection information of agent '" + remote_agent +
                                  "' was loaded");
     }
-    // An agent can connect to itself, for transfers between its own memory.
+    // An agent can connect to itself, to transfer data within its own memory.
     Peer& self = peers_[name_];
     self.handle = listener_.handle();
     return self;
@@ -193,8 +199,7 @@ bool Agent::start(Transfer& transfer, Channel& channel) {
     if (transfer.direction_ == Direction::read) {
         error = channel.iget_list(transfer.entries_, transfer.request_);
     } else if (transfer.notification_ && transfer.notification_->size() <= max_notification) {
-        // The transport delivers the notification after the data, because both use the same
-        // channel.
+        // iput_list() sends a short notification after the data, so no separate message is needed.
         error = channel.iput_list(transfer.entries_, transfer.request_,
                                   std::as_bytes(std::span(*transfer.notification_)));
         if (!error) {
@@ -245,7 +250,8 @@ void Agent::test(Transfer& transfer, Peer& peer) {
     }
     transfer.state_ = completion.error ? TransferState::failed : TransferState::done;
     if (!completion.error && transfer.notification_) {
-        // The data has arrived: all blocks were read, or their writes are acknowledged.
+        // All blocks are transferred: read, or written and acknowledged. Now the notification is
+        // sent.
         peer.messages.emplace_back(message_tag, *std::move(transfer.notification_));
         transfer.notification_.reset();
         send_messages(peer);
@@ -346,9 +352,6 @@ void Agent::accept() {
     if (channel) {
         incoming_.push_back(std::make_unique<Incoming>(Incoming{*std::move(channel), {}}));
     }
-    std::erase_if(incoming_, [](const std::unique_ptr<Incoming>& from) {
-        return from->channel.state() && !from->channel.probe(message_tag, 0);
-    });
 }
 
 void Agent::advance_connection(Peer& peer) {
@@ -369,14 +372,17 @@ void Agent::advance_connection(Peer& peer) {
 }
 
 void Agent::receive_all() {
-    for (const auto& from : incoming_) {
+    std::erase_if(incoming_, [this](const std::unique_ptr<Incoming>& from) {
+        // Test the state first: what arrives before the failure is received below.
+        const bool failed = static_cast<bool>(from->channel.state());
         if (from->name.empty()) {
             receive(from->channel, &from->name, from->name);
         }
         if (!from->name.empty()) {
             receive(from->channel, nullptr, from->name);
         }
-    }
+        return failed;
+    });
 }
 
 void Agent::receive(Channel& channel, std::string* name, const std::string& known_name) {

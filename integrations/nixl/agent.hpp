@@ -24,7 +24,7 @@ struct LocalMemory {
     rdmabuf::transport::Memory memory;
 };
 
-/// Memory of a remote agent.
+/// Registered memory of a remote agent.
 struct RemoteBuffer {
     std::uint64_t address = 0;
     rdmabuf::transport::RemoteMemory memory;
@@ -42,8 +42,7 @@ struct Block {
 enum class Direction : std::uint8_t { read, write };
 enum class TransferState : std::uint8_t { not_posted, in_progress, done, failed };
 
-/// A list of blocks that is transferred by one request. A transfer can be posted several times, one
-/// after the other.
+/// A list of blocks that one request transfers. After a transfer has ended, it can be posted again.
 class Transfer {
   public:
     [[nodiscard]] TransferState state() const noexcept { return state_; }
@@ -55,22 +54,23 @@ class Transfer {
     std::vector<rdmabuf::transport::TransferEntry> entries_;
     std::optional<std::string> notification_;
     rdmabuf::transport::Request request_;
-    /// True if the transfer is not started yet, because it waits for the connection or for other
-    /// requests.
+    /// True if the transfer was posted but is not started, because it waits for the connection or
+    /// for earlier requests.
     bool waits_ = false;
     TransferState state_ = TransferState::not_posted;
 };
 
-/// A notification from a remote agent: the name of this agent, and the message.
+/// A notification from a remote agent: the name of the remote agent, and the message.
 using Notification = std::pair<std::string, std::string>;
 
-/// The functions that a backend of NIXL needs, on one endpoint of the transport. Agents connect
-/// without an explicit accept: an agent accepts all peers that have its connection information
-/// while it makes progress. All functions may be called by several threads at the same time.
-/// Functions throw std::runtime_error or rdmabuf::Error for failures, unless they say otherwise.
+/// The functions that a backend of NIXL needs, implemented with one endpoint. Every function that
+/// makes progress also accepts connections of remote agents, so there is no function to accept a
+/// connection. A remote agent needs the connection_info() of this agent to connect. Several threads
+/// may call all functions at the same time. Functions throw std::runtime_error or rdmabuf::Error
+/// for failures, unless their comments describe another result.
 class Agent {
   public:
-    /// @param name    the name by which remote agents report notifications of this agent
+    /// @param name    the name of this agent, which remote agents report with its notifications
     /// @param device  the name of the RDMA device; empty for the first device
     /// @param host    the address at which the agent listens; see Endpoint::listen()
     Agent(std::string name, const std::string& device, const std::string& host);
@@ -84,7 +84,8 @@ class Agent {
     [[nodiscard]] std::unique_ptr<LocalMemory> register_memory(std::uintptr_t address,
                                                                std::size_t length);
     void deregister(std::unique_ptr<LocalMemory> memory);
-    /// Returns the bytes that a remote agent passes to load_remote() to access the memory.
+    /// Returns the bytes that a remote agent needs to access the memory. It passes them to
+    /// load_remote().
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
     [[nodiscard]] static RemoteBuffer load_remote(std::string_view bytes);
 
@@ -94,7 +95,7 @@ class Agent {
     [[nodiscard]] std::string connection_info() const;
     void load_connection_info(const std::string& remote_agent, std::string_view bytes);
     /// Starts to connect to a remote agent whose connection information was loaded. The call does
-    /// not wait. Without this call, the first transfer starts to connect.
+    /// not wait. It is optional: the first transfer or notification also starts to connect.
     void connect(const std::string& remote_agent);
     void disconnect(const std::string& remote_agent);
 
@@ -109,8 +110,8 @@ class Agent {
     [[nodiscard]] bool post(Transfer& transfer, std::optional<std::string> notification);
     /// Makes progress and returns the state of a transfer.
     [[nodiscard]] TransferState check(Transfer& transfer);
-    /// Destroys a transfer. The call does not wait: a transfer that is in progress is destroyed
-    /// when its request has ended.
+    /// Destroys a transfer without waiting. If the transfer is in progress, it is destroyed after
+    /// its request has ended.
     void release(std::unique_ptr<Transfer> transfer);
 
     // Notifications
@@ -122,8 +123,8 @@ class Agent {
 
     void progress();
 
-    /// The maximum length of a message between two agents in bytes. The data of transfers is not in
-    /// messages.
+    /// The maximum length of a notification, and of an agent's name, in bytes. It does not limit
+    /// the data of transfers.
     static constexpr std::size_t max_message = 16384;
 
   private:
@@ -133,15 +134,16 @@ class Agent {
         std::optional<rdmabuf::transport::Handle> handle;
         std::optional<rdmabuf::transport::Connector> connector;
         std::optional<rdmabuf::transport::Channel> channel;
-        /// The error of the last attempt to connect; empty if there was none.
+        /// The error of a connection attempt or of a message; empty if there was none. All
+        /// transfers to the peer then fail.
         std::string error;
-        /// Messages that wait for the connection or for the send buffer, with their tags.
+        /// Messages, with their tags, that wait for the connection or for the send buffer.
         std::deque<std::pair<rdmabuf::transport::Tag, std::string>> messages;
-        /// Transfers that start when the channel is connected, or when earlier requests of the
-        /// channel have ended.
+        /// Posted transfers that wait until the channel is connected, or until it has room for
+        /// another request.
         std::deque<Transfer*> transfers;
     };
-    /// A channel that a remote agent has connected to this agent.
+    /// A channel that a remote agent has opened by connecting to this agent.
     struct Incoming {
         rdmabuf::transport::Channel channel;
         /// The name of the remote agent; empty until its first message has arrived.
@@ -167,7 +169,7 @@ class Agent {
     mutable std::mutex mutex_;
     rdmabuf::transport::Endpoint endpoint_;
     rdmabuf::transport::Listener listener_;
-    /// The bytes of two message buffers. The first half is for sending, the second half for
+    /// Two message buffers of equal length: the first half is for sending, the second half for
     /// receiving.
     std::vector<std::byte> buffers_;
     rdmabuf::transport::Memory registered_;

@@ -27,7 +27,7 @@ using nixl_rdmabuf::LocalMemory;
 using nixl_rdmabuf::RemoteBuffer;
 using nixl_rdmabuf::TransferState;
 
-/// NIXL's metadata of memory that this agent has registered.
+/// NIXL's metadata (nixlBackendMD) for memory that this agent has registered.
 class LocalMetadata final : public nixlBackendMD {
   public:
     explicit LocalMetadata(std::unique_ptr<LocalMemory> registered)
@@ -35,7 +35,7 @@ class LocalMetadata final : public nixlBackendMD {
     std::unique_ptr<LocalMemory> memory;
 };
 
-/// NIXL's metadata of memory that a remote agent has registered.
+/// NIXL's metadata (nixlBackendMD) for memory that a remote agent has registered.
 class RemoteMetadata final : public nixlBackendMD {
   public:
     explicit RemoteMetadata(const RemoteBuffer& loaded) : nixlBackendMD(false), buffer(loaded) {}
@@ -49,8 +49,8 @@ class RequestHandle final : public nixlBackendReqH {
     std::unique_ptr<nixl_rdmabuf::Transfer> transfer;
 };
 
-/// Calls @p call and translates an exception to NIXL_ERR_BACKEND, because NIXL's core expects
-/// status values.
+/// Calls @p call and returns its status. NIXL's core cannot catch exceptions, so an exception is
+/// converted to the status @p failed.
 template <class Call>
 nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
     try {
@@ -261,7 +261,8 @@ class RdmabufEngine final : public nixlBackendEngine {
     }
 
   private:
-    // This member is mutable, because NIXL's functions that post and check transfers are const.
+    // This member is mutable, because NIXL declares the functions that post and check transfers as
+    // const.
     mutable std::optional<Agent> agent_;
     std::atomic<bool> stopping_{false};
     std::thread progress_thread_;
@@ -283,8 +284,8 @@ const char* plugin_name() {
 const char* plugin_version() {
     return RDMABUF_NIXL_VERSION;
 }
-/// Parameters of the backend: the RDMA device (empty: the first one), and the address or interface
-/// at which the agent listens.
+/// Returns the parameters of the backend: the RDMA device (empty: the first one), and the address
+/// or interface at which the agent listens.
 nixl_b_params_t backend_options() {
     return {{"device", ""}, {"host", ""}};
 }

@@ -22,13 +22,8 @@ void print_teardown_failure(const char* function, int error) noexcept {
 
 std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_failure};
 
-// The number of fork(2) calls between the started program and this process: 0 in the program, 1 in
-// its child process. The variable is not atomic, because a child process has only one thread when
-// count_fork() changes the variable.
-unsigned generation = 0;
-
 void count_fork() {
-    ++generation;
+    ++detail::fork_count;
 }
 
 /// Registers count_fork() as a handler of fork(2) when the library is loaded, before any object is
@@ -46,8 +41,12 @@ void detail::report_teardown_failure(const char* function, int error) noexcept {
     teardown_failure_handler.load()(function, error);
 }
 
+// 0 in the program that was started, 1 in its child process. The variable is not atomic, because a
+// child process has only one thread when count_fork() changes the variable.
+unsigned detail::fork_count = 0;
+
 unsigned detail::fork_generation() noexcept {
-    return generation;
+    return fork_count;
 }
 
 } // namespace rdmabuf

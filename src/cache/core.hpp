@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <rdmabuf/error.hpp>
@@ -125,6 +126,13 @@ class CacheCore {
         bool invalidated = false;
         bool done = false;
         std::optional<Error> error = std::nullopt;
+        /// The thread that registers the range.
+        std::thread::id thread = std::this_thread::get_id();
+    };
+    /// A thread that waits until another thread has finished a registration.
+    struct Waiter {
+        std::thread::id thread{};
+        const Pending* pending = nullptr;
     };
     /// The exporter of the memory in a range, and the allocation that contains the range.
     struct Owner {
@@ -134,6 +142,14 @@ class CacheCore {
         /// The exporter of the allocation; nullptr if no exporter finds the range.
         const Exporter* exporter = nullptr;
         Allocation allocation = {};
+    };
+    /// The values that the attempts of one call of acquire() share.
+    struct Attempts {
+        /// The owner of the range; empty until it is needed.
+        std::optional<Owner> owner = std::nullopt;
+        /// The number of attempts that failed because the range was invalidated during the
+        /// registration.
+        unsigned invalidated = 0;
     };
     struct Candidate {
         CacheEntry* entry;
@@ -173,9 +189,17 @@ class CacheCore {
     class Cleanup;
     class Finish;
     [[nodiscard]] CacheEntry* try_acquire(const CacheRange& range, Access access,
-                                          std::optional<Owner>& owner);
+                                          Attempts& attempts);
     [[nodiscard]] std::shared_ptr<Pending> pending_for(const CacheRange& range,
                                                        Access access) const noexcept;
+    /// Waits until another thread has finished a registration.
+    /// @param lock  the lock of the cache
+    /// @throws Error EDEADLK if that registration cannot finish before this thread continues
+    void wait_for(const Pending& pending, Lock& lock);
+    /// Returns true if the registration cannot finish before the calling thread continues, because
+    /// the calling thread is the thread that registers, or because that thread waits for a
+    /// registration of the calling thread.
+    [[nodiscard]] bool depends_on_caller(const Pending& pending) const noexcept;
     [[nodiscard]] Owner owner_of(const CacheRange& range) const;
     [[nodiscard]] bool touches_others(const CacheRange& range, Access access) const noexcept;
     [[nodiscard]] CacheRange merged(const CacheRange& range, Access access,
@@ -245,6 +269,7 @@ class CacheCore {
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
     std::vector<std::shared_ptr<Pending>> pending_;
+    std::vector<Waiter> waiters_;
     /// The list of the entries that are evicted next; the least recently used entry is the last
     /// element. The capacity is the number of all entries, so that adding an element never
     /// allocates memory.

@@ -16,6 +16,10 @@ namespace {
 /// number of objects, the writer waits for the readers and then frees the objects.
 constexpr std::size_t retire_list_capacity = 64;
 
+/// The number of times that acquire() registers a range that is invalidated during the
+/// registration.
+constexpr unsigned max_invalidated_attempts = 16;
+
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
     constexpr const char* function = "RegistrationCache::acquire";
     if (length == 0) {
@@ -87,21 +91,24 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
         const Lock lock(mutex_);
         ++statistics_.misses;
     }
-    // The exporter and the allocation of the range. try_acquire() sets this variable only if this
-    // information is needed.
-    std::optional<Owner> owner;
-    for (;;) {
-        if (CacheEntry* const entry = try_acquire(range, access | added_, owner);
+    Attempts attempts;
+    while (attempts.invalidated < max_invalidated_attempts) {
+        if (CacheEntry* const entry = try_acquire(range, access | added_, attempts);
             entry != nullptr) {
             return *entry;
         }
     }
+    throw Error(EAGAIN, "RegistrationCache::acquire",
+                std::to_string(length) + " bytes at " + hexadecimal(address) +
+                    " were invalidated during each of " + std::to_string(attempts.invalidated) +
+                    " registrations; do not call invalidate() for memory that is in use, or try "
+                    "again later");
 }
 
 /// Tries once to find an entry for the range or to register the range.
 /// @return nullptr if the caller must try again, for example because the cache has changed
-CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
-                                   std::optional<Owner>& owner) {
+CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access, Attempts& attempts) {
+    std::optional<Owner>& owner = attempts.owner;
     Cleanup cleanup(*this);
     std::shared_ptr<Pending> mine;
     {
@@ -111,7 +118,8 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
             return find_again(range, access);
         }
         if (const auto other = pending_for(range, access)) {
-            finished_.wait(lock, [&] { return other->done; });
+            wait_for(*other, lock);
+            attempts.invalidated += other->invalidated ? 1 : 0;
             lock.unlock();
             if (other->error && other->range == range && other->access == access) {
                 throw Error(*other->error);
@@ -138,6 +146,7 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
     Registration made = register_pending(*mine, range);
     const Lock lock(mutex_);
     if (mine->invalidated) {
+        ++attempts.invalidated;
         owner = Owner(); // The neighbouring memory may have been freed.
         return nullptr;
     }
@@ -155,6 +164,33 @@ std::shared_ptr<CacheCore::Pending> CacheCore::pending_for(const CacheRange& ran
         return pending->range.holds(range) && serves(pending->access, access);
     });
     return found == pending_.end() ? nullptr : *found;
+}
+
+void CacheCore::wait_for(const Pending& pending, Lock& lock) {
+    if (depends_on_caller(pending)) {
+        throw Error(EDEADLK, "RegistrationCache::acquire",
+                    "this thread registers the same memory, or a thread that does waits for this "
+                    "one; do not call acquire() for the exported memory in an exporter");
+    }
+    const std::thread::id self = std::this_thread::get_id();
+    waiters_.push_back({.thread = self, .pending = &pending});
+    finished_.wait(lock, [&] { return pending.done; });
+    std::erase_if(waiters_, [self](const Waiter& waiter) { return waiter.thread == self; });
+}
+
+bool CacheCore::depends_on_caller(const Pending& pending) const noexcept {
+    const std::thread::id self = std::this_thread::get_id();
+    for (const Pending* next = &pending; !next->done;) {
+        if (next->thread == self) {
+            return true;
+        }
+        const auto waiter = std::ranges::find(waiters_, next->thread, &Waiter::thread);
+        if (waiter == waiters_.end()) {
+            return false;
+        }
+        next = waiter->pending;
+    }
+    return false;
 }
 
 CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <memory>
 #include <tuple>
@@ -109,6 +110,17 @@ bool take_async_event(ibv_context* context, ibv_async_event& event) {
     }
     detail::check_zero(errno == EAGAIN || errno == EINTR ? 0 : -1, "ibv_get_async_event");
     return false;
+}
+
+/// Returns the code of the rate of a lane. The field active_speed_ex of newer rdma-core has the
+/// codes that need more than 8 bits.
+template <class Port>
+unsigned speed_code(const Port& port) noexcept {
+    if constexpr (requires { port.active_speed_ex; }) {
+        return port.active_speed_ex != 0 ? port.active_speed_ex : port.active_speed;
+    } else {
+        return port.active_speed;
+    }
 }
 
 } // namespace
@@ -341,6 +353,27 @@ Availability Context::dmabuf_import() const {
                     " should have failed with EBADF, but failed with " + describe_errno(error),
                 "register a dma-buf: only a registration shows whether it works");
     }
+}
+
+std::uint32_t link_speed(const ibv_port_attr& port) noexcept {
+    // Each table has the code and the value: Mbit/s for a lane, and the number of lanes.
+    constexpr std::array<std::array<unsigned, 2>, 9> speeds{{{1, 2500},
+                                                             {2, 5000},
+                                                             {4, 10000},
+                                                             {8, 10000},
+                                                             {16, 14000},
+                                                             {32, 25000},
+                                                             {64, 50000},
+                                                             {128, 100000},
+                                                             {256, 200000}}};
+    constexpr std::array<std::array<unsigned, 2>, 5> widths{
+        {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
+    const auto value_of = [](const auto& table, unsigned code) {
+        const auto* const found =
+            std::ranges::find(table, code, [](const auto& e) { return e[0]; });
+        return found == table.end() ? 0U : (*found)[1];
+    };
+    return value_of(speeds, speed_code(port)) * value_of(widths, port.active_width);
 }
 
 } // namespace rdmabuf

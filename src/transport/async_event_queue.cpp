@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/async_event_queue.hpp"
 
+#include <pthread.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -15,6 +17,38 @@ namespace rdmabuf::transport::detail {
 
 constinit std::mutex AsyncEventQueue::mutex;
 constinit List<AsyncEventQueue, &AsyncEventQueue::link_> AsyncEventQueue::all;
+
+namespace {
+
+/// Returns true if EndpointState::async_event() processes events of this type. The others are not
+/// stored, because the queue of an endpoint that makes no progress would grow without limit.
+bool is_processed(ibv_event_type type) noexcept {
+    switch (type) {
+        case IBV_EVENT_DEVICE_FATAL:
+        case IBV_EVENT_CQ_ERR:
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_PORT_ERR:
+        case IBV_EVENT_PORT_ACTIVE:
+            return true;
+        default:
+            return false;
+    }
+}
+
+} // namespace
+
+void AsyncEventQueue::forget_parent() noexcept {
+    // Another thread of the parent process may have held the lock.
+    ::new (static_cast<void*>(&mutex)) std::mutex;
+    all.clear();
+}
+
+/// Registers forget_parent() as a handler of fork(2) when the library is loaded.
+[[maybe_unused]] const int AsyncEventQueue::registered =
+    ::pthread_atfork(nullptr, nullptr, [] { forget_parent(); });
 
 AsyncEventQueue::AsyncEventQueue(std::span<const ProtectionDomain> pds)
     : added_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -29,7 +63,7 @@ AsyncEventQueue::AsyncEventQueue(std::span<const ProtectionDomain> pds)
 }
 
 AsyncEventQueue::~AsyncEventQueue() {
-    // In a child process after fork(2), the lock may be held by a thread that does not exist there.
+    // In a child process after fork(2), the list does not contain the objects of the parent.
     if (creator_.is_current()) {
         const std::lock_guard lock(mutex);
         all.remove(this);
@@ -39,8 +73,8 @@ AsyncEventQueue::~AsyncEventQueue() {
 std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
     const std::lock_guard lock(mutex);
     for (const Context& device : devices_) {
-        // If memory is exhausted, the event is not read. The descriptor of the device then stays
-        // readable, and the next call reads the event.
+        // An error is ignored. If memory is exhausted, the event remains in the descriptor of the
+        // device, and the next call of take() reads it.
         static_cast<void>(attempt([&] { read(device); }));
     }
     eventfd_t ignored = 0;
@@ -66,6 +100,9 @@ void AsyncEventQueue::read(const Context& device) {
 }
 
 void AsyncEventQueue::add(const ibv_context* device, const AsyncEvent& event) noexcept {
+    if (!is_processed(event.type)) {
+        return;
+    }
     for (AsyncEventQueue* i = all.front(); i != nullptr; i = decltype(all)::next(i)) {
         const bool uses_device = std::ranges::any_of(
             i->devices_,

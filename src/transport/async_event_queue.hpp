@@ -23,13 +23,15 @@ struct DeviceEvent {
 
 /// The asynchronous events of the devices of one endpoint.
 ///
-/// A device returns each event to one reader only, but several endpoints of the process may use the
-/// same ibv_context. Therefore take() adds each event that it reads to the queues of all these
-/// endpoints. The endpoints may belong to different threads.
+/// ibv_get_async_event(3) returns each event of an ibv_context only once, but several endpoints of
+/// the process may use the same ibv_context. Therefore take() adds each event that it reads to the
+/// AsyncEventQueue of each endpoint that uses the device. The endpoints may belong to different
+/// threads.
 ///
-/// An event is added to the queues before it is acknowledged, and a function that destroys the
-/// object of the event returns after the acknowledgement. Therefore take() returns all events of a
-/// destroyed object before it returns an event of a new object with the same address.
+/// take() adds an event to the queues before it acknowledges the event. A function such as
+/// ibv_destroy_qp(3) returns only after the events of the destroyed object are acknowledged.
+/// Therefore take() returns all events of a destroyed object before it returns an event of a new
+/// object with the same address.
 class AsyncEventQueue {
   public:
     /// @throws Error with the errno value of eventfd(2), std::bad_alloc
@@ -38,19 +40,21 @@ class AsyncEventQueue {
     AsyncEventQueue& operator=(const AsyncEventQueue&) = delete;
     ~AsyncEventQueue();
 
-    /// Returns the devices, each once.
+    /// Returns the devices of the endpoint, without duplicates.
     [[nodiscard]] std::span<const Context> devices() const noexcept { return devices_; }
-    /// Returns the descriptor that is readable after another endpoint has added an event to this
+    /// Returns an eventfd(2) that is readable after another endpoint has added an event to this
     /// queue.
     [[nodiscard]] int descriptor() const noexcept { return added_.get(); }
 
-    /// Reads and acknowledges all events that the devices have raised.
-    /// @return the events since the last call, oldest first. If the events of a device cannot be
-    ///         read any more, because the device was removed, the last event of this device is
+    /// Reads and acknowledges all pending events of the devices.
+    /// @return the events that were added to this queue since the last call, oldest first. If a
+    ///         device was removed, so that its events cannot be read, its last event is
     ///         IBV_EVENT_DEVICE_FATAL.
     [[nodiscard]] std::vector<DeviceEvent> take() noexcept;
 
   private:
+    /// Called in a child process by fork(2): the objects in `all` belong to the parent process.
+    static void forget_parent() noexcept;
     void read(const Context& device);
     void add(const ibv_context* device, const AsyncEvent& event) noexcept;
 
@@ -60,9 +64,11 @@ class AsyncEventQueue {
     rdmabuf::detail::CreatorProcess creator_;
     Link<AsyncEventQueue> link_{};
 
-    /// Protects the list of all queues of the process, and the events of these queues.
+    /// Protects `all`, and the member `events_` of each queue in this list.
     static std::mutex mutex;
+    /// All AsyncEventQueue objects of the process.
     static List<AsyncEventQueue, &AsyncEventQueue::link_> all;
+    static const int registered;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -16,10 +16,6 @@ namespace {
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::raise;
 
-/// QueuePairOptions::min_rnr_timer: 0.02 ms. The shared receive queue is replenished quickly, so
-/// that a short wait is enough.
-constexpr std::uint8_t rnr_timer = 2;
-
 /// The largest errno value in Linux.
 constexpr std::uint32_t max_errno = 4095;
 
@@ -81,26 +77,15 @@ void ChannelSetup::check(const Hello& theirs, const char* function) {
 
 void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
-    constexpr std::uint32_t flow_label_mask = (1U << 20U) - 1;
     prepared_.reserve(endpoint_->shared.rails.size() * all.queue_pairs_per_device);
     for (const auto& rail : endpoint_->shared.rails) {
-        QueuePairOptions options = queue_pair_options(*rail, all);
-        options.max_send_wr = rail->send_depth;
-        options.max_recv_wr = 0;
-        options.max_send_sge = 2;
-        options.max_inline_data = inline_data_;
-        options.srq = &rail->srq;
-        options.timeout = all.ack_timeout;
-        options.retry_count = all.retry_count;
-        options.min_rnr_timer = rnr_timer;
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
-            options.flow_label = all.flow_label == 0 ? 0 : (all.flow_label + i) & flow_label_mask;
-            prepare(rail->pd, options);
+            prepare(rail->pd, channel_queue_pair_options(*rail, all, i, inline_data_));
         }
     }
 }
 
-void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions& options) {
+void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions options) {
     try {
         prepared_.emplace_back(pd, options);
         return;
@@ -109,8 +94,8 @@ void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions& options
             throw;
         }
     }
-    // The device may not support this length of inline data. Create the queue pair again without
-    // inline data.
+    // Creating the queue pair has failed. The reason may be the length of inline data: create the
+    // queue pair again without inline data.
     inline_data_ = options.max_inline_data = 0;
     prepared_.emplace_back(pd, options);
 }
@@ -143,8 +128,8 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
         shared, endpoint_.get(), ++last_number, std::move(rails), theirs, inline_data_,
         static_cast<std::uint32_t>(
             std::min({endpoint_->max_message, theirs.max_message_size, longest})));
-    // The peer may send as soon as its queue pair is connected. The channel receives these messages
-    // although its handshake has not finished.
+    // The peer may send messages before the handshake has finished. Attach the channel to the
+    // endpoint now, so that it receives them.
     endpoint_->attach(*channel);
     return channel;
 }

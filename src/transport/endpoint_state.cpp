@@ -10,6 +10,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
+#include <rdmabuf/transport/detail/spin_wait.hpp>
 
 #include "transport/async_event_queue.hpp"
 
@@ -52,16 +53,20 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
         return "inline_data is up to 512 bytes";
     }
     if (options.heartbeat.count() <= 0 || options.timeout.count() < 0 ||
-        options.handshake.count() <= 0 || options.linger.count() < 0) {
-        return "heartbeat and handshake must be more than 0 ms, timeout and linger must not be "
-               "negative";
+        options.handshake.count() <= 0 || options.linger.count() < 0 ||
+        options.probation.count() < 0 || options.probation > std::chrono::hours(24)) {
+        return "heartbeat and handshake must be more than 0 ms; timeout, linger and probation must "
+               "not be negative; probation is up to 24 hours";
     }
     return nullptr;
 }
 
-/// The maximum time for which closing a channel waits for its requests. It is longer than the time
-/// after which RailSet::drained() considers a device dead.
+/// The maximum time for which close() waits until the devices have completed all requests. It is
+/// longer than RailSet::drain_limit_ns, after which a device without completions is considered
+/// dead.
 constexpr std::int64_t close_limit_ns = 2'000'000'000;
+/// The maximum time for which close() sleeps if no event ends the sleep.
+constexpr std::chrono::milliseconds close_sleep(5);
 
 /// Returns true if a receive or a one-sided request of the channel has not completed.
 bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
@@ -74,8 +79,8 @@ bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
     return found;
 }
 
-/// Removes the first @p count queue pairs of a channel from the tables of their devices, and
-/// releases the completion queue entries of all its queue pairs.
+/// Removes the first @p count queue pairs of a channel from SharedRail::queue_pairs. Releases the
+/// completion queue entries that are reserved for all queue pairs of the channel.
 void remove_queue_pairs(SharedState& shared, RailSet& rails, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i) {
         shared.rails[rails[i].device]->queue_pairs.remove(rails[i].queue_pair.native()->qp_num);
@@ -137,8 +142,8 @@ EndpointState::EndpointState(std::vector<ProtectionDomain> protection_domains,
 EndpointState::~EndpointState() = default;
 
 void EndpointState::attach(ChannelState& channel) {
-    // Events of destroyed queue pairs must be processed before a new queue pair with the same
-    // address is added; see AsyncEventQueue.
+    // A new queue pair can have the same ibv_qp address as a destroyed one. Process the events of
+    // destroyed queue pairs now, so that they are not assigned to the new queue pair.
     read_async_events();
     RailSet& rails = channel.rails();
     shared.reserve_completions(rails.devices(), rails.queue_pairs_per_device());
@@ -163,6 +168,8 @@ void EndpointState::watch_socket(ChannelState& channel, UniqueFd socket) {
 
 SetupQueuePair& EndpointState::setup_queue_pair() {
     if (setup_ == nullptr) {
+        // As in attach().
+        read_async_events();
         setup_ = std::make_unique<SetupQueuePair>(*shared.rails[0], options);
     }
     return *setup_;
@@ -193,13 +200,16 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
 }
 
 void EndpointState::close(Closing& channels) noexcept {
-    std::int64_t end = now_ns() + std::chrono::nanoseconds(options.linger).count();
+    const OneThread one_thread(user_);
+    const std::int64_t end = now_ns() + std::chrono::nanoseconds(options.linger).count();
     Closing failed;
     const auto fail = [&](ChannelState& channel) {
         channels.remove(&channel);
         failed.push_back(&channel);
-        channel.fail(EBADF, "the channel was closed");
+        channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);
     };
+    // Polls at first, because the last acknowledgements usually arrive soon.
+    SpinWait spin(wait_forever);
     while (!channels.empty() && now_ns() < end) {
         progress();
         for (ChannelLinks* i = channels.front(); i != nullptr;) {
@@ -217,13 +227,32 @@ void EndpointState::close(Closing& channels) noexcept {
             }
         }
         check(now_ns());
+        if (!channels.empty()) {
+            static_cast<void>(spin.wait([this](std::chrono::milliseconds) { sleep(close_sleep); }));
+        }
     }
     while (!channels.empty()) {
         fail(*static_cast<ChannelState*>(channels.front()));
     }
-    // Wait until the devices no longer access the memory of the requests. RailSet::drained()
-    // considers a device dead if it reports no completions for a second.
-    end = now_ns() + close_limit_ns;
+    finish_failed(failed);
+}
+
+void EndpointState::abandon(ChannelState& channel) noexcept {
+    if (!creator_.is_current()) {
+        detach(channel);
+        return;
+    }
+    const OneThread one_thread(user_);
+    Closing failed;
+    failed.push_back(&channel);
+    channel.rails().fail(ECONNABORTED, "the set-up of the channel has failed", nullptr, 0, true);
+    finish_failed(failed);
+}
+
+void EndpointState::finish_failed(Closing& failed) noexcept {
+    SpinWait spin(wait_forever);
+    // A dead device reports no completions, so the time to wait for them is limited.
+    const std::int64_t end = now_ns() + close_limit_ns;
     while (!failed.empty()) {
         auto& channel = *static_cast<ChannelState*>(failed.front());
         if ((channel.ended() && !has_requests(shared, channel)) || now_ns() >= end) {
@@ -231,11 +260,21 @@ void EndpointState::close(Closing& channels) noexcept {
             forget(channel);
         } else {
             progress();
+            static_cast<void>(spin.wait([this](std::chrono::milliseconds) { sleep(close_sleep); }));
         }
     }
 }
 
+void EndpointState::poll_all() noexcept {
+    constexpr unsigned max_polls = 4096;
+    for (unsigned polls = 0; polls < max_polls && poll(); ++polls) {
+    }
+}
+
 void EndpointState::forget(ChannelState& channel) noexcept {
+    // When a queue pair is destroyed, its completions are removed from the completion queue. The
+    // receive buffers of messages that have arrived would then never be posted again.
+    poll_all();
     const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
             return;
@@ -243,12 +282,14 @@ void EndpointState::forget(ChannelState& channel) noexcept {
         request.channel = nullptr;
         shared.end_lease(request);
         if (!request.done) {
-            // The device is dead. The object is not used again, because its completion may still
-            // arrive.
+            // The device is dead, but the completion of this request may still arrive. Therefore
+            // the request object is not returned to its pool.
             request.done = true;
         } else if (request.context == nullptr && !request.from_any) {
-            // Other completed requests are kept, because the program can still get their results
-            // by Endpoint::poll_completions() or Endpoint::test().
+            // Return the request to its pool only if the program can no longer query its result.
+            // Results of requests with a `context` are still returned by
+            // Endpoint::poll_completions(), and results of receives from any channel by
+            // Endpoint::test().
             shared.give_back(request);
         }
     };
@@ -265,8 +306,8 @@ void EndpointState::detach(ChannelState& channel) noexcept {
     }
     channels_.remove(&channel);
     if (channel.socket() >= 0) {
-        // Closing the socket does not remove it from the epoll set if a forked child process has a
-        // copy of the descriptor.
+        // Remove the socket from the epoll set explicitly. Closing it is not enough if a forked
+        // child process has a copy of the descriptor.
         static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.socket(), nullptr));
     }
 }
@@ -276,7 +317,7 @@ bool EndpointState::arm() noexcept {
         return false;
     }
     for (const auto& rail : shared.rails) {
-        // Read old events first. Otherwise the epoll descriptor would stay readable.
+        // Read the old completion events first. Otherwise the epoll descriptor would stay readable.
         for (bool more = true; more;) {
             const auto event =
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
@@ -317,6 +358,9 @@ void EndpointState::check(std::int64_t now) noexcept {
     }
     checked_ns_ = now;
     static_cast<void>(check_descriptors());
+    // A device that has failed counts as dead if it reports no more completions. Poll those that it
+    // has reported while the program made no progress.
+    poll_all();
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         static_cast<ChannelState*>(i)->check(now);
     }
@@ -337,8 +381,8 @@ bool EndpointState::check_descriptors() noexcept {
             read_async_events();
             continue;
         }
-        // Poll before the channel fails, because the peer may have sent messages before it closed
-        // its socket.
+        // Poll the completion queues before socket_event() ends the channel, because the peer may
+        // have sent messages before it closed its socket.
         while (!polled && poll()) {
         }
         polled = true;
@@ -376,14 +420,15 @@ void EndpointState::restore_loopback() noexcept {
             continue;
         }
         if (!rail->loopback->queue.idle() || rail->loopback->receives != 0) {
-            loopback_failed_ = true; // Its work requests are still being flushed.
+            loopback_failed_ = true; // Its work requests are not all flushed yet.
             continue;
         }
         rail->loopback.reset();
     }
     if (!loopback_failed_) {
-        // An error of create_loopback() is ignored here: later receives to GPU memory then fail
-        // with EOPNOTSUPP.
+        read_async_events(); // As in attach().
+        // An error of create_loopback() is ignored: later receives to GPU memory then fail with
+        // EOPNOTSUPP.
         static_cast<void>(attempt([this] { shared.create_loopback(); }));
     }
 }
@@ -410,14 +455,15 @@ void EndpointState::read_async_events() noexcept {
     if (events.empty()) {
         return;
     }
-    // Poll first, because the status of a completion describes the cause of a failure better.
+    // Poll the completion queues before processing the events: the status of a failed completion
+    // describes the cause of a failure better than an event.
     while (poll()) {
     }
     for (const DeviceEvent& event : events) {
         async_event(event.device, event.event);
         if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
-            // A device that was removed reports an error on its descriptor for ever, which would
-            // end each sleep at once.
+            // The async_fd of a removed device always reports an error, which would end each
+            // epoll_wait(2) at once. Therefore the descriptor is removed from the epoll set.
             static_cast<void>(
                 ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, event.device->async_fd, nullptr));
         }
@@ -456,7 +502,7 @@ void EndpointState::async_event(const ibv_context* device, const AsyncEvent& eve
             case IBV_EVENT_PORT_ERR:
             case IBV_EVENT_PORT_ACTIVE:
                 if (event.port == options.port) {
-                    rail.port_down = event.type == IBV_EVENT_PORT_ERR;
+                    port_event(r, event.type == IBV_EVENT_PORT_ERR);
                 }
                 break;
             default:
@@ -465,15 +511,24 @@ void EndpointState::async_event(const ibv_context* device, const AsyncEvent& eve
     }
 }
 
+void EndpointState::port_event(std::size_t rail, bool down) noexcept {
+    shared.rails[rail]->port_down = down;
+    for (ChannelLinks* i = channels_.front(); i != nullptr && !down; i = All::next(i)) {
+        static_cast<ChannelState*>(i)->rails().port_active(rail);
+    }
+}
+
 void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept {
     if (setup_ != nullptr && event.is_of(setup_->queue_pair())) {
-        shared.fail(*shared.rails[rail],
-                    "the UD queue pair of the prepared channels has failed (IBV_EVENT_QP_FATAL)");
+        shared.fail(
+            *shared.rails[rail],
+            "the UD queue pair of the prepared channels has failed (an asynchronous event)");
         return;
     }
     std::optional<Loopback>& loopback = shared.rails[rail]->loopback;
     if (loopback && event.is_of(loopback->queue_pair)) {
-        // All work requests are flushed. restore_loopback() then creates another queue pair.
+        // abort() moves the queue pair to the error state, so that all its work requests are
+        // flushed. restore_loopback() then creates another queue pair.
         static_cast<void>(attempt([&] { loopback->queue_pair.abort(); }));
         loopback_failed_ = true;
         return;

@@ -23,8 +23,8 @@ sockaddr_storage address_of(const Handle& handle, socklen_t& size) {
     sockaddr_storage address{};
     in6_addr ipv6{};
     std::memcpy(&ipv6, handle.address().data(), sizeof ipv6);
-    // Use an IPv4 socket for an IPv4-mapped address: this works also if this machine does not
-    // support IPv6.
+    // Use an IPv4 socket for an IPv4-mapped address. An IPv6 socket would fail on a machine without
+    // IPv6.
     if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
         auto& result = reinterpret_cast<sockaddr_in&>(address);
         result.sin_family = AF_INET;
@@ -54,13 +54,12 @@ void send(int socket, const Message& message) {
     }
 }
 
-/// Calls @p work and sends its errno value to the peer: 0, or the errno value of the exception,
-/// which is then rethrown.
+/// Calls @p work. Sends the result to the peer: 0, or the errno value of an exception of @p work.
+/// The exception is rethrown.
 template <class Work, class SendError>
 void do_and_report(const Work& work, const SendError& send_error) {
     const auto report = [&](int error) {
-        // The exception in flight reaches the caller, so a failure to send its errno value is
-        // ignored.
+        // A failure to send is ignored, because the caller already gets the exception of `work`.
         static_cast<void>(attempt([&] { send_error(error); }));
     };
     try {
@@ -103,7 +102,7 @@ Handshake::Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, c
 
 Handshake::~Handshake() {
     if (channel_ != nullptr) {
-        endpoint()->detach(*channel_);
+        endpoint()->abandon(*channel_);
     }
 }
 

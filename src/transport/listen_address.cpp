@@ -92,8 +92,8 @@ std::vector<InterfaceAddress> interface_addresses() {
 }
 
 const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& addresses) {
-    // The tuples are compared member by member: the first difference decides which address is
-    // better.
+    // Returns the properties of an address as a tuple, the most important property first. The
+    // address with the greatest tuple is the best.
     const auto rank = [](const InterfaceAddress& address) {
         return std::tuple(!address.is_loopback, address.has_default_route, !address.is_bridge,
                           address.has_device, address.address.ss_family == AF_INET);

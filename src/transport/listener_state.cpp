@@ -57,8 +57,8 @@ ListenerState::~ListenerState() = default;
 
 SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
                                      ErrorInfo& error) noexcept {
-    // An error of these two calls must not stop the handshakes of other peers. Therefore the error
-    // is reported after these handshakes were advanced.
+    // An error of accept_connections() or check_proofs() must not stop the handshakes that have
+    // already started. Therefore the error is reported after all handshakes were advanced.
     const auto accepted = attempt([this] { accept_connections(); });
     const auto checked = attempt([this] { check_proofs(); });
     for (auto& handshake : handshakes_) {
@@ -102,39 +102,39 @@ void ListenerState::accept_connections() {
 void ListenerState::check_proofs() {
     for (std::size_t i = 0; i < unproven_.size();) {
         Unproven& peer = unproven_[i];
-        const Verdict verdict = check_proof(peer);
-        if (verdict == Verdict::waiting) {
+        const ProofStatus status = check_proof(peer);
+        if (status == ProofStatus::waiting) {
             ++i;
             continue;
         }
         UniqueFd socket = std::move(peer.socket);
         unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(i));
-        if (verdict == Verdict::accepted) {
+        if (status == ProofStatus::accepted) {
             handshakes_.push_back(
                 std::make_unique<Handshake>(endpoint_, std::move(socket), handle_));
         }
     }
 }
 
-ListenerState::Verdict ListenerState::check_proof(Unproven& peer) const {
+ListenerState::ProofStatus ListenerState::check_proof(Unproven& peer) const {
     auto* const bytes = reinterpret_cast<std::byte*>(&peer.proof);
     while (peer.received < sizeof peer.proof) {
         const ssize_t count =
             ::recv(peer.socket.get(), bytes + peer.received, sizeof peer.proof - peer.received, 0);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-            return now_ns() < peer.deadline ? Verdict::waiting : Verdict::dropped;
+            return now_ns() < peer.deadline ? ProofStatus::waiting : ProofStatus::dropped;
         }
         if (count <= 0) {
-            return Verdict::dropped;
+            return ProofStatus::dropped;
         }
         peer.received += static_cast<std::size_t>(count);
     }
-    // A peer with another protocol version is not rejected here. The Hello of this end informs the
-    // peer of the version of this end.
+    // The protocol version of the peer is not checked here. This end sends its own version in its
+    // Hello, so that the peer can report that the versions differ.
     return peer.proof.magic == ConnectorProof::expected_magic &&
                    same_secret(peer.proof.secret, handle_.connector_secret())
-               ? Verdict::accepted
-               : Verdict::dropped;
+               ? ProofStatus::accepted
+               : ProofStatus::dropped;
 }
 
 void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {

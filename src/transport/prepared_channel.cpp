@@ -48,8 +48,8 @@ Result<ChannelAddress> ChannelAddress::decode(std::span<const std::byte> bytes) 
         if (!bytes.empty()) {
             std::memcpy(&address, bytes.data(), std::min(bytes.size(), wire_size));
         }
-        // The address of another version can have another size. Therefore the version is checked
-        // first.
+        // An address of another protocol version can have another size. Therefore the version is
+        // checked before the size.
         detail::ChannelSetup::check_version(address.hello_, "decode");
         if (bytes.size() < wire_size) {
             raise(EMSGSIZE, "decode",

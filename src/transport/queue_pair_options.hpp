@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+
 #include <rdmabuf/queue_pair_options.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/options.hpp>
 
 namespace rdmabuf::transport::detail {
 
-/// Returns the options that all queue pairs of an endpoint with packets to a peer share: the
-/// completion queue of the device, and the path to the peer.
+/// Returns the options that are the same for the queue pairs of channels and for the
+/// SetupQueuePair: the completion queue of the device, and the network options such as port and
+/// GID.
 inline QueuePairOptions queue_pair_options(const SharedRail& rail, const EndpointOptions& options) {
     return {.send_cq = rail.cq,
             .recv_cq = rail.cq,
@@ -19,6 +22,28 @@ inline QueuePairOptions queue_pair_options(const SharedRail& rail, const Endpoin
             .service_level = options.service_level,
             .traffic_class = options.traffic_class,
             .flow_label = options.flow_label};
+}
+
+/// Returns the options for one queue pair of a channel.
+/// @param number  the index of this queue pair among the queue pairs of the channel on this device
+inline QueuePairOptions channel_queue_pair_options(const SharedRail& rail,
+                                                   const EndpointOptions& all, std::uint32_t number,
+                                                   std::uint32_t inline_data) {
+    // The code for 0.02 ms: the time after which the peer sends again if no receive was posted. It
+    // is short, because new receives are posted quickly.
+    constexpr std::uint8_t rnr_timer = 2;
+    constexpr std::uint32_t flow_label_mask = (1U << 20U) - 1;
+    QueuePairOptions options = queue_pair_options(rail, all);
+    options.max_send_wr = rail.send_depth;
+    options.max_recv_wr = 0;
+    options.max_send_sge = 2;
+    options.max_inline_data = inline_data;
+    options.srq = &rail.srq;
+    options.timeout = all.ack_timeout;
+    options.retry_count = all.retry_count;
+    options.min_rnr_timer = rnr_timer;
+    options.flow_label = all.flow_label == 0 ? 0 : (all.flow_label + number) & flow_label_mask;
+    return options;
 }
 
 } // namespace rdmabuf::transport::detail

@@ -11,7 +11,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Returns a new secret.
+/// Returns a secret of 16 random bytes.
 /// @throws Error with the errno value of getrandom(2)
 inline Handle::Secret random_secret() {
     Handle::Secret secret{};

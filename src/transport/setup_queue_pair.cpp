@@ -14,17 +14,17 @@ namespace rdmabuf::transport::detail {
 namespace {
 
 constexpr std::uint32_t receives = 64;
-constexpr std::uint32_t sends = 64;
-/// The length of the GRH (global routing header), for which a receive of a UD queue pair has room
-/// before the data.
+/// The length of the space for the GRH (global routing header) at the start of each receive buffer
+/// of a UD queue pair.
 constexpr std::size_t grh_size = 40;
 
-/// Returns the maximum length in bytes of the data of a datagram on a port.
+/// Returns the active MTU of a port in bytes, which is the maximum length of a datagram.
 std::size_t max_datagram(const ibv_port_attr& port) noexcept {
     return std::size_t{128} << static_cast<unsigned>(port.active_mtu);
 }
 
-/// Returns a random Q_Key. Q_Keys with the highest bit set are reserved for privileged programs.
+/// Returns a random Q_Key. The highest bit is 0, because other Q_Keys are reserved for privileged
+/// programs.
 std::uint32_t random_qkey() {
     const Handle::Secret secret = random_secret();
     std::uint32_t qkey = 0;
@@ -57,11 +57,11 @@ SetupQueuePair::SetupQueuePair(SharedRail& rail, const EndpointOptions& options)
 
 SetupQueuePair::~SetupQueuePair() = default;
 
-AddressHandle SetupQueuePair::path_to(const QueuePairAddress& peer) const {
-    return {queue_pair_->protection_domain(), peer, path_};
+std::shared_ptr<const AddressHandle> SetupQueuePair::path_to(const QueuePairAddress& peer) const {
+    return std::make_shared<const AddressHandle>(queue_pair_->protection_domain(), peer, path_);
 }
 
-bool SetupQueuePair::send(const AddressHandle& path, const QueuePairAddress& peer,
+bool SetupQueuePair::send(std::shared_ptr<const AddressHandle> path, const QueuePairAddress& peer,
                           const ConnectedDatagram& datagram) noexcept {
     if (posted_ - sent_ == sends) {
         return false;
@@ -73,8 +73,9 @@ bool SetupQueuePair::send(const AddressHandle& path, const QueuePairAddress& pee
                           .length = sizeof datagram,
                           .lkey = region_.lkey()};
     if (queue_pair_->post_send_to(
-            data, path.destination(peer),
+            data, path->destination(peer),
             {.wr_id = WorkId{.work = Work::setup_send}.encode(), .flags = SendFlags::signaled})) {
+        paths_[posted_ % sends] = std::move(path);
         ++posted_;
     }
     return true;

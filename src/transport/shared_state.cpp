@@ -10,54 +10,14 @@
 namespace rdmabuf::transport::detail {
 namespace {
 
-/// The length of the send queue of a loopback queue pair. The receive queue is twice as long,
+/// The number of send queue entries of a loopback queue pair. Its receive queue has twice as many,
 /// because receives may complete after their sends.
 constexpr std::uint32_t loopback_depth = 64;
 constexpr std::uint32_t loopback_receives = 2 * loopback_depth;
-/// The maximum number of completions of a loopback queue pair.
-constexpr std::uint32_t loopback_completions = loopback_depth + loopback_receives;
-/// The number of channels for which the completion queues have room at first.
+static_assert(loopback_completions == loopback_depth + loopback_receives);
+/// The number of channels for which a new completion queue has entries. For further channels it is
+/// resized.
 constexpr std::uint32_t first_channels = 4;
-
-/// Returns the speed of a port in Mbit/s, as ibv_port_attr encodes it. At least 1.
-std::uint32_t speed_of(const ibv_port_attr& port) {
-    // The speed of one lane in units of 100 Mbit/s; the bits are those of the InfiniBand
-    // specification (PortInfo:LinkSpeedActive and its extensions).
-    const auto lane = [&]() -> std::uint32_t {
-        switch (port.active_speed) {
-            case 1:
-                return 25;
-            case 2:
-                return 50;
-            case 4:
-            case 8:
-                return 100;
-            case 16:
-                return 140;
-            case 32:
-                return 250;
-            case 64:
-                return 500;
-            default:
-                return port.active_speed == 128 ? 1000 : 1;
-        }
-    }();
-    const auto lanes = [&]() -> std::uint32_t {
-        switch (port.active_width) {
-            case 2:
-                return 4;
-            case 4:
-                return 8;
-            case 8:
-                return 12;
-            case 16:
-                return 2;
-            default:
-                return 1;
-        }
-    }();
-    return lane * lanes * 100;
-}
 
 std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const EndpointOptions& options,
                                       const BouncePool& pool, bool first) {
@@ -73,7 +33,8 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
         at_most(receives + loopback_completions + first_channels * send_depth, limits.max_cqe);
     CompletionChannel events(context);
     CompletionQueue cq(context, {.depth = cq_depth, .channel = &events});
-    // Receives of RDMA writes with immediate data need no buffer.
+    // On the first device, each receive has a buffer for one message. On other devices, receives
+    // are consumed only by RDMA writes with immediate data, which need no buffer.
     SharedReceiveQueue srq(pd, {.max_wr = receives, .max_sge = 1});
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate with designated initialisers
     auto rail = std::unique_ptr<SharedRail>(new SharedRail{
@@ -89,12 +50,16 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
                                                        Access::remote_read}),
         .replenisher = {},
         .loopback = std::nullopt,
-        .speed = speed_of(port),
+        // Devices of unknown speed share the data evenly.
+        .speed = std::max(link_speed(port), std::uint32_t{1}),
         .cq_depth = cq_depth,
         .cq_reserved = receives + loopback_completions,
         .send_depth = send_depth,
         .failure = nullptr,
         .port_down = port.state != IBV_PORT_ACTIVE});
+    if (first) {
+        rail->replenisher.use_buffers(pool.receive_size(), rail->bounce_buffers.lkey());
+    }
     for (std::uint32_t i = 0; i < receives; ++i) {
         const std::uint64_t id = WorkId{.work = Work::receive, .number = i}.encode();
         const ibv_sge buffer = {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),

@@ -14,14 +14,16 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Waits until poll(2) reports an event of a socket, a signal arrives, or the time is over.
+/// Waits until poll(2) reports an event of a socket, a signal arrives, or @p timeout or @p deadline
+/// has passed.
 /// @param timeout   negative for no time limit
 /// @param deadline  in nanoseconds of now_ns(); empty for no deadline
 inline void wait_for_sockets(std::span<pollfd> sockets, std::chrono::milliseconds timeout,
                              std::optional<std::int64_t> deadline) noexcept {
     std::int64_t limit = timeout.count();
     if (deadline) {
-        // The remaining time is rounded up, so that the deadline has passed after the wait.
+        // The remaining time is rounded up to milliseconds, so that the deadline has passed after
+        // the wait.
         const std::int64_t left = std::max<std::int64_t>(*deadline - now_ns(), 0) / 1'000'000 + 1;
         limit = limit < 0 ? left : std::min(limit, left);
     }

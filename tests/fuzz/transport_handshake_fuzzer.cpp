@@ -74,7 +74,7 @@ class HandshakeScene : public TransportTest {
             for (const Peer& peer : peers) {
                 // A peer that has not sent the secret receives nothing and costs nothing.
                 EXPECT_TRUE(!peer.open || is_proof(peer.sent, handle) ||
-                            peer.socket.heard_already() == 0);
+                            peer.socket.available() == 0);
             }
             if (std::ranges::none_of(
                     peers, [&](const Peer& peer) { return is_proof(peer.sent, handle); })) {
@@ -146,17 +146,18 @@ class HandshakeScene : public TransportTest {
         }
         switch (below(8)) {
             case 0:
-                say(peer, ConnectorProof{.secret = handle.connector_secret()}, advance);
+                send(peer, ConnectorProof{.secret = handle.connector_secret()}, advance);
                 break;
             case 1:
             case 2: {
                 Hello hello = raw_->hello;
                 hello.secret = handle.listener_secret();
-                say(peer, hello, advance);
+                send(peer, hello, advance);
                 break;
             }
             case 3:
-                say(peer, ConnectResult{below(4) == 0 ? input_.take<std::uint32_t>() : 0}, advance);
+                send(peer, ConnectResult{below(4) == 0 ? input_.take<std::uint32_t>() : 0},
+                     advance);
                 break;
             case 4: {
                 const auto bytes = input_.take(below(256));
@@ -170,15 +171,15 @@ class HandshakeScene : public TransportTest {
                 }
                 break;
             default:
-                if (const std::size_t size = peer.socket.heard_already(); size > 0) {
-                    static_cast<void>(peer.socket.hear(size));
+                if (const std::size_t size = peer.socket.available(); size > 0) {
+                    static_cast<void>(peer.socket.receive(size));
                 }
                 break;
         }
     }
     /// Sends a message, in which some bytes may be changed, in one or two pieces.
     template <class Message, class Advance>
-    void say(Peer& peer, const Message& message, const Advance& advance) {
+    void send(Peer& peer, const Message& message, const Advance& advance) {
         std::vector<std::byte> bytes;
         append(bytes, message);
         for (std::uint32_t changes = below(4); changes > 1; --changes) {
@@ -198,7 +199,7 @@ class HandshakeScene : public TransportTest {
     }
     static void say_bytes(Peer& peer, std::span<const std::byte> bytes) {
         peer.sent.insert(peer.sent.end(), bytes.begin(), bytes.end());
-        peer.socket.say(bytes);
+        peer.socket.send(bytes);
     }
     static void end(Peer& peer) {
         if (peer.open) {

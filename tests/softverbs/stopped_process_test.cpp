@@ -76,6 +76,7 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
         run(
             [](End& end) {
                 end.put(0, one_mib, 5);
+                static_cast<void>(end.hear<char>()); // The other process has written its data.
                 // The first responses may contain the data, because the pull method is not known
                 // yet.
                 for (std::uint64_t id = 0; id < 8; ++id) {
@@ -92,6 +93,7 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
             },
             [](End& end) {
                 end.put(0, one_mib, 1);
+                end.tell('w');
                 const auto reader = end.hear<pid_t>();
                 // Delay the response. The reader is stopped before it arrives, and the region still
                 // exists when it is sent. The delay is long, because stop() needs some of it on a

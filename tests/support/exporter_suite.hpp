@@ -61,8 +61,8 @@ class ExporterSuite : public ::testing::TestWithParam<Subject> {
     std::shared_ptr<Allocator> exporter_ = GetParam().make();
 };
 
-/// When each system call of an exporter fails in turn, nothing leaks and the reason is told. Needs
-/// a FakeKernel for a machine.
+/// When each system call of an exporter fails in turn, nothing leaks and the reason is reported.
+/// Needs a FakeKernel for a machine.
 class ExporterFaults : public ExporterSuite {};
 
 } // namespace rdmabuf::testing

@@ -56,31 +56,31 @@ RawPeer RawPeer::connect(std::uint16_t port) {
     return RawPeer(std::move(socket));
 }
 
-void RawPeer::say(std::span<const std::byte> bytes) const {
-    // The other end may hang up at any time; that is for the test to notice there.
+void RawPeer::send(std::span<const std::byte> bytes) const {
+    // If the other end has closed the connection, the test sees this at the other end.
     static_cast<void>(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
 }
 
-void RawPeer::say(std::string_view text) const {
-    say(std::as_bytes(std::span(text)));
+void RawPeer::send(std::string_view text) const {
+    send(std::as_bytes(std::span(text)));
 }
 
-std::vector<std::byte> RawPeer::hear(std::size_t size) const {
+std::vector<std::byte> RawPeer::receive(std::size_t size) const {
     std::vector<std::byte> bytes(size);
-    std::size_t heard = 0;
-    while (heard < size) {
-        const ssize_t more = ::recv(socket_.get(), bytes.data() + heard, size - heard, 0);
+    std::size_t received = 0;
+    while (received < size) {
+        const ssize_t more = ::recv(socket_.get(), bytes.data() + received, size - received, 0);
         check(more >= 0 || errno == ECONNRESET, "recv");
         if (more <= 0) {
             break;
         }
-        heard += static_cast<std::size_t>(more);
+        received += static_cast<std::size_t>(more);
     }
-    bytes.resize(heard);
+    bytes.resize(received);
     return bytes;
 }
 
-std::size_t RawPeer::heard_already() const {
+std::size_t RawPeer::available() const {
     std::array<std::byte, 1024> bytes{};
     const ssize_t count =
         ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);

@@ -12,19 +12,20 @@
 
 namespace rdmabuf::testing {
 
-/// The other end of a TCP connection on this machine, which says what a test wants it to say. It
-/// waits for ten seconds at most.
+/// The other end of a TCP connection on this machine, for tests that send arbitrary bytes.
+/// Its calls wait for ten seconds at most.
 class RawPeer {
   public:
     [[nodiscard]] static RawPeer connect(std::uint16_t port);
     explicit RawPeer(UniqueFd socket);
 
-    void say(std::span<const std::byte> bytes) const;
-    void say(std::string_view text) const;
-    /// What comes next; less than @p size at the end of the connection.
-    [[nodiscard]] std::vector<std::byte> hear(std::size_t size) const;
-    /// The number of bytes that have arrived and were not heard, at most 1024. Does not wait.
-    [[nodiscard]] std::size_t heard_already() const;
+    void send(std::span<const std::byte> bytes) const;
+    void send(std::string_view text) const;
+    /// Receives the next @p size bytes, or fewer at the end of the connection.
+    [[nodiscard]] std::vector<std::byte> receive(std::size_t size) const;
+    /// Returns the number of bytes that have arrived and receive() has not returned, at most 1024.
+    /// Does not wait.
+    [[nodiscard]] std::size_t available() const;
     /// Closes with a reset, as a process that ends with unread data does.
     void reset();
     void close() { socket_.reset(); }
@@ -33,7 +34,7 @@ class RawPeer {
     UniqueFd socket_;
 };
 
-/// Where a RawPeer comes from when the bootstrap connects.
+/// Accepts the connection of an end under test as a RawPeer.
 class RawListener {
   public:
     RawListener();
@@ -45,9 +46,9 @@ class RawListener {
     std::uint16_t port_ = 0;
 };
 
-/// What a bootstrap of this version says first.
+/// Returns the first bytes that a bootstrap of this version sends.
 [[nodiscard]] std::vector<std::byte> good_greeting();
-/// A message as it is on the wire.
+/// Returns a bootstrap message in its wire format.
 [[nodiscard]] std::vector<std::byte> frame(std::uint8_t kind, std::string_view payload);
 
 } // namespace rdmabuf::testing

@@ -233,7 +233,7 @@ TEST_F(AsyncEvents, that_another_endpoint_has_read_make_the_descriptor_readable)
     connect_with_memory();
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
     ASSERT_TRUE(progress_until([&] { return left_end().arm(); }));
-    raise(device_of(right_end()), IBV_EVENT_SM_CHANGE);
+    raise_port(device_of(right_end()), IBV_EVENT_PORT_ACTIVE);
     EXPECT_FALSE(left_end().arm()); // reads the event
     EXPECT_FALSE(readable(device_of(right_end())->async_fd, 0));
     EXPECT_TRUE(readable(right_end().descriptor()));

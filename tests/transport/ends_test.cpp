@@ -8,6 +8,7 @@
 
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <set>
 #include <string>
 #include <thread>
@@ -183,12 +184,12 @@ TEST_F(Ends, the_bytes_of_failed_requests_are_0) {
     ASSERT_EQ(right().cancel(cancelled), code(0));
     EXPECT_EQ(complete(right(), cancelled).bytes, 0);
 
-    Request announced = send(200000, 1);
+    Request unmatched = send(200000, 1);
     Request unanswered = receive(100, 2);
     Request put;
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     ASSERT_EQ(left().iput(from_->memory(), from_->data(), 100000, remote(), 0, put), code(0));
-    for (Request* const request : {&announced, &put}) {
+    for (Request* const request : {&unmatched, &put}) {
         completion = complete(left(), *request);
         EXPECT_EQ(completion.error, code(EHOSTUNREACH));
         EXPECT_EQ(completion.bytes, 0);
@@ -319,7 +320,9 @@ TEST_F(Ends, closing_many_channels_at_once_takes_about_as_long_as_closing_one) {
         return std::ranges::all_of(
             far, [](const Channel& channel) { return channel.state() == code(ECONNRESET); });
     }));
-    EXPECT_EQ(Channel::close_all(far), code(ECONNRESET));
+    // A peer whose linger time was over has sent no close message.
+    const std::error_code closed = Channel::close_all(far);
+    EXPECT_TRUE(!closed || closed == code(ECONNRESET)) << closed.message();
 }
 
 TEST_F(Ends, closing_channels_of_several_endpoints_at_once_closes_all) {
@@ -439,10 +442,11 @@ TEST_F(Ends, an_exporter_that_throws_a_number_is_an_error_of_register_memory) {
 }
 
 #ifndef NDEBUG
-/// Replaces ibv_poll_cq() of a context: a second thread calls progress() meanwhile.
-const Endpoint* shared_endpoint = nullptr;
+/// Called by another thread while a thread polls in progress().
+std::function<void()> in_another_thread;
+/// Replaces ibv_poll_cq() of a context.
 int poll_beside_another_thread(ibv_cq*, int, ibv_wc*) {
-    std::thread([] { shared_endpoint->progress(); }).join();
+    std::thread(in_another_thread).join();
     return 0;
 }
 
@@ -450,16 +454,28 @@ TEST_F(Ends, two_threads_on_one_endpoint_end_a_debug_build) {
     if (softverbs_test::thread_sanitizer) {
         GTEST_SKIP() << "ThreadSanitizer starts no thread in a child by fork(2)";
     }
-    GTEST_FLAG_SET(death_test_style, "fast");
+    // The child is a new process. A child by fork(2) could not use the channel.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
     connect();
-    shared_endpoint = &left_end();
+    Request request;
+    const std::array<std::function<void()>, 4> calls = {
+        [&] { left_end().progress(); },
+        [&] { static_cast<void>(left().isend(Memory(), nullptr, 0, 1, request)); },
+        [&] { static_cast<void>(left().ifence(request)); },
+        [&] { left().close(); },
+    };
     ibv_context* const context = left_end().protection_domain().context().native();
-    EXPECT_DEATH(
-        {
-            context->ops.poll_cq = poll_beside_another_thread;
-            left_end().progress();
-        },
-        "two threads use the same Endpoint");
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+        SCOPED_TRACE(i);
+        in_another_thread = calls.at(i);
+        EXPECT_DEATH(
+            {
+                context->ops.poll_cq = poll_beside_another_thread;
+                left_end().progress();
+            },
+            "two threads use the same Endpoint");
+    }
+    in_another_thread = nullptr;
 }
 #endif
 

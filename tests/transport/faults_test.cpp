@@ -28,7 +28,10 @@ class Faults : public FeaturesTest {
         EXPECT_EQ(channel.isend(memory.memory(), memory.data(), 1, 1, request), code(error));
         EXPECT_EQ(channel.irecv(memory.memory(), memory.data(), 1, 1, request), code(error));
         EXPECT_EQ(channel.in_flight(), 0);
-        EXPECT_EQ(channel.close(), code(error));
+        // If the close message of the peer has arrived, close() returns no error. On a busy
+        // machine, the peer may close its socket before it has sent this message.
+        const std::error_code closed = channel.close();
+        EXPECT_TRUE(closed == code(error) || (error == ECONNRESET && !closed)) << closed.message();
         EXPECT_EQ(channel.state(), code(EBADF));
     }
 
@@ -51,10 +54,10 @@ TEST_F(Faults, requests_end_with_econnreset_when_the_peer_closes) {
     connect_with_memory();
     Request unanswered;
     ASSERT_EQ(left().irecv(from_->memory(), from_->data(), 100, 9, unanswered), code(0));
-    const Request announced = send(200000);
+    const Request unmatched = send(200000);
     EXPECT_EQ(right().close(), code(0));
     EXPECT_EQ(wait(left(), unanswered).error, code(ECONNRESET));
-    EXPECT_EQ(wait(left(), announced).error, code(ECONNRESET));
+    EXPECT_EQ(wait(left(), unmatched).error, code(ECONNRESET));
     expect_broken(left(), *from_, ECONNRESET);
 }
 
@@ -73,6 +76,21 @@ TEST_F(Faults, a_peer_that_closes_after_many_messages_is_reported_with_econnrese
     }();
     EXPECT_EQ(wait(left(), received).error, code(ECONNRESET));
     expect_broken(left(), *from_, ECONNRESET);
+}
+
+TEST_F(Faults, closing_after_the_peer_has_closed_is_no_error) {
+    options_.linger = 30s;
+    connect_with_memory();
+    Request received = receive(10);
+    EXPECT_EQ(finish(left(), send(10)).error, code(0));
+    EXPECT_EQ(left().close(), code(0));
+    EXPECT_EQ(wait(right(), received).error, code(0));
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (!right().state() && std::chrono::steady_clock::now() < end) {
+        right().progress();
+    }
+    EXPECT_EQ(right().state(), code(ECONNRESET));
+    EXPECT_EQ(right().close(), code(0));
 }
 
 TEST_F(Faults, closing_does_not_wait_for_a_peer_that_has_closed) {
@@ -246,7 +264,7 @@ TEST_F(Faults, revoked_memory_ends_a_send_with_efault_or_eacces) {
         SCOPED_TRACE(of_sender);
         disconnect_all();
         connect_with_memory();
-        const Request announced = send(size, 8);
+        const Request unmatched = send(size, 8);
         const Request waiting = receive(10, 5);
         const Request received = receive(size);
         ASSERT_EQ(softverbs_revoke_mr(region_of(of_sender ? *from_ : *to_)), 0);
@@ -256,7 +274,7 @@ TEST_F(Faults, revoked_memory_ends_a_send_with_efault_or_eacces) {
         if (!reset) {
             EXPECT_EQ(error, code(of_sender ? EFAULT : EACCES));
         }
-        EXPECT_EQ(finish(left(), announced).error, code(end));
+        EXPECT_EQ(finish(left(), unmatched).error, code(end));
         EXPECT_EQ(finish(right(), received).error, code(ECONNRESET));
         EXPECT_EQ(finish(right(), waiting).error, code(ECONNRESET));
         expect_broken(left(), *from_, end);

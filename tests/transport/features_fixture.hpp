@@ -41,8 +41,8 @@ class FeaturesTest : public TransportTest {
         from_.reset();
         to_.reset();
         third_.reset();
-        disconnect();
         third_end_.reset();
+        disconnect();
     }
     /// Makes progress at all endpoints until @p done returns true; fails the test after 60 seconds.
     template <class Done>

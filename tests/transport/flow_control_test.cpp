@@ -123,6 +123,22 @@ TEST(ByteCreditsOfMessages, have_room_again_after_messages_were_consumed) {
     }
 }
 
+TEST(ByteCreditsOfMessages, count_messages_that_are_consumed_when_they_arrive) {
+    ByteCredits credits(4096, 65536);
+    constexpr std::uint32_t most = 4096 - ByteCredits::overhead;
+    EXPECT_TRUE(credits.has_room(most));
+    EXPECT_FALSE(credits.has_room(most + 1));
+    credits.consumed_at_once(1000);
+    EXPECT_EQ(credits.consumed(), 1000 + ByteCredits::overhead);
+    EXPECT_TRUE(credits.has_room(most));
+    EXPECT_TRUE(credits.due());
+    credits.waits(most);
+    EXPECT_FALSE(credits.has_room(0));
+    EXPECT_FALSE(credits.arrived(0));
+    credits.consumed(most);
+    EXPECT_TRUE(credits.has_room(most));
+}
+
 TEST(ByteCreditsOfMessages, are_returned_by_a_message_of_their_own_from_a_quarter_on) {
     ByteCredits credits(4096, 4096);
     credits.consumed(1024 - ByteCredits::overhead - 1);

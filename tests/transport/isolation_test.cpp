@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Messages that nobody receives do not delay others, many channels of one endpoint, and data for
+// Messages that are not received do not delay others, many channels of one endpoint, and data for
 // GPU kernels that are already running.
 #include <array>
 #include <set>
@@ -13,8 +13,20 @@ using transport::Visibility;
 
 class UnexpectedMessages : public FeaturesTest {
   protected:
-    /// Sends messages of tag 1 that nobody receives, then passes messages of tag 2, then receives
-    /// all messages of tag 1 in order.
+    /// Writes @p length bytes with a notification. The data and the notification arrive, although
+    /// no message is received.
+    void pass_notification(std::size_t length) {
+        Request put;
+        clear_received();
+        ASSERT_EQ(left().iput_notify(from_->memory(), from_->data(9), length, remote(), 100,
+                                     length + 1, put),
+                  code(0));
+        EXPECT_EQ(next_notification(right()), length + 1);
+        EXPECT_TRUE(received(100, 9, length));
+        EXPECT_EQ(complete(left(), put).error, code(0));
+    }
+    /// Sends messages of tag 1 that are not received yet. Then passes messages of tag 2 and
+    /// notifications. Then receives all messages of tag 1 in order.
     void flood(std::size_t count, std::size_t length) {
         options_.depth = static_cast<std::uint32_t>(count) + 100;
         connect_with_memory();
@@ -29,6 +41,7 @@ class UnexpectedMessages : public FeaturesTest {
              {std::size_t{0}, std::size_t{10}, std::size_t{5000}, std::size_t{200000}}) {
             SCOPED_TRACE(other);
             pass(*from_, *to_, other, 2);
+            pass_notification(other);
         }
         for (std::size_t i = 0; i < count; ++i) {
             Request request = receive(length, 1);
@@ -39,17 +52,22 @@ class UnexpectedMessages : public FeaturesTest {
     }
 };
 
-TEST_F(UnexpectedMessages, of_one_tag_do_not_block_another_tag) {
+TEST_F(UnexpectedMessages, of_one_tag_do_not_block_another_tag_or_notifications) {
     flood(65, 10);
 }
-TEST_F(UnexpectedMessages, do_not_block_another_tag_if_there_are_5000) {
+TEST_F(UnexpectedMessages, do_not_block_another_tag_or_notifications_if_there_are_5000) {
     flood(5000, 10);
 }
-TEST_F(UnexpectedMessages, do_not_block_another_tag_beyond_the_limit_of_their_bytes) {
+TEST_F(UnexpectedMessages,
+       of_which_5000_exceed_the_limit_do_not_block_another_tag_or_notifications) {
+    options_.unexpected_limit = 4096; // 55 messages
+    flood(5055, 10);
+}
+TEST_F(UnexpectedMessages, that_exceed_the_limit_by_their_bytes_do_not_block_another_tag) {
     options_.unexpected_limit = 65536;
     flood(300, 5000);
 }
-TEST_F(UnexpectedMessages, that_are_long_do_not_block_another_tag) {
+TEST_F(UnexpectedMessages, that_are_long_do_not_block_another_tag_or_notifications) {
     flood(500, 20000);
 }
 

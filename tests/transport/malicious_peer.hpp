@@ -31,6 +31,7 @@ class MaliciousPeerTest : public RawPeerTest {
         options_.ack_timeout = 12;
         options_.retry_count = 2;
         options_.queue_pairs_per_device = 2;
+        options_.probation = 1ms;
     }
 
     /// Plays one sequence of messages and requests on a new channel.
@@ -225,7 +226,7 @@ class MaliciousPeerTest : public RawPeerTest {
     // The peer
 
     void send_message() {
-        Header header = {.kind = static_cast<Wire>(below(17)),
+        Header header = {.kind = static_cast<Wire>(below(19)),
                          .rails = static_cast<std::uint8_t>(below(8) == 0 ? below(256) : 1),
                          .number = 0,
                          .value = below(3)};
@@ -254,6 +255,9 @@ class MaliciousPeerTest : public RawPeerTest {
             case Wire::rail_down:
             case Wire::rail_recovered:
                 header.value = below(4) == 0 ? any_length() : 0;
+                break;
+            case Wire::rail_replaced:
+                append(body, raw_->hello.addresses[1]);
                 break;
             case Wire::range_repeated:
                 header.rails =

@@ -35,7 +35,7 @@ class Matching : public FeaturesTest {
         ASSERT_EQ(third().isend(memory.memory(), memory.data(), length, tag, request), code(0));
     }
     [[nodiscard]] TestMemory third_memory() {
-        TestMemory memory(*third_end_, *memfds_, Kind::host, memory_size);
+        TestMemory memory = memory_of(*third_end_, memory_size);
         memory.fill(pattern(memory_size, 3));
         return memory;
     }

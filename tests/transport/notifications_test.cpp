@@ -127,6 +127,9 @@ TEST_F(Notifications, that_are_not_read_block_no_message) {
         ASSERT_EQ(left().iput(from_->memory(), from_->data(), 100000, remote(), 300000, put),
                   code(0));
         EXPECT_EQ(complete(left(), put).error, code(0));
+        Request fence; // makes the data visible to the peer
+        ASSERT_EQ(left().ifence(fence), code(0));
+        EXPECT_EQ(complete(left(), fence).error, code(0));
         EXPECT_TRUE(received(300000, 0, 100000));
         for (std::uint32_t i = 0; i < count; ++i) {
             std::uint32_t value = 0;
@@ -391,7 +394,7 @@ TEST_F(Atomics, replace_only_the_expected_value) {
 
 TEST_F(Atomics, of_two_peers_are_all_counted) {
     connect_third();
-    const TestMemory theirs(*third_end_, *memfds_, Kind::host, 4096);
+    const TestMemory theirs = memory_of(*third_end_, 4096);
     target() = 0;
     std::array<Request, 64> requests;
     for (std::size_t i = 0; i < requests.size(); ++i) {

@@ -121,6 +121,35 @@ TEST_F(QueuePairs, of_a_device_have_consecutive_flow_labels) {
     EXPECT_EQ(flow_labels().count(0), 12);
 }
 
+TEST_F(QueuePairs, use_the_gid_index_and_the_pkey_index_of_the_options) {
+    for (const auto& [gid_index, pkey_index] : {std::pair(0, 0), std::pair(1, 3), {0, 7}}) {
+        SCOPED_TRACE(gid_index);
+        disconnect();
+        options_.gid_index = static_cast<std::uint8_t>(gid_index);
+        options_.pkey_index = static_cast<std::uint16_t>(pkey_index);
+        open();
+        forget_calls();
+        connect();
+        const TestMemory device = left_memory(4096, Kind::dmabuf); // creates a loopback queue pair
+        const auto prepared = left_end().prepare_channel();        // creates a UD queue pair
+        ASSERT_TRUE(prepared.ok()) << prepared.message();
+        std::size_t gids = 0;
+        std::size_t pkeys = 0;
+        for (const QpModification& modification : record().modifications) {
+            if ((modification.mask & IBV_QP_AV) != 0) {
+                EXPECT_EQ(modification.attributes.ah_attr.grh.sgid_index, gid_index);
+                ++gids;
+            }
+            if ((modification.mask & IBV_QP_PKEY_INDEX) != 0) {
+                EXPECT_EQ(modification.attributes.pkey_index, pkey_index);
+                ++pkeys;
+            }
+        }
+        EXPECT_EQ(gids, 3U);  // two of the channel, one loopback queue pair
+        EXPECT_EQ(pkeys, 5U); // also a UD queue pair, and a queue pair that is not connected
+    }
+}
+
 TEST_F(QueuePairs, share_the_completion_queue_of_their_device) {
     // The reserved completions exceed the first completion queue, so that it must grow.
     options_.queue_pairs_per_device = 4;

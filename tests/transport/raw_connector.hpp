@@ -57,6 +57,8 @@ class RawConnector {
   public:
     /// Called again and again while the connector waits for a completion.
     std::function<void()> while_waiting = [] {};
+    /// Called by connect() when its queue pairs are connected, before it sends the ConnectResult.
+    std::function<void()> before_result = [] {};
 
     /// @param rails                   the number of devices
     /// @param queue_pairs_per_device  the number of queue pairs on each device
@@ -107,6 +109,8 @@ class RawConnector {
                    .unexpected_limit = 4096,
                    .notification_limit = 4096,
                    .max_message_size = 1U << 30U};
+    /// The Hello that connect() has received from the listener.
+    Hello listener_hello;
 
     /// Connects to @p listener. @param result  the ConnectResult of the connector
     /// @param channel  the listener's end of the channel
@@ -125,19 +129,19 @@ class RawConnector {
             return error;
         };
         const ConnectorProof proof = {.secret = listener.handle().connector_secret()};
-        socket_->say(std::as_bytes(std::span(&proof, 1)));
+        socket_->send(std::as_bytes(std::span(&proof, 1)));
         if (const std::error_code error =
-                accept_until([&] { return socket_->heard_already() >= sizeof(Hello); });
+                accept_until([&] { return socket_->available() >= sizeof(Hello); });
             error != code(EAGAIN)) {
             return error;
         }
-        Hello theirs;
-        const auto received = socket_->hear(sizeof theirs);
+        Hello& theirs = listener_hello;
+        const auto received = socket_->receive(sizeof theirs);
         EXPECT_EQ(received.size(), sizeof theirs);
         std::memcpy(&theirs, received.data(), received.size());
-        socket_->say(std::as_bytes(std::span(&hello, 1)));
+        socket_->send(std::as_bytes(std::span(&hello, 1)));
         if (const std::error_code error =
-                accept_until([&] { return socket_->heard_already() >= sizeof(ConnectResult); });
+                accept_until([&] { return socket_->available() >= sizeof(ConnectResult); });
             error != code(EAGAIN)) {
             return error;
         }
@@ -149,12 +153,13 @@ class RawConnector {
                                        .connect(*QueuePairAddress::decode(
                                            theirs.addresses[address_index(rail, used)])));
         }
-        socket_->say(std::as_bytes(std::span(&result, 1)));
+        before_result();
+        socket_->send(std::as_bytes(std::span(&result, 1)));
         return accept_until([] { return false; });
     }
 
     /// Sends bytes on the socket.
-    void send_on_socket(std::string_view text) { socket_->say(text); }
+    void send_on_socket(std::string_view text) { socket_->send(text); }
     /// Closes the socket with a reset.
     void reset_socket() { socket_->reset(); }
     void send(std::span<const std::byte> bytes) {
@@ -195,14 +200,21 @@ class RawConnector {
     }
 
     /// Writes bytes to memory of the other end by RDMA, with immediate data if there is any.
-    void write(RemoteAddress remote, std::span<const std::byte> bytes,
-               std::optional<Immediate> immediate) {
+    /// @return the status of the completion
+    ibv_wc_status write(RemoteAddress remote, std::span<const std::byte> bytes,
+                        std::optional<Immediate> immediate, std::size_t rail = 0) {
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
-        (immediate
-             ? queue_pairs_[0].post_write_imm(entry(0, bytes.size()), remote, immediate->encode())
-             : queue_pairs_[0].post_write(entry(0, bytes.size()), remote))
+        QueuePair& pair = queue_pairs_[rail];
+        (immediate ? pair.post_write_imm(entry(0, bytes.size()), remote, immediate->encode())
+                   : pair.post_write(entry(0, bytes.size()), remote))
             .throw_if_failed("ibv_post_send");
-        wait_for(IBV_WC_RDMA_WRITE);
+        return wait_for(IBV_WC_RDMA_WRITE).status;
+    }
+    /// Reads bytes of memory of the other end by RDMA.
+    /// @return the status of the completion
+    ibv_wc_status read(RemoteAddress remote, std::size_t length, std::size_t rail = 0) {
+        queue_pairs_[rail].post_read(entry(0, length), remote).throw_if_failed("ibv_post_send");
+        return wait_for(IBV_WC_RDMA_READ).status;
     }
 
     struct Message {

@@ -84,7 +84,7 @@ TEST_F(Requests, need_memory_that_the_peer_registered_with_all_devices_of_the_ch
     mine_.emplace(left_memory(4096));
     auto lesser = Endpoint::open(Context::open_first(), resolver_, options_);
     ASSERT_TRUE(lesser.ok()) << lesser.message();
-    const TestMemory memory(*lesser, *memfds_, Kind::host, 4096);
+    const TestMemory memory = memory_of(*lesser, 4096);
     const auto remote = memory.memory().remote();
     ASSERT_TRUE(remote.ok()) << remote.message();
     EXPECT_EQ(left().iput(mine_->memory(), mine_->data(), 1, *remote, 0, request_), code(EINVAL));

@@ -103,6 +103,40 @@ TEST_F(TagMatching, prefers_the_receive_that_was_posted_first_whatever_its_kind)
     EXPECT_EQ(matcher_.find_receive(channel(0), 5), nullptr);
 }
 
+TEST_F(TagMatching, removes_the_receive_that_it_takes) {
+    ReceiveRequest& other_channel = post(channel(1), 5);
+    ReceiveRequest& first = post(channel(0), 5);
+    ReceiveRequest& second = post(channel(0), 5);
+    EXPECT_EQ(matcher_.take_receive(channel(0), 6), nullptr);
+    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &first);
+    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &second);
+    ReceiveRequest& any = post(nullptr, 5);
+    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &second);
+    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &any);
+    EXPECT_EQ(matcher_.take_receive(channel(0), 5), nullptr);
+    EXPECT_EQ(matcher_.take_receive(channel(1), 5), &other_channel);
+    EXPECT_EQ(matcher_.find_receive(channel(1), 5), nullptr);
+}
+
+TEST_F(TagMatching, takes_receives_with_the_same_hash_value_in_any_order) {
+    // 1,000 tags share 256 lists, so that most lists hold several receives.
+    constexpr Tag tags = 1000;
+    std::vector<ReceiveRequest*> receives;
+    for (Tag tag = 0; tag < tags; ++tag) {
+        receives.push_back(&post(channel(0), tag));
+    }
+    for (Tag i = 0; i < tags; ++i) {
+        const Tag tag = i * 7 % tags;
+        ASSERT_EQ(matcher_.take_receive(channel(0), tag), receives[tag]);
+        ASSERT_EQ(matcher_.take_receive(channel(0), tag), nullptr);
+    }
+    // The lists are empty, and can be used again.
+    for (Tag tag = 0; tag < tags; ++tag) {
+        ReceiveRequest& receive = post(channel(0), tag);
+        ASSERT_EQ(matcher_.take_receive(channel(0), tag), &receive);
+    }
+}
+
 TEST_F(TagMatching, skips_earlier_receives_that_do_not_accept_the_message) {
     post(channel(0), 8, 0xfffc);
     post(channel(1), 5);

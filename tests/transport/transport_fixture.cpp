@@ -20,8 +20,8 @@ TestMemory::TestMemory(const Endpoint& endpoint, Allocator& allocator, Kind kind
                        Access access) {
     std::uintptr_t address = 0;
     if (kind == Kind::host) {
-        host_.resize(size);
-        address = reinterpret_cast<std::uintptr_t>(host_.data());
+        host_ = std::make_shared<std::vector<std::byte>>(size);
+        address = reinterpret_cast<std::uintptr_t>(host_->data());
     } else {
         buffer_.emplace(allocator.allocate(size));
         address = buffer_->address();
@@ -35,7 +35,7 @@ TestMemory::TestMemory(const Endpoint& endpoint, Allocator& allocator, Kind kind
 void TestMemory::fill(std::span<const std::byte> bytes, std::size_t offset) {
     buffer_ ? buffer_->copy_in(offset, bytes)
             : static_cast<void>(std::copy(bytes.begin(), bytes.end(),
-                                          host_.begin() + static_cast<std::ptrdiff_t>(offset)));
+                                          host_->begin() + static_cast<std::ptrdiff_t>(offset)));
 }
 
 std::vector<std::byte> TestMemory::bytes(std::size_t offset, std::size_t count) const {
@@ -43,7 +43,7 @@ std::vector<std::byte> TestMemory::bytes(std::size_t offset, std::size_t count) 
     if (buffer_) {
         buffer_->copy_out(offset, result);
     } else {
-        std::copy_n(host_.begin() + static_cast<std::ptrdiff_t>(offset), count, result.begin());
+        std::copy_n(host_->begin() + static_cast<std::ptrdiff_t>(offset), count, result.begin());
     }
     return result;
 }
@@ -92,6 +92,7 @@ void TransportTest::disconnect() {
     right_.reset();
     left_end_.reset();
     right_end_.reset();
+    host_memory_.clear();
 }
 
 std::error_code TransportTest::meet(transport::Connector& connector,
@@ -106,11 +107,17 @@ std::error_code TransportTest::meet(transport::Connector& connector,
     return error;
 }
 
+TestMemory TransportTest::memory_of(const Endpoint& endpoint, std::size_t size, Kind kind,
+                                    Access access) {
+    TestMemory memory(endpoint, *memfds_, kind, size, access);
+    host_memory_.push_back(memory.host());
+    return memory;
+}
 TestMemory TransportTest::left_memory(std::size_t size, Kind kind, Access access) {
-    return {*left_end_, *memfds_, kind, size, access};
+    return memory_of(*left_end_, size, kind, access);
 }
 TestMemory TransportTest::right_memory(std::size_t size, Kind kind, Access access) {
-    return {*right_end_, *memfds_, kind, size, access};
+    return memory_of(*right_end_, size, kind, access);
 }
 
 Completion TransportTest::finish(Channel& channel, Request request) {

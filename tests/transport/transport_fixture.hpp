@@ -40,7 +40,9 @@ using transport::Tag;
 /// Returns pseudorandom bytes. Equal arguments give equal bytes.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1);
 
-/// Registered memory for requests.
+/// Registered memory for requests. Of Kind::host, host() is the memory. Keep it until the endpoint
+/// is destroyed: a device may execute an RDMA write of a peer later than the peer has its
+/// completion, and the cache of the endpoint keeps the memory registered.
 class TestMemory {
   public:
     enum class Kind : std::uint8_t { host, dmabuf };
@@ -59,8 +61,11 @@ class TestMemory {
     /// Destroys the Memory. The bytes remain.
     void deregister() { memory_.reset(); }
 
+    using HostMemory = std::shared_ptr<std::vector<std::byte>>;
+    [[nodiscard]] const HostMemory& host() const { return host_; }
+
   private:
-    std::vector<std::byte> host_;
+    HostMemory host_;
     std::optional<Buffer> buffer_;
     std::optional<Memory> memory_;
 };
@@ -90,6 +95,10 @@ class TransportTest : public SoftverbsTest {
     [[nodiscard]] Channel& right() { return *right_; }
 
     using Kind = TestMemory::Kind;
+    /// Returns memory of @p endpoint. Host memory is freed by disconnect().
+    [[nodiscard]] TestMemory memory_of(const Endpoint& endpoint, std::size_t size,
+                                       Kind kind = Kind::host,
+                                       Access access = Endpoint::default_access);
     [[nodiscard]] TestMemory left_memory(std::size_t size, Kind kind = Kind::host,
                                          Access access = Endpoint::default_access);
     [[nodiscard]] TestMemory right_memory(std::size_t size, Kind kind = Kind::host,
@@ -116,6 +125,7 @@ class TransportTest : public SoftverbsTest {
 
     std::shared_ptr<Allocator> memfds_;
     Resolver resolver_;
+    std::vector<TestMemory::HostMemory> host_memory_;
     std::optional<Endpoint> left_end_;
     std::optional<Endpoint> right_end_;
     std::optional<Channel> left_;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A program that is compiled with -fno-exceptions -fno-rtti sends a message to itself. All
-// functions that it calls report errors by their return values.
+// A program that is compiled with -fno-exceptions -fno-rtti sends a message to itself. Then each
+// verbs call of set-up fails once. All functions that the program calls report errors by their
+// return values.
 #if defined(__cpp_exceptions) || defined(__cpp_rtti)
 #error "this is to be compiled with -fno-exceptions -fno-rtti"
 #endif
+
+#include <softverbs/softverbs.h>
 
 #include <array>
 #include <cerrno>
@@ -12,6 +15,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/resolver.hpp>
@@ -61,6 +65,83 @@ void sends_a_message(const Endpoint& endpoint) {
     expect(std::strcmp(bytes.data(), bytes.data() + 32) == 0, "its bytes are those that were sent");
 }
 
+/// Connects two ends by a handle. @return true if both are connected
+bool connect_by_handle(const Endpoint& endpoint) {
+    auto listener = endpoint.listen("127.0.0.1");
+    if (!listener) {
+        return false;
+    }
+    auto connector = endpoint.start_connect(listener->handle());
+    if (!connector) {
+        return false;
+    }
+    std::optional<Channel> here;
+    std::optional<Channel> there;
+    int near = EAGAIN;
+    int far = EAGAIN;
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (near == EAGAIN || far == EAGAIN) {
+        near = near == EAGAIN ? connector->try_connect(here).value() : near;
+        far = far == EAGAIN ? listener->try_accept(there).value() : far;
+        if (std::chrono::steady_clock::now() > end) {
+            expect(false, "each end connects or fails");
+            return false;
+        }
+    }
+    return near == 0 && far == 0;
+}
+
+/// Connects two ends by exchanged addresses. @return true if both are connected
+bool connect_by_addresses(const Endpoint& endpoint) {
+    auto one = endpoint.prepare_channel();
+    auto other = endpoint.prepare_channel();
+    if (!one || !other) {
+        return false;
+    }
+    const ChannelAddress address = one->address();
+    const auto here = std::move(*one).connect(other->address());
+    const auto there = std::move(*other).connect(address);
+    return here.ok() && there.ok();
+}
+
+/// Opens an endpoint, registers memory and connects channels. @return true if nothing has failed
+bool set_up(const Context& context) {
+    // Otherwise a failed ibv_create_qp is called again without inline data.
+    const auto endpoint = Endpoint::open(context, Resolver(),
+                                         {.receive_buffers = 16, .inline_data = 0, .linger = 1ms});
+    if (!endpoint) {
+        return false;
+    }
+    std::array<char, 64> bytes{};
+    const auto memory = endpoint->register_memory(bytes.data(), bytes.size());
+    // Each part is attempted, also if an earlier one has failed.
+    const bool by_handle = connect_by_handle(*endpoint);
+    const bool by_addresses = connect_by_addresses(*endpoint);
+    return memory.ok() && by_handle && by_addresses;
+}
+
+/// Each verbs call of set-up fails once.
+void leaks_nothing_if_a_call_fails(const Context& context) {
+    expect(set_up(context), "set-up succeeds");
+    const std::size_t queue_pairs = softverbs_live(SOFTVERBS_QP);
+    const std::size_t objects = softverbs_live(SOFTVERBS_KINDS);
+    int failed = 0;
+    bool happened = true;
+    for (unsigned n = 1; happened && n < 1000 && failures == 0; ++n) {
+        expect(softverbs_fail_call(nullptr, n, ENOMEM) == 0, "a failure is planned");
+        failed += set_up(context) ? 0 : 1;
+        happened = softverbs_pending_faults() == 0;
+        softverbs_clear_faults();
+        expect(softverbs_live(SOFTVERBS_QP) == queue_pairs, "no queue pair is leaked");
+        expect(softverbs_live(SOFTVERBS_KINDS) == objects, "no object is leaked");
+        if (failures != 0) {
+            std::fprintf(stderr, "call %u has failed\n", n);
+        }
+    }
+    // Four queue pairs are created, and each is modified three times.
+    expect(failed >= 16, "set-up reports failed calls");
+}
+
 } // namespace
 
 int main() {
@@ -80,5 +161,6 @@ int main() {
     const auto nothing = endpoint->register_memory(nullptr, 0);
     expect(nothing.code().value() == EINVAL, "no bytes cannot be registered");
     sends_a_message(*endpoint);
+    leaks_nothing_if_a_call_fails(*context);
     return failures == 0 ? 0 : 1;
 }

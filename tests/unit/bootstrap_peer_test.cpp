@@ -73,7 +73,7 @@ std::optional<Error> error_of_accepting(const PeerAction& action,
     return error;
 }
 
-/// A channel whose other end has greeted well and then says what the test wants.
+/// A channel whose other end has sent a valid greeting and then sends what the test wants.
 struct Talk {
     Channel channel;
     RawPeer peer;
@@ -83,8 +83,8 @@ Talk make_talk(std::chrono::milliseconds timeout = long_enough) {
     const RawListener listener;
     auto accepted = std::async(std::launch::async, [&] {
         RawPeer peer = listener.accept();
-        peer.say(good_greeting());
-        EXPECT_EQ(peer.hear(good_greeting().size()), good_greeting());
+        peer.send(good_greeting());
+        EXPECT_EQ(peer.receive(good_greeting().size()), good_greeting());
         return peer;
     });
     Channel channel = Channel::connect("127.0.0.1", listener.port(), timeout);
@@ -114,17 +114,17 @@ class BootstrapPeer : public ::testing::Test {
 
 TEST_F(BootstrapPeer, that_hangs_up_at_any_byte_of_its_greeting_is_an_error) {
     const auto greeting = good_greeting();
-    for (std::size_t said = 0; said < greeting.size(); ++said) {
+    for (std::size_t sent = 0; sent < greeting.size(); ++sent) {
         const PeerAction hang_up = [&](RawPeer& peer) {
-            EXPECT_EQ(peer.hear(greeting.size()), greeting);
-            peer.say(std::span(greeting).first(said));
+            EXPECT_EQ(peer.receive(greeting.size()), greeting);
+            peer.send(std::span(greeting).first(sent));
             peer.close();
         };
         const auto expected =
             fails_with(ECONNRESET,
                        "recv: Connection reset by peer (ECONNRESET): the peer closed the "
                        "connection while this side waited for the peer's greeting, of which " +
-                           std::to_string(said) + " bytes had come");
+                           std::to_string(sent) + " bytes had come");
         EXPECT_THAT(error_of_connecting(hang_up), expected);
         EXPECT_THAT(error_of_accepting(hang_up), expected);
     }
@@ -132,15 +132,15 @@ TEST_F(BootstrapPeer, that_hangs_up_at_any_byte_of_its_greeting_is_an_error) {
 
 TEST_F(BootstrapPeer, that_hangs_up_at_any_byte_of_a_message_is_an_error) {
     const auto bytes = frame(message, "twelve bytes");
-    for (std::size_t said = 0; said < bytes.size(); ++said) {
+    for (std::size_t sent = 0; sent < bytes.size(); ++sent) {
         Talk talk = make_talk();
-        talk.peer.say(std::span(bytes).first(said));
+        talk.peer.send(std::span(bytes).first(sent));
         talk.peer.close();
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(ECONNRESET,
                                "the peer closed the connection while this side waited "
                                "for a message, of which " +
-                                   std::to_string(said) + " bytes had come"));
+                                   std::to_string(sent) + " bytes had come"));
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(ENOTCONN,
                                "recv: Transport endpoint is not connected (ENOTCONN): an "
@@ -166,17 +166,17 @@ TEST_F(BootstrapPeer, that_is_reset_is_an_error_where_it_is_noticed_first) {
 
 TEST_F(BootstrapPeer, that_stalls_before_or_in_its_greeting_times_out) {
     const auto greeting = good_greeting();
-    for (const std::size_t said : {std::size_t{0}, greeting.size() - 1}) {
+    for (const std::size_t sent : {std::size_t{0}, greeting.size() - 1}) {
         const PeerAction stall = [&](RawPeer& peer) {
-            peer.say(std::span(greeting).first(said));
+            peer.send(std::span(greeting).first(sent));
             // Until the other end gives up.
-            EXPECT_EQ(peer.hear(greeting.size() + 1), greeting);
+            EXPECT_EQ(peer.receive(greeting.size() + 1), greeting);
         };
         const auto expected =
             fails_with(ETIMEDOUT,
                        "not complete within 1000 ms, while this side waited for the peer's "
                        "greeting, of which " +
-                           std::to_string(said) + " bytes had come");
+                           std::to_string(sent) + " bytes had come");
         const Stopwatch connecting;
         EXPECT_THAT(error_of_connecting(stall, short_timeout), expected);
         connecting.expect(short_timeout);
@@ -188,16 +188,16 @@ TEST_F(BootstrapPeer, that_stalls_before_or_in_its_greeting_times_out) {
 
 TEST_F(BootstrapPeer, that_stalls_in_a_message_times_out_with_what_was_awaited) {
     const auto bytes = frame(barrier, "");
-    for (const std::size_t said : {std::size_t{0}, std::size_t{4}}) {
+    for (const std::size_t sent : {std::size_t{0}, std::size_t{4}}) {
         Talk talk = make_talk(short_timeout);
-        talk.peer.say(std::span(bytes).first(said));
+        talk.peer.send(std::span(bytes).first(sent));
         const Stopwatch stopwatch;
         EXPECT_THAT(error_of([&] { talk.channel.barrier(); }),
                     fails_with(ETIMEDOUT,
                                "recv: Connection timed out (ETIMEDOUT): not complete "
                                "within 1000 ms, while this side waited for a barrier, of "
                                "which " +
-                                   std::to_string(said) + " bytes had come"));
+                                   std::to_string(sent) + " bytes had come"));
         stopwatch.expect(short_timeout);
         EXPECT_THAT(error_of([&] { talk.channel.barrier(); }), fails_with(ENOTCONN, "ended"));
     }
@@ -211,7 +211,7 @@ TEST_F(BootstrapPeer, that_drips_gets_no_more_time_than_one_that_stalls) {
             if (stop) {
                 break;
             }
-            talk.peer.say(std::span(&each, 1));
+            talk.peer.send(std::span(&each, 1));
             std::this_thread::sleep_for(10ms);
         }
     });
@@ -243,8 +243,8 @@ TEST_F(BootstrapPeer, that_takes_nothing_times_out) {
 
 TEST_F(BootstrapPeer, that_is_a_web_server_is_quoted) {
     const PeerAction web_server = [](RawPeer& peer) {
-        EXPECT_EQ(peer.hear(good_greeting().size()), good_greeting());
-        peer.say("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+        EXPECT_EQ(peer.receive(good_greeting().size()), good_greeting());
+        peer.send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     };
     EXPECT_THAT(error_of_connecting(web_server),
                 fails_with(EPROTO,
@@ -253,7 +253,7 @@ TEST_F(BootstrapPeer, that_is_a_web_server_is_quoted) {
 }
 
 TEST_F(BootstrapPeer, that_is_a_web_browser_is_quoted) {
-    const PeerAction web_browser = [](RawPeer& peer) { peer.say("GET / HTTP/1.1\r\n\r\n"); };
+    const PeerAction web_browser = [](RawPeer& peer) { peer.send("GET / HTTP/1.1\r\n\r\n"); };
     EXPECT_THAT(error_of_accepting(web_browser),
                 fails_with(EPROTO, "it sent \"GET / HTTP/1.1\\r\\n\\r\\n\""));
 }
@@ -261,8 +261,8 @@ TEST_F(BootstrapPeer, that_is_a_web_browser_is_quoted) {
 TEST_F(BootstrapPeer, that_says_one_wrong_letter_and_waits_is_known_at_once) {
     const Stopwatch stopwatch;
     const PeerAction wrong = [](RawPeer& peer) {
-        peer.say("?");
-        EXPECT_EQ(peer.hear(good_greeting().size() + 1), good_greeting());
+        peer.send("?");
+        EXPECT_EQ(peer.receive(good_greeting().size() + 1), good_greeting());
     };
     EXPECT_THAT(error_of_connecting(wrong), fails_with(EPROTO, "it sent \"?\""));
     EXPECT_THAT(error_of_accepting(wrong), fails_with(EPROTO, "it sent \"?\""));
@@ -276,7 +276,7 @@ TEST_F(BootstrapPeer, that_says_random_bytes_is_an_error) {
         for (std::byte& each : bytes) {
             each = static_cast<std::byte>(random() & 0xffU);
         }
-        const PeerAction babble = [&](RawPeer& peer) { peer.say(bytes); };
+        const PeerAction babble = [&](RawPeer& peer) { peer.send(bytes); };
         EXPECT_THAT(error_of_accepting(babble),
                     fails_with(EPROTO, "the other end is not an rdmabuf bootstrap"));
     }
@@ -286,7 +286,7 @@ TEST_F(BootstrapPeer, of_another_version_is_refused_with_both_versions) {
     auto greeting = good_greeting();
     greeting[4] = std::byte{0x02};
     greeting[5] = std::byte{0x01};
-    const PeerAction newer = [&](RawPeer& peer) { peer.say(greeting); };
+    const PeerAction newer = [&](RawPeer& peer) { peer.send(greeting); };
     const auto expected =
         fails_with(EPROTONOSUPPORT,
                    "recv: Protocol not supported (EPROTONOSUPPORT): the peer uses version "
@@ -301,8 +301,8 @@ TEST_F(BootstrapPeer, that_announces_too_much_is_an_error_before_any_of_it_comes
          {std::pair{65537U, std::string_view("\x01\x00\x01\x00", 4)},
           std::pair{4294967295U, std::string_view("\xff\xff\xff\xff", 4)}}) {
         Talk talk = make_talk();
-        talk.peer.say(length);
-        talk.peer.say(std::string_view("\x01", 1));
+        talk.peer.send(length);
+        talk.peer.send(std::string_view("\x01", 1));
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(EPROTO, "the peer announced " + std::to_string(size) +
                                            " bytes; a message has up to 65536"));
@@ -313,9 +313,9 @@ TEST_F(BootstrapPeer, that_announces_too_much_is_an_error_before_any_of_it_comes
 
 TEST_F(BootstrapPeer, that_sends_an_unknown_kind_of_message_is_an_error) {
     Talk talk = make_talk();
-    talk.peer.say(frame(0, "x"));
-    talk.peer.say(frame(200, ""));
-    talk.peer.say(frame(message, "known"));
+    talk.peer.send(frame(0, "x"));
+    talk.peer.send(frame(200, ""));
+    talk.peer.send(frame(message, "known"));
     for (int i = 0; i < 2; ++i) {
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(EPROTO,
@@ -328,19 +328,19 @@ TEST_F(BootstrapPeer, that_sends_an_unknown_kind_of_message_is_an_error) {
 
 TEST_F(BootstrapPeer, that_sends_a_garbled_message_of_the_right_kind_is_an_error) {
     Talk talk = make_talk();
-    talk.peer.say(frame(remote_region, std::string(RemoteRegion::wire_size, '?')));
+    talk.peer.send(frame(remote_region, std::string(RemoteRegion::wire_size, '?')));
     EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.exchange(RemoteRegion{})); }),
                 fails_with(EPROTO, "the peer's bytes are not a remote region: "));
-    talk.peer.say(frame(remote_region, "short"));
+    talk.peer.send(frame(remote_region, "short"));
     EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.exchange(RemoteRegion{})); }),
                 fails_with(EMSGSIZE, "the peer's bytes are not a remote region: "));
     for (const std::string_view payload :
          {std::string_view("\x05", 1), std::string_view("\x03\x00no", 4)}) {
-        talk.peer.say(frame(agreement, payload));
+        talk.peer.send(frame(agreement, payload));
         EXPECT_THAT(error_of([&] { talk.channel.agree("no", ""); }),
                     fails_with(EPROTO, "the peer sent a malformed agreement"));
     }
-    talk.peer.say(frame(barrier, "x"));
+    talk.peer.send(frame(barrier, "x"));
     EXPECT_THAT(error_of([&] { talk.channel.barrier(); }),
                 fails_with(EPROTO, "the peer sent a malformed barrier"));
 }

@@ -436,5 +436,28 @@ TEST_F(DmaBufImport, OfAProviderThatTakesAnythingIsNotTrusted) {
     EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
 }
 
+TEST(LinkSpeed, IsTheRateOfALaneTimesTheNumberOfLanes) {
+    ibv_port_attr port{};
+    port.active_speed = 32;
+    port.active_width = 2;
+    EXPECT_EQ(link_speed(port), 100000U);
+    port.active_speed = 128;
+    EXPECT_EQ(link_speed(port), 400000U);
+    port.active_width = 4;
+    EXPECT_EQ(link_speed(port), 800000U);
+    port.active_speed = 1;
+    port.active_width = 1;
+    EXPECT_EQ(link_speed(port), 2500U);
+}
+
+TEST(LinkSpeed, IsZeroForUnknownValues) {
+    ibv_port_attr port{};
+    port.active_speed = 32;
+    EXPECT_EQ(link_speed(port), 0U);
+    port.active_width = 2;
+    port.active_speed = 3;
+    EXPECT_EQ(link_speed(port), 0U);
+}
+
 } // namespace
 } // namespace rdmabuf

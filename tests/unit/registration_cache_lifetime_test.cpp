@@ -114,6 +114,65 @@ TEST_F(RegistrationCacheLifetime, RegistersAgainWhatWasInvalidatedMeanwhile) {
     EXPECT_EQ(cache.statistics().entries, 1U);
 }
 
+TEST_F(RegistrationCacheLifetime, FailsWithEagainIfEachRegistrationIsInvalidated) {
+    RegistrationCache cache = pausing_cache();
+    unsigned exports = 0;
+    pausing_->exporting = [&](std::uintptr_t) {
+        ++exports;
+        ASSERT_LT(exports, 1000U) << "acquire() does not end";
+        cache.clear();
+    };
+    EXPECT_THAT(
+        error_of([&] { cache.acquire(at(0), 4096, writable).reset(); }),
+        fails_with("RegistrationCache::acquire", EAGAIN, "during each of 16 registrations"));
+    EXPECT_EQ(exports, 16U);
+    EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache.statistics().entries, 0U);
+    EXPECT_EQ(cache.statistics().bytes, 0U);
+    pausing_->exporting = [](std::uintptr_t) {};
+    EXPECT_TRUE(cache.acquire(at(0), 4096, writable));
+}
+
+TEST_F(RegistrationCacheLifetime, RefusesAnExporterThatAcquiresTheMemoryThatItExports) {
+    RegistrationCache cache = pausing_cache();
+    std::optional<Error> error;
+    pausing_->exporting = [&](std::uintptr_t address) {
+        error = error_of([&] { cache.acquire(address, 4096, writable).reset(); });
+    };
+    EXPECT_TRUE(cache.acquire(at(0), 8192, writable));
+    EXPECT_THAT(error, fails_with("RegistrationCache::acquire", EDEADLK,
+                                  "do not call acquire() for the exported memory in an exporter"));
+}
+
+TEST_F(RegistrationCacheLifetime, AllowsAnExporterThatAcquiresOtherMemory) {
+    RegistrationCache cache = pausing_cache();
+    pausing_->exporting = [&](std::uintptr_t address) {
+        if (address == at(0)) {
+            EXPECT_TRUE(cache.acquire(at(8192), 4096, writable));
+        }
+    };
+    EXPECT_TRUE(cache.acquire(at(0), 4096, writable));
+}
+
+TEST_F(RegistrationCacheLifetime, RefusesExportersOfTwoThreadsThatWaitForEachOther) {
+    RegistrationCache cache = pausing_cache();
+    std::latch both(2);
+    std::array<std::optional<Error>, 2> errors;
+    pausing_->exporting = [&](std::uintptr_t address) {
+        const std::size_t own = address == at(0) ? 0 : 1;
+        both.arrive_and_wait();
+        errors.at(own) =
+            error_of([&] { cache.acquire(own == 0 ? at(32768) : at(0), 4096, writable).reset(); });
+    };
+    {
+        const std::jthread first([&] { cache.acquire(at(0), 4096, writable).reset(); });
+        const std::jthread second([&] { cache.acquire(at(32768), 4096, writable).reset(); });
+    }
+    EXPECT_NE(errors[0].has_value(), errors[1].has_value()) << "one of them must go on";
+    EXPECT_THAT(errors[0] ? errors[0] : errors[1],
+                fails_with("RegistrationCache::acquire", EDEADLK, "waits for this one"));
+}
+
 TEST_F(RegistrationCacheLifetime, LeavesOutOfAMergerWhatWasInvalidatedMeanwhile) {
     RegistrationCache cache = pausing_cache();
     cache.acquire(at(0), 4096, writable).reset();

@@ -16,6 +16,8 @@ namespace rdmabuf::detail {
 /// Returns the number of fork(2) calls between the process that loaded librdmabuf and this process.
 /// A handler of pthread_atfork(3) counts the calls.
 [[nodiscard]] RDMABUF_EXPORT unsigned fork_generation() noexcept;
+/// The number that fork_generation() returns. Reading it needs no function call.
+RDMABUF_EXPORT extern unsigned fork_count;
 
 /// Stores which process created an object. After fork(2), the child process has copies of the
 /// objects of its parent process. The destructors of these copies must not destroy the verbs
@@ -24,7 +26,7 @@ class CreatorProcess {
   public:
     /// Returns true in the process that created the object, and false in a child process after
     /// fork(2).
-    [[nodiscard]] bool is_current() const noexcept { return generation_ == fork_generation(); }
+    [[nodiscard]] bool is_current() const noexcept { return generation_ == fork_count; }
 
   private:
     unsigned generation_ = fork_generation();

@@ -31,35 +31,38 @@ namespace rdmabuf::transport {
 ///
 /// **Messages.** A message matches the first posted receive that accepts its tag. Messages with the
 /// same tag arrive in the order in which they were sent. A receive may be posted before or after
-/// its message arrives. A message that no receive accepts yet delays no other message.
+/// its message arrives. A message that no posted receive accepts does not delay other messages.
 ///
 /// **Requests.** The functions whose name begins with i start a request. test(), wait() or
-/// wait_any() report its completion, in any order of the requests. A request that is started with a
-/// `context` pointer is reported by Endpoint::poll_completions() instead. Before its completion is
-/// reported, the program must not reuse or free the memory of the request. Requests make progress
-/// only inside the calls of an endpoint and its channels: while requests are in flight, also those
-/// of the peer, the program has to call test(), wait() or progress() regularly.
+/// wait_any() report its completion; the program may test its requests in any order. If a request
+/// is started with a `context` pointer, Endpoint::poll_completions() reports its completion
+/// instead. The program must not reuse or free the memory of a request before the completion of
+/// this request is reported. Requests make progress only while the program calls functions of the
+/// endpoint or of its channels. Therefore the program must call test(), wait() or progress()
+/// regularly while a request of this side or of the peer is in flight.
 ///
 /// **Memory without a Memory object.** isend(), irecv(), irecv_masked(), iput() and iget() also
-/// exist without the parameter `memory`. They find the registration of the memory in the cache of
-/// the endpoint (Endpoint::cache()), and keep it until the request ends. If the cache has no
-/// registration of the memory, they register it: this call allocates memory and calls the driver.
-/// Before the program frees memory that was used in such a call, it must call
+/// exist without the parameter `memory`. These overloads look up the registration of the memory in
+/// the cache of the endpoint (Endpoint::cache()), and hold it until the request ends. If the cache
+/// has no registration of the memory, they register the memory, which allocates host memory and
+/// calls the driver. Before the program frees memory that was used in such a call, it must call
 /// RegistrationCache::invalidate(), unless the cache has CachePolicy::checked. Memory that is
-/// longer than DeviceAttributes::max_mr_size needs Endpoint::register_memory().
+/// longer than DeviceAttributes::max_mr_size must be registered with Endpoint::register_memory()
+/// instead.
 ///
 /// Errors of the calls that start a request:
-///   - errors of register_memory(), of the calls without the parameter `memory`;
-///     Endpoint::registration_error() has the text
+///   - the errors of Endpoint::register_memory(), if the call has no parameter `memory`;
+///     Endpoint::registration_error() has the error text
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
 ///   - EINVAL: the Memory is empty or belongs to another endpoint; or the RemoteMemory is empty or
-///     has regions for fewer devices than the channel uses
+///     has regions for fewer devices than the channel uses; or the address of an atomic operation
+///     is not a multiple of 8
 ///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
 ///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
 ///   - EMSGSIZE: a notification is longer than max_notification
 ///   - ENOMEM: no memory for another request
 ///   - EBADF: the channel is closed
-///   - the error of state(), if the channel has failed
+///   - the error that state() returns, if the channel has failed
 ///
 /// Errors with which a request ends (Completion::error):
 ///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
@@ -67,18 +70,21 @@ namespace rdmabuf::transport {
 ///     message only at the receiver. The channel remains usable.
 ///   - ECANCELED: the receive was cancelled. The channel remains usable.
 ///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout, or the peer of a
-///     PreparedChannel was not connected within EndpointOptions::handshake
-///   - EFAULT: this side's device could not access this side's memory: it was revoked or unmapped
-///   - EACCES: the peer's device rejected the access: the peer's memory was deregistered or revoked
+///     PreparedChannel did not connect within EndpointOptions::handshake
+///   - EFAULT: the device of this side could not access the memory of the request, because this
+///     memory was unmapped or its exporter revoked it
+///   - EACCES: the device of the peer rejected the access, because the memory of the peer was
+///     deregistered or its exporter revoked it
 ///   - ECONNRESET: the peer closed the channel, or its process ended
 ///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed
 ///   - EPROTO: the peer violated the protocol
 ///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, which ended the
 ///     channel
 ///   - EIO: the device of this side failed
+///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
-/// reason(). The failure of a queue pair other than the first is not an error; see working_rails().
-/// The requests end after the devices have stopped to access their memory.
+/// reason(). These requests end only after the devices of this side no longer access their memory.
+/// If a queue pair other than the first fails, no request fails; see working_rails().
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -98,16 +104,20 @@ class Channel {
     /// Sends a message of @p length bytes. Messages of 0 bytes are allowed. The request completes
     /// when the program may reuse the memory of the message. The message may arrive at the peer
     /// later.
-    /// @param context  a pointer with which Endpoint::poll_completions() reports the completion;
-    ///                 nullptr if test() shall report the completion
-    [[nodiscard]] std::error_code isend(const Memory& memory, const void* address,
-                                        std::size_t length, Tag tag, Request& request,
-                                        void* context = nullptr) noexcept {
-        return begin([&](detail::ChannelState& channel) {
-            return channel.send(buffer(memory, address, length), tag, request, context);
-        });
+    /// @param context  if not nullptr: Endpoint::poll_completions() reports the completion,
+    ///                 together with this pointer; if nullptr: test() reports the completion
+    [[nodiscard, gnu::always_inline]] std::error_code isend(const Memory& memory,
+                                                            const void* address, std::size_t length,
+                                                            Tag tag, Request& request,
+                                                            void* context = nullptr) noexcept {
+        if (!is_usable()) [[unlikely]] {
+            return failure(EBADF);
+        }
+        const detail::OneThread one_thread = endpoint_->use();
+        return error_code(channel_->send(buffer(memory, address, length), tag, request, context));
     }
-    /// Sends memory whose registration is found by its address; see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code isend(const void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::remote_read, request,
@@ -115,29 +125,47 @@ class Channel {
                                 return channel.send(memory, tag, request, context);
                             });
     }
+    /// Sends a short message from host memory that need not be registered. The call copies the
+    /// message, so it starts no request, and the program may reuse the memory at once. The peer
+    /// receives the message as one of isend().
+    /// @return no error; EAGAIN if the message cannot be sent now, because earlier messages wait or
+    ///         the peer has no memory left for messages without a receive: call progress() and try
+    ///         again; EMSGSIZE if the message is longer than max_copied_message or than the eager
+    ///         limit of either end; EBADF after close(); the error that state() returns, if the
+    ///         channel has failed
+    [[nodiscard]] std::error_code send_copy(std::span<const std::byte> message, Tag tag) noexcept {
+        return begin(
+            [&](detail::ChannelState& channel) { return channel.send_copy(message, tag); });
+    }
     /// Receives a message of up to @p length bytes. The memory must be registered with
     /// Access::local_write and Access::remote_write. The request completes when the data has
     /// arrived. See Visibility if a GPU kernel reads the data.
-    [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
-                                        Tag tag, Request& request,
-                                        void* context = nullptr) noexcept {
+    [[nodiscard, gnu::always_inline]] std::error_code irecv(const Memory& memory, void* address,
+                                                            std::size_t length, Tag tag,
+                                                            Request& request,
+                                                            void* context = nullptr) noexcept {
         return irecv_masked(memory, address, length, tag, full_mask, request, context);
     }
-    /// Receives into memory whose registration is found by its address; see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return irecv_masked(address, length, tag, full_mask, request, context);
     }
     /// Receives a message as irecv() does. The receive accepts all messages whose tag is equal to
     /// @p tag in the bits that are set in @p mask. Completion::tag is the tag of the message.
-    [[nodiscard]] std::error_code irecv_masked(const Memory& memory, void* address,
-                                               std::size_t length, Tag tag, Tag mask,
-                                               Request& request, void* context = nullptr) noexcept {
-        return begin([&](detail::ChannelState& channel) {
-            return channel.receive(buffer(memory, address, length), tag, mask, request, context);
-        });
+    [[nodiscard, gnu::always_inline]] std::error_code irecv_masked(
+        const Memory& memory, void* address, std::size_t length, Tag tag, Tag mask,
+        Request& request, void* context = nullptr) noexcept {
+        if (!is_usable()) [[unlikely]] {
+            return failure(EBADF);
+        }
+        const detail::OneThread one_thread = endpoint_->use();
+        return error_code(
+            channel_->receive(buffer(memory, address, length), tag, mask, request, context));
     }
-    /// Receives into memory whose registration is found by its address; see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code irecv_masked(void* address, std::size_t length, Tag tag, Tag mask,
                                                Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::local_write | Access::remote_write, request,
@@ -182,7 +210,8 @@ class Channel {
                                context);
         });
     }
-    /// Writes data of memory whose registration is found by its address; see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code iput(const void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -192,9 +221,9 @@ class Channel {
                                                    context);
                             });
     }
-    /// Writes data as iput() does, and sends a notification. After this data and the data of all
-    /// earlier iput() calls has arrived, the peer's notification() returns the bytes of @p
-    /// notification.
+    /// Writes data as iput() does, and sends a notification. The peer's notification() returns the
+    /// bytes of @p notification after this data, and the data of all earlier iput() calls, has
+    /// arrived.
     [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
                                               std::size_t length, const RemoteMemory& remote,
                                               std::uint64_t offset,
@@ -222,7 +251,8 @@ class Channel {
             return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
     }
-    /// Reads into memory whose registration is found by its address; see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code iget(void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -236,8 +266,8 @@ class Channel {
     /// @param entries       the transfers. This array must remain valid until the request has
     ///                      completed, and so must the Memory and RemoteMemory objects to which the
     ///                      entries point.
-    /// @param notification  bytes for the peer's notification(), which returns these bytes after
-    ///                      all data has arrived; std::nullopt for no notification
+    /// @param notification  bytes that the peer's notification() returns after all data has
+    ///                      arrived; std::nullopt: no notification is sent
     [[nodiscard]] std::error_code iput_list(
         std::span<const TransferEntry> entries, Request& request,
         std::optional<std::span<const std::byte>> notification = std::nullopt,
@@ -248,7 +278,8 @@ class Channel {
                                          notification.has_value(), request, context);
         });
     }
-    /// Reads all entries of a list from the peer's memory. The parameters are those of iput_list().
+    /// Reads all entries of a list from the peer's memory. The parameters have the same meaning as
+    /// in iput_list().
     [[nodiscard]] std::error_code iget_list(std::span<const TransferEntry> entries,
                                             Request& request, void* context = nullptr) noexcept {
         return begin([&](detail::ChannelState& channel) {
@@ -256,9 +287,9 @@ class Channel {
         });
     }
     /// Adds @p addend to the 8-byte number at @p offset of the peer's memory. The address of this
-    /// number must be a multiple of 8. Its previous value is written to @p result. The RemoteMemory
-    /// must be registered with Access::remote_atomic. See make_compare_swap() for the guarantees of
-    /// atomicity.
+    /// number must be a multiple of 8. The previous value of the number is written to @p result,
+    /// which must be inside @p memory. The peer's memory must be registered with
+    /// Access::remote_atomic. See make_compare_swap() for the guarantees of atomicity.
     [[nodiscard]] std::error_code ifetch_add(const Memory& memory, std::uint64_t* result,
                                              const RemoteMemory& remote, std::uint64_t offset,
                                              std::uint64_t addend, Request& request,
@@ -269,8 +300,9 @@ class Channel {
                                   request, context);
         });
     }
-    /// Replaces the 8-byte number at @p offset of the peer's memory by @p swap if it is equal to @p
-    /// expected. The other parameters and requirements are those of ifetch_add().
+    /// Replaces the 8-byte number at @p offset of the peer's memory by @p swap, if the number is
+    /// equal to @p expected. The other parameters and the requirements are the same as for
+    /// ifetch_add().
     [[nodiscard]] std::error_code icompare_swap(const Memory& memory, std::uint64_t* result,
                                                 const RemoteMemory& remote, std::uint64_t offset,
                                                 std::uint64_t expected, std::uint64_t swap,
@@ -283,7 +315,8 @@ class Channel {
         });
     }
     /// Starts a request that completes when the data of all earlier iput() calls is in the memory
-    /// of the peer. For this, each NIC reads one byte of the peer's memory after its own writes.
+    /// of the peer. For this, each queue pair reads one byte of the peer's memory after its own
+    /// writes.
     [[nodiscard]] std::error_code ifence(Request& request, void* context = nullptr) noexcept {
         return begin(
             [&](detail::ChannelState& channel) { return channel.fence(request, context); });
@@ -308,6 +341,7 @@ class Channel {
         if (!channel_) {
             return detail::error_info(EBADF, "the channel is closed");
         }
+        const detail::OneThread one_thread = endpoint_->use();
         endpoint_->progress();
         const int size = channel_->take_notification(bytes);
         return size >= 0 ? Result<std::size_t>(static_cast<std::size_t>(size))
@@ -318,12 +352,13 @@ class Channel {
     /// Makes progress, and removes the oldest notification of the peer from the queue. This
     /// overload is for notifications that iput_notify() sends with a value.
     /// @return the value; std::nullopt if no notification has arrived, or if the oldest
-    ///         notification has more than 8 bytes
+    ///         notification has more than 8 bytes, which stays in the queue
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         if (!channel_) {
             return std::nullopt;
         }
+        const detail::OneThread one_thread = endpoint_->use();
         endpoint_->progress();
         const int size = channel_->take_notification(std::as_writable_bytes(std::span(&value, 1)));
         return size >= 0 ? std::optional(value) : std::nullopt;
@@ -333,9 +368,9 @@ class Channel {
 
     /// Makes progress and returns the state of @p request. The completion of a request is reported
     /// only once; @p request is then empty. For an invalid request, Completion::done is true and
-    /// Completion::error is set: ESTALE if the completion was reported before, EINVAL for a request
-    /// of another channel, EBADF after close().
-    [[nodiscard]] Completion test(Request& request) noexcept {
+    /// Completion::error is set: ESTALE if @p request is empty, or a copy of a request whose
+    /// completion was reported; EINVAL for a request of another channel, EBADF after close().
+    [[nodiscard, gnu::always_inline]] Completion test(Request& request) noexcept {
         Completion completion;
         if (const int error =
                 channel_ ? endpoint_->test(channel_->number(), request, completion) : EBADF;
@@ -371,7 +406,7 @@ class Channel {
     [[nodiscard]] std::uint32_t number() const noexcept {
         return channel_ ? channel_->number() : 0;
     }
-    /// Returns the error with which new requests fail: EBADF after close(), no error while the
+    /// Returns the error with which new requests fail: EBADF after close(); no error while the
     /// channel works.
     [[nodiscard]] std::error_code state() const noexcept {
         return {channel_ ? channel_->broken() : EBADF, std::system_category()};
@@ -381,38 +416,42 @@ class Channel {
     [[nodiscard]] const char* reason() const noexcept {
         return channel_ ? channel_->reason() : "the channel is closed";
     }
-    /// Returns the number of requests that were started and whose completions were not reported
-    /// yet.
+    /// Returns the number of requests that were started and whose completion was not reported to
+    /// the program yet.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return channel_ ? channel_->in_flight() : 0;
     }
-    /// Returns the number of queue pairs over which long messages are striped; 0 after close(). It
-    /// is a multiple of the number of devices; see EndpointOptions::queue_pairs_per_device.
+    /// Returns the number of queue pairs of the channel, including failed ones; 0 after close().
+    /// Long messages are striped over these queue pairs. Each device has the same number of them;
+    /// see EndpointOptions::queue_pairs_per_device.
     [[nodiscard]] std::size_t rails() const noexcept {
         return channel_ ? channel_->rails().size() : 0;
     }
-    /// Returns the number of these queue pairs that work. A queue pair other than the first that
-    /// fails is left out: the first queue pair repeats what it has not transferred, and the channel
-    /// goes on. If the first queue pair fails, the channel ends.
+    /// Returns the number of queue pairs that have not failed. If the first queue pair fails, the
+    /// channel fails. If another queue pair fails, the channel continues without it: the first
+    /// queue pair transfers the data that the failed one has not transferred. A new queue pair
+    /// replaces the failed one later; see EndpointOptions::probation.
     [[nodiscard]] std::size_t working_rails() const noexcept {
         std::size_t working = 0;
         for (std::size_t i = 0; i < rails(); ++i) {
-            working += channel_->rails().works(i) ? 1 : 0;
+            working += channel_->rails().is_used(i) ? 1 : 0;
         }
         return working;
     }
-    /// Returns a text that describes why queue pair @p rail was left out; an empty text while it
-    /// works, and if the channel has no such queue pair. The text is a constant, which the caller
-    /// does not free.
+    /// Returns a text that describes why queue pair @p rail has failed; an empty text if it works,
+    /// or if the channel has no such queue pair. The text is a constant, which the caller does not
+    /// free.
     [[nodiscard]] const char* rail_reason(std::size_t rail) const noexcept {
-        return rail >= rails() || channel_->rails().works(rail) ? ""
-                                                                : channel_->rails()[rail].failure;
+        return rail >= rails() || channel_->rails().is_used(rail) ? ""
+                                                                  : channel_->rails()[rail].failure;
     }
 
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
-    /// messages are sent and acknowledged. Then it ends all other requests, for example a message
-    /// that waits for a receive of the peer.
-    /// @return the error of state() before the channel was closed
+    /// messages are sent and acknowledged. Then it ends all remaining requests, for example a
+    /// message for which the peer has not posted a receive. A program may exit after its requests
+    /// have completed and close() has returned.
+    /// @return the error with which the channel had failed; no error if the channel worked, or if
+    ///         the peer has closed it
     std::error_code close() noexcept {
         if (!channel_) {
             return {};
@@ -427,9 +466,9 @@ class Channel {
         return destroy();
     }
     /// Closes many channels as close() does. The waiting times of channels of the same endpoint
-    /// overlap, so this call takes about as long as close() of the slowest channel. Channels of
-    /// another endpoint are closed afterwards. Closed channels are skipped.
-    /// @return the first error that close() of one of the channels would return
+    /// overlap, so closing them takes about as long as close() of the slowest channel. The
+    /// endpoints are processed one after another. Channels that are already closed are skipped.
+    /// @return the error of the first channel that had failed; no error if all channels worked
     static std::error_code close_all(std::span<Channel> channels) noexcept {
         std::error_code first_error;
         for (Channel& first : channels) {
@@ -470,18 +509,29 @@ class Channel {
                 .length = length};
     }
     /// Destroys a channel that EndpointState::close() has closed.
-    /// @return the error of state() before the channel was closed
+    /// @return the error with which the channel had failed; no error if the channel worked
     std::error_code destroy() noexcept {
         const int state = channel_->broken();
+        const bool worked = state == EBADF || (state == ECONNRESET && channel_->close_exchanged());
         channel_.reset();
         endpoint_.reset();
-        return {state == EBADF ? 0 : state, std::system_category()};
+        return {worked ? 0 : state, std::system_category()};
     }
+    [[nodiscard, gnu::always_inline]] static std::error_code error_code(int error) noexcept {
+        return error == 0 ? std::error_code() : failure(error);
+    }
+    [[nodiscard, gnu::noinline, gnu::cold]] static std::error_code failure(int error) noexcept {
+        return {error, std::system_category()};
+    }
+    /// Returns true if the channel is open and was created by this process; false in a child
+    /// process after fork(2).
+    [[nodiscard]] bool is_usable() const noexcept { return channel_ && creator_.is_current(); }
     template <class Begin>
     [[nodiscard]] std::error_code begin(const Begin& call) noexcept {
-        if (!channel_ || !creator_.is_current()) {
+        if (!is_usable()) {
             return {EBADF, std::system_category()};
         }
+        const detail::OneThread one_thread = endpoint_->use();
         return {call(*channel_), std::system_category()};
     }
 
@@ -509,7 +559,8 @@ struct Pending {
 
 /// Tests requests of one or several channels until one request is done. Entries whose Request is
 /// empty are skipped. The call first polls for a short time and then sleeps.
-/// @param completion  set to the Completion of the request that is done; this Request is then empty
+/// @param completion  set to the Completion of the request that is done; the Request of this entry
+///                    is then empty
 /// @param timeout     wait_forever for no time limit
 /// @return the index of the request that is done; requests.size() if the time is over or if all
 ///         entries are empty
@@ -533,7 +584,7 @@ struct Pending {
         }
         const auto sleep = [&](std::chrono::milliseconds left) {
             // Events of other endpoints do not end this sleep. Therefore, if the requests belong to
-            // several endpoints, the sleep ends after 1 ms.
+            // several endpoints, the sleep ends after 1 ms at the latest.
             endpoint->sleep(several_endpoints ? std::chrono::milliseconds(1) : left);
         };
         if (endpoint == nullptr || !spin.wait(sleep)) {

@@ -22,18 +22,19 @@ namespace rdmabuf::transport {
 class Connector {
   public:
     /// Advances the connection without waiting, and sets @p channel when both ends are connected.
-    /// The peer has to call Listener::accept() or try_accept() meanwhile.
+    /// The connection is set up only if the peer calls Listener::accept() or try_accept().
     /// @return no error when @p channel is set; EAGAIN while the peer has not finished: call again.
     ///         Every other error ends this connector, and error_info() has the details:
     ///   - ECONNREFUSED: no process listens at the address of the handle
     ///   - EHOSTUNREACH, ENETUNREACH: the network has no route to the address of the handle
     ///   - ETIMEDOUT: the peer did not respond in time, or exceeded EndpointOptions::handshake
-    ///   - ECONNRESET: the peer closed the connection, or the process that listens at this address
-    ///     now did not create the handle
-    ///   - EPROTO, EPROTONOSUPPORT: the peer is another program, or uses another version
-    ///   - EBUSY: a verbs call of either end failed with EAGAIN, which means too few resources
+    ///   - ECONNRESET: the peer closed the connection, or another process than the creator of the
+    ///     handle now listens at this address
+    ///   - EPROTO, EPROTONOSUPPORT: the peer is another program, or uses another version of this
+    ///     library
+    ///   - EBUSY: a verbs call of one of the ends failed with EAGAIN, because of too few resources
     ///   - EBADF: an earlier call has already set a channel
-    ///   - the errno value of creating or connecting the queue pairs, at either end
+    ///   - the errno value with which one of the ends failed to create or connect its queue pairs
     [[nodiscard]] std::error_code try_connect(std::optional<Channel>& channel) noexcept {
         switch (detail::advance(handshake_, channel, error_)) {
             case detail::SetupProgress::waiting:

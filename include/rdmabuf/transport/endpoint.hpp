@@ -29,14 +29,15 @@
 
 namespace rdmabuf::transport {
 
-/// An endpoint holds the devices that a process uses, the memory that is registered with them, and
-/// the queues and buffers that all channels of the endpoint share. An endpoint creates listeners
-/// and connections. Copies of an endpoint share the same state. Listeners, channels and Memory
-/// objects may outlive the Endpoint.
+/// An endpoint holds the devices that a process uses, the cache of memory registrations on these
+/// devices, and the queues and buffers that all channels of the endpoint share. An endpoint creates
+/// listeners and connections. Copies of an endpoint share the same state. Listeners, channels and
+/// Memory objects may outlive the Endpoint.
 ///
 /// Only one thread at a time may use an endpoint with all its listeners, connectors and channels.
-/// In builds with assertions, an assertion fails if two threads do. A program with several threads
-/// opens an endpoint in each of them, or uses a lock. The registration cache is thread safe.
+/// In builds with assertions, an assertion fails if two threads use them at the same time. A
+/// program with several threads opens an endpoint in each of them, or uses a lock. The registration
+/// cache is thread safe.
 class Endpoint {
   public:
     /// Opens an endpoint on 1 to 4 devices.
@@ -71,11 +72,12 @@ class Endpoint {
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.
-    /// @param access      local_write and remote_write for irecv(), local_write for iget(),
-    ///                    remote_read for iflush(). Memory for requests of the peer: remote_write
-    ///                    for its iput(), remote_read for its iget(), remote_atomic for its atomic
-    ///                    operations.
-    /// @param visibility  the reader of received data, see Visibility
+    /// @param access      the access that the requests need: local_write and remote_write for
+    ///                    irecv(), local_write for iget(), remote_read for iflush(). Memory that
+    ///                    the peer accesses needs remote_write for iput() of the peer, remote_read
+    ///                    for iget() of the peer, and remote_atomic for atomic operations of the
+    ///                    peer.
+    /// @param visibility  the readers to which received data in GPU memory must be visible
     /// @return the memory, or an error of rdmabuf::register_memory(), whose message lists every
     ///         registration method that was tried; EINVAL for Visibility::running_kernel without
     ///         Access::remote_read
@@ -89,8 +91,8 @@ class Endpoint {
     /// may close it after this call. The registration is not cached: it exists as long as the
     /// Memory.
     /// @param offset   offset of the range in the dma-buf, in bytes
-    /// @param address  the address of the first byte in requests: a pointer of the device's driver,
-    ///                 or any other number except 0
+    /// @param address  the address by which requests refer to the first byte of the range: for
+    ///                 example the GPU pointer of this memory, or any other number except 0
     /// @return the memory, or an error of DmaBufMR
     [[nodiscard]] Result<Memory> register_dmabuf(
         int fd, std::uint64_t offset, std::size_t length, std::uintptr_t address,
@@ -107,7 +109,8 @@ class Endpoint {
     ///              route, an interface with a hardware device, another interface, a bridge such as
     ///              docker0, the loopback interface.
     /// @return a listener, or an error: ENODEV if the interface does not exist, is down or has no
-    ///         address; EADDRNOTAVAIL if the address belongs to another machine; EMFILE
+    ///         address; EADDRNOTAVAIL if the address belongs to another machine; EMFILE if the
+    ///         process has too many open files
     [[nodiscard]] Result<Listener> listen(const std::string& host = {}) const noexcept {
         return Listener::open(state_, host);
     }
@@ -127,10 +130,9 @@ class Endpoint {
         return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
 
-    /// Creates one end of a channel that is connected by exchanged addresses, without a socket. See
-    /// PreparedChannel for the next steps.
-    /// The first call creates a UD queue pair on the first device, which all prepared channels of
-    /// the endpoint share.
+    /// Creates one end of a channel without a socket: the program exchanges the addresses of the
+    /// two ends. See PreparedChannel for the next steps. The first call also creates a UD queue
+    /// pair on the first device. All prepared channels of the endpoint share it.
     /// @return the prepared channel, or an error: ENOSPC if the device supports no completion queue
     ///         that is large enough, and the errors of PreparedQueuePair
     [[nodiscard]] Result<PreparedChannel> prepare_channel() const noexcept {
@@ -149,8 +151,8 @@ class Endpoint {
                                     tag, mask, request, context),
                 std::system_category()};
     }
-    /// Receives a message from any channel into memory whose registration is found by its address;
-    /// see Channel.
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag, Tag mask,
                                         Request& request, void* context = nullptr) const noexcept {
         return {state_->start_leased(reinterpret_cast<std::uintptr_t>(address), length,
@@ -161,9 +163,9 @@ class Endpoint {
                                      }),
                 std::system_category()};
     }
-    /// Returns the error of the last registration that failed in a call without a Memory, such as
-    /// Channel::isend(). Its text lists every registration method that was tried. There is no error
-    /// if no registration has failed.
+    /// Returns the error of the last failed registration in a call without a Memory object, for
+    /// example in Channel::isend(). The error text lists every registration method that was tried.
+    /// The error code is 0 if no registration has failed.
     [[nodiscard]] const ErrorInfo& registration_error() const noexcept {
         return state_->registration_error;
     }
@@ -204,27 +206,29 @@ class Endpoint {
     /// on the number of channels without requests.
     void progress() const noexcept { state_->progress(); }
     /// Sleeps until a device or a peer causes an event, or until @p timeout is over. The call may
-    /// also return earlier. After it, the program must call progress() or test().
+    /// also return earlier. After this call, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
     /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
     /// becomes readable when progress() has something to do. While requests are in flight or a
     /// PreparedChannel waits for its peer, the program must also call progress() at least ten times
     /// per EndpointOptions::heartbeat. The endpoint owns the descriptor.
     [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
-    /// Passes an asynchronous event that the program has read to the endpoint; see
-    /// EndpointOptions::read_async_events. The event must be passed before the endpoint creates
-    /// another channel, because a new queue pair may have the address of a destroyed one. Events of
-    /// other objects are ignored.
-    /// @param device  the Context that has returned the event
+    /// Processes an asynchronous event that the program has read from a device; see
+    /// EndpointOptions::read_async_events. The program must call this function before the endpoint
+    /// creates another channel. Otherwise an event of a destroyed queue pair can be applied to a
+    /// new ibv_qp at the same address. Events of objects that the endpoint does not own are
+    /// ignored.
+    /// @param device  the Context from which the program has read the event
     void async_event(const Context& device, const AsyncEvent& event) const noexcept {
         state_->async_event(device.native(), event);
     }
-    /// Requests that descriptor() becomes readable at the next event.
+    /// After this call, descriptor() becomes readable at the next event.
     /// @return false if progress() already has something to do: call progress() and arm() again
     ///         before waiting for the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
 
-    /// The default access of registered memory: the access of this side's devices and of peers.
+    /// The default access of register_memory(): devices of this side may write, and peers may write
+    /// and read.
     static constexpr Access default_access =
         Access::local_write | Access::remote_write | Access::remote_read;
 

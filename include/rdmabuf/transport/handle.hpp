@@ -14,9 +14,10 @@
 
 namespace rdmabuf::transport {
 
-/// The address of a Listener and the two secrets that its peers need. A program transfers the bytes
-/// of a handle to its peers, for example through MPI, a file or a key-value store. Every process
-/// that has the bytes can connect, so they must be kept secret.
+/// The address of a Listener, and two secrets by which the listener and a connector prove to each
+/// other that they have this handle. A program transfers the bytes of a handle to its peers, for
+/// example through MPI, a file or a key-value store. Every process that has the bytes can connect,
+/// so they must be kept secret.
 class Handle {
   public:
     /// The size of a handle in bytes; the wire format is the memory layout.
@@ -61,7 +62,7 @@ class Handle {
 
     /// Creates the handle of a listener.
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
-    /// @param scope    the scope of a link-local IPv6 address; 0 for all other addresses
+    /// @param scope    the scope ID of a link-local IPv6 address; 0 for all other addresses
     /// @param port     the TCP port, in host byte order
     Handle(const std::array<std::uint8_t, 16>& address, std::uint32_t scope, std::uint16_t port,
            const Secret& connector_secret, const Secret& listener_secret) noexcept

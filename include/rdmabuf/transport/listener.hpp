@@ -22,9 +22,10 @@ namespace rdmabuf::transport {
 /// Accepts any number of peers that have the handle of this listener. A listener can be moved but
 /// not copied.
 ///
-/// A peer first proves that it has the handle. A connection without this proof is closed and not
-/// reported. It receives no data and does not delay other peers; at most 64 such connections exist
-/// at a time, each of them with one socket. Connections are neither encrypted nor protected against
+/// A peer must first prove that it has the handle. A connection that does not send this proof
+/// within EndpointOptions::handshake is closed, and is not reported to the program. It receives no
+/// data and does not delay other peers. At most 64 connections without a proof exist at a time;
+/// each of them uses only a socket. Connections are neither encrypted nor protected against
 /// modification: an attacker who can read the packets of the network learns the secrets of the
 /// handle.
 class Listener {
@@ -33,10 +34,11 @@ class Listener {
 
     /// Accepts connections, advances their handshakes without waiting, and sets @p channel when a
     /// peer is connected.
-    /// @return no error when @p channel is set; EAGAIN while no peer is ready: call again. Every
-    ///         other error concerns one peer that has the handle, or this machine (EMFILE, ENOMEM);
-    ///         error_info() has the details, and the listener continues. EBUSY means that a verbs
-    ///         call failed with EAGAIN.
+    /// @return no error when @p channel is set; EAGAIN while no peer is ready: call again. After
+    ///         every other error, the listener continues, and error_info() has the details. Such an
+    ///         error means that the handshake with one peer has failed, or that this machine has
+    ///         too few resources (EMFILE, ENOMEM). EBUSY means that a verbs call failed with
+    ///         EAGAIN.
     [[nodiscard]] std::error_code try_accept(std::optional<Channel>& channel) noexcept {
         std::unique_ptr<detail::Handshake> finished;
         detail::SetupProgress progress = state_->advance(finished, error_);

@@ -22,14 +22,15 @@
 
 namespace rdmabuf::transport {
 
-/// Selects the readers to which data in GPU memory is visible when irecv() completes.
+/// Selects which readers see the received data in GPU memory after a receive has completed.
 enum class Visibility : std::uint8_t {
     /// The CPU, another device, or a GPU kernel that is started after the completion of the receive
     /// was reported. No flush read is needed for these readers.
     next_kernel,
-    /// A GPU kernel that is already running when the data arrives. Each receive ends with a flush
-    /// read by each NIC, so the memory must be registered with Access::remote_read.
-    /// Channel::iflush() performs the same flush for memory without this option.
+    /// A GPU kernel that is already running when the data arrives. At the end of each receive, each
+    /// NIC performs a flush read: an RDMA read of one byte of this memory. Therefore the memory
+    /// must be registered with Access::remote_read. For memory without this option,
+    /// Channel::iflush() performs the same flush reads.
     running_kernel,
 };
 
@@ -38,7 +39,7 @@ namespace detail {
 /// Memory that every device of an endpoint has registered. This object owns the registrations. The
 /// address of this object must not change, because requests in flight point to it.
 struct MemoryState {
-    /// The EndpointState whose devices have registered the memory; used for comparison only.
+    /// The EndpointState whose devices have registered the memory. The pointer is only compared.
     const void* endpoint = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
@@ -47,8 +48,8 @@ struct MemoryState {
     Access access{};
     /// True if the CPU can read and write the memory at `address`.
     bool host = false;
-    /// True if each receive into the memory ends with a flush read. GPU kernels that are already
-    /// running then see the data.
+    /// True if each receive into the memory ends with a flush read, so that GPU kernels that are
+    /// already running see the data.
     bool flush_on_receive = false;
     std::size_t rails = 0;
     /// The registered chunks of each device. The chunk boundaries are the same for all devices.
@@ -64,7 +65,9 @@ struct MemoryState {
         return chunks[i];
     }
     [[nodiscard]] bool holds(std::uintptr_t first, std::uint64_t count) const noexcept {
-        return first >= address && count <= length && first - address <= length - count;
+        // If `first` is less than `address`, the difference wraps around and is above `length`.
+        const std::uintptr_t offset = first - address;
+        return offset <= length && count <= length - offset;
     }
     [[nodiscard]] std::uint64_t device_address(std::uintptr_t at) const noexcept {
         return iova + (at - address);
@@ -88,9 +91,9 @@ class Memory {
     /// Returns true if the CPU can read and write the memory at address().
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
-    /// Returns the descriptor that a peer needs for iput() and iget() on this memory. The cache
-    /// merges ranges, so the rkeys of the descriptor may give access to more than this memory. Give
-    /// the descriptor to trusted peers only.
+    /// Returns the descriptor that a peer needs for iput() and iget() on this memory. The rkeys in
+    /// the descriptor can also give access to memory beside this range, because the cache can
+    /// register a larger range. Send the descriptor to trusted peers only.
     /// @return the descriptor, or an error: EINVAL if this Memory is empty; EOVERFLOW if a device
     ///         needs more than 8 regions for the memory (see DeviceAttributes::max_mr_size)
     [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
@@ -113,8 +116,8 @@ class Memory {
         : state_(std::move(state)) {}
     [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
 
-    /// Stores the regions of the @p length bytes that begin at @p iova in @p table. If the table is
-    /// too small, it describes only the first of these bytes.
+    /// Fills @p table with the regions of the @p length bytes that begin at @p iova. If the table
+    /// has too few entries, it describes only the first of these bytes.
     /// @return the number of bytes that the table describes
     static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
                               std::uint64_t iova, std::uint64_t length) noexcept {

@@ -17,6 +17,11 @@ inline constexpr std::size_t max_rails = 4;
 inline constexpr std::size_t max_queue_pairs_per_device = 4;
 /// The maximum length of a notification in bytes.
 inline constexpr std::size_t max_notification = 512;
+/// The maximum length in bytes of a message that Channel::send_copy() sends.
+inline constexpr std::size_t max_copied_message = 1024;
+/// The number of entries of each completion queue that an endpoint reserves for copies to GPU
+/// memory and for flush reads.
+inline constexpr std::uint32_t loopback_completions = 192;
 
 /// Options of an Endpoint and its channels. The two ends of a channel may have different options.
 struct EndpointOptions {
@@ -30,13 +35,15 @@ struct EndpointOptions {
     std::uint32_t send_depth = 128;
     /// Number of queue pairs that a channel has on each device, from 1 to 4; the smaller value of
     /// both ends applies. The data of a long transfer is striped over all these queue pairs, so
-    /// that a network with several equal paths (ECMP) transfers it over several paths. Messages use
-    /// the first queue pair of the first device. See flow_label for the UDP source ports.
+    /// that a network with several equal paths (ECMP) transfers it over several paths. Eager
+    /// messages and control messages use only the first queue pair of the first device. See
+    /// flow_label for the UDP source ports.
     std::uint32_t queue_pairs_per_device = 1;
 
     /// Maximum length in bytes of an eager message, up to 1 MiB; the smaller value of both ends
     /// applies. An eager message is sent to a bounce buffer of the receiver. The data of a longer
-    /// message is transferred by RDMA between the memory of the two requests.
+    /// message is transferred by RDMA, directly from the memory of the sender to the memory of the
+    /// receiver.
     std::uint32_t eager_limit = 8192;
     /// Number of receive buffers that all channels of the endpoint share, from 16 to 65,536. Each
     /// buffer has the length of the longest eager message. While no buffer is free, peers' devices
@@ -45,42 +52,53 @@ struct EndpointOptions {
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
     /// 65,536.
     std::uint32_t send_buffers = 256;
-    /// Maximum number of bytes of eager messages of one channel that wait for their receives at
-    /// this end, from 4,096 to 2^30. Each message counts as its length plus 64 bytes. If this limit
-    /// is reached, the peer sends an RTS for each further message, and sends the data when the
-    /// receive is posted.
+    /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
+    /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
+    /// its length plus 64 bytes. If this limit is reached, the peer sends only an RTS (request to
+    /// send) for each further message, and the data is transferred after the receive is posted.
     std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
-    /// Maximum number of bytes of notifications of one channel that wait at this end for the
-    /// program, from 4,096 to 2^30. Each notification counts as its length plus 64 bytes. If this
-    /// limit is reached, further notifications wait at the peer. They delay only later
-    /// notifications.
+    /// Maximum number of bytes, for each channel, of notifications that have arrived at this end
+    /// and that the program has not read yet; from 4,096 to 2^30. Each notification counts as its
+    /// length plus 64 bytes. If this limit is reached, further notifications wait at the peer, and
+    /// delay only later notifications.
     std::uint32_t notification_limit = std::uint32_t{1} << 16U;
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0 disables inline data.
     /// If a device does not support this length, inline data is not used.
     std::uint32_t inline_data = 128;
-    /// If true, the receiver reads a long message by RDMA when the sender's memory permits this and
-    /// the receive was not advertised. The sender's processor is then not needed during the
-    /// transfer. If false, the sender always writes the data.
+    /// If true, the peer reads a long message of this end by RDMA, if the message is in memory with
+    /// Access::remote_read and this end does not know the receive buffer of the peer yet. The CPU
+    /// of this end is then not needed during the transfer. If false, this end always writes the
+    /// data of its messages.
     bool read_long_messages = true;
-    /// Minimum length in bytes of a fragment, which is the range that one queue pair transfers of a
-    /// striped transfer.
+    /// Minimum length in bytes of the range that one queue pair transfers, if a transfer is striped
+    /// over several queue pairs.
     std::uint32_t min_fragment = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
     /// and its channel fails.
     std::chrono::milliseconds timeout{0};
-    /// Keepalive interval. If a channel with requests in flight receives nothing during this time,
-    /// its devices write 0 bytes to the peer by RDMA, to check that the peer's devices respond.
+    /// Keepalive interval. If no completion arrives on a channel with requests in flight during
+    /// this time, each queue pair of the channel writes 0 bytes to the peer by RDMA, to check that
+    /// the peer's devices respond.
     std::chrono::milliseconds heartbeat{1000};
-    /// Maximum time in which a new connection must prove that it has the handle. The queue pairs of
-    /// both ends must then be connected within the same time limit. Also the maximum time between
-    /// PreparedChannel::connect() of this end and of the peer.
+    /// The time after which a failed queue pair (see Channel::working_rails()) is replaced by a new
+    /// one; 0: never. Both ends create a new queue pair, and use it for transfers after a test
+    /// write of 0 bytes has succeeded. If the new queue pair fails, the time until the next attempt
+    /// is doubled, up to 64 times this value. A queue pair is not replaced while the port of its
+    /// device is down, or if its device has failed. The functions that make progress create the new
+    /// queue pairs.
+    std::chrono::milliseconds probation{1000};
+    /// Time limit for connecting to a listener. It applies separately to two steps: the connector
+    /// proves that it has the handle; then both ends connect their queue pairs. Also the maximum
+    /// time for which a PreparedChannel waits, after connect() at this end, until the peer is
+    /// connected.
     std::chrono::milliseconds handshake{10000};
-    /// Maximum time for which Channel::close() waits until queued messages are acknowledged.
+    /// Maximum time for which Channel::close() waits until all queued messages are sent and
+    /// acknowledged.
     std::chrono::milliseconds linger{1000};
-    /// If false, both ends close the socket of a channel after the channel is connected, whatever
-    /// the option of the peer is. The failure of a peer process is then detected later: when a work
-    /// request for the next request or for a keepalive write fails.
+    /// If false at one of the ends, both ends close the socket of a channel after the channel is
+    /// connected. The failure of a peer process is then detected later: when the next work request
+    /// fails, for example that of a keepalive write.
     bool keep_sockets = true;
     /// If true, the endpoint reads the asynchronous events of its devices
     /// (ibv_get_async_event(3)), so that the failure of a device or of a queue pair ends the
@@ -88,31 +106,34 @@ struct EndpointOptions {
     /// most ten times per heartbeat; the endpoint acknowledges each event.
     ///
     /// A device returns each event to one reader only. So the program does not receive the events
-    /// of other objects on the same Context, and ibv_context::async_fd becomes non-blocking. All
-    /// endpoints of the process that use this Context receive the events, whichever of them reads
-    /// them. A program that reads events itself opens another Context for the endpoint. Or it
-    /// sets this option to false in all endpoints of the Context, and passes each event that it
-    /// reads to Endpoint::async_event(). Without events, a failed device is detected when a work
-    /// request of a message or of a keepalive write fails.
+    /// of other objects on the same Context, and ibv_context::async_fd becomes non-blocking. An
+    /// endpoint that reads an event passes it to all endpoints of the process that use the same
+    /// Context. A program that reads events itself has two choices: it opens another Context for
+    /// the endpoint; or it sets this option to false in all endpoints of the Context, and passes
+    /// each event that it reads to Endpoint::async_event(). Without events, a failed device is
+    /// detected when the next work request fails, for example that of a keepalive write.
     bool read_async_events = true;
 
-    // The following options are those of QueuePairOptions with the same name, except for flow_label
-    // with several queue pairs.
+    // The options from gid_index to flow_label have the same meaning as the members of
+    // QueuePairOptions with the same names. For flow_label, this is true of the first queue pair of
+    // each device.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     /// The flow label of the first queue pair of each device. If it is not 0, queue pair number i
-    /// of a device uses flow_label + i, modulo 2^20. For RoCE v2, the kernel computes the UDP
-    /// source port from the flow label (rdma_flow_label_to_udp_sport() in rdma/ib_verbs.h). If it
-    /// is 0, the driver chooses the ports; most drivers compute them from the two queue pair
-    /// numbers (rdma_get_udp_sport()), so that queue pairs usually have different ports.
+    /// of a device has the flow label flow_label + i, modulo 2^20. For RoCE v2, the kernel computes
+    /// the UDP source port from the flow label (rdma_flow_label_to_udp_sport() in rdma/ib_verbs.h).
+    /// If the flow label is 0, the driver chooses the UDP source ports. Most drivers compute them
+    /// from the two queue pair numbers (rdma_get_udp_sport()), so queue pairs usually have
+    /// different ports.
     std::uint32_t flow_label = 0;
-    /// The timeout of the queue pairs, encoded as for QueuePairOptions::timeout. This timeout and
-    /// retry_count determine after which time a peer's device that does not respond is reported as
-    /// EHOSTUNREACH.
+    /// The local ACK timeout of the queue pairs, encoded as in QueuePairOptions::timeout. If a
+    /// device of the peer does not respond, this timeout and retry_count determine the time until
+    /// EHOSTUNREACH is reported.
     std::uint8_t ack_timeout = 14;
-    /// Maximum number of retransmissions by a device that receives no acknowledgement, from 0 to 7.
+    /// Maximum number of retransmissions of a packet for which no acknowledgement arrives, from 0
+    /// to 7.
     std::uint8_t retry_count = 7;
 
     /// Options of the registration cache that register_memory() uses.

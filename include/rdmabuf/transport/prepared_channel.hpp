@@ -19,14 +19,14 @@
 
 namespace rdmabuf::transport {
 
-/// The address of a PreparedChannel: the data that the other end needs to connect to it. A program
-/// transfers the bytes of an address to one peer by any means, for example MPI, PMI, etcd or a job
-/// launcher.
+/// The address of a PreparedChannel. It contains the data that the other end needs to connect to
+/// this PreparedChannel. A program transfers the bytes of an address to one peer by any means, for
+/// example MPI, PMI, etcd or a job launcher.
 ///
 /// An address must be kept secret. A process that has the bytes can connect in place of the
-/// intended peer. It can then send messages to this end and write to the memory that this end
-/// advertises to its peer. Transfer addresses only over a connection that others can neither read
-/// nor modify.
+/// intended peer. It can then send messages to this end, and write to receive buffers whose rkeys
+/// this end sends to its peer. Transfer addresses only over a connection that others can neither
+/// read nor modify.
 class RDMABUF_EXPORT ChannelAddress {
   public:
     /// The size of an address in bytes; the wire format is the memory layout.
@@ -45,7 +45,7 @@ class RDMABUF_EXPORT ChannelAddress {
 
     // Only PreparedChannel calls the following functions.
 
-    /// @param setup_queue_pair  the address of the SetupQueuePair of the endpoint
+    /// @param setup_queue_pair  the address of the SetupQueuePair of the endpoint, a UD queue pair
     ChannelAddress(const detail::Hello& hello, const QueuePairAddress& setup_queue_pair) noexcept;
     [[nodiscard]] const detail::Hello& hello() const noexcept { return hello_; }
     [[nodiscard]] std::span<const std::byte> setup_queue_pair() const noexcept {
@@ -65,17 +65,18 @@ static_assert(sizeof(ChannelAddress) == ChannelAddress::wire_size &&
               ChannelAddress::wire_size <= 1024);
 static_assert(std::is_trivially_copyable_v<ChannelAddress>);
 
-/// One end of a channel whose queue pairs are created and not connected. Two ends become a channel
-/// without a socket, without a listener, and without waiting for each other: each program prepares
-/// an end, sends its address() to the other program, and calls connect() with the address that it
-/// receives.
+/// One end of a channel, whose queue pairs are created but not connected yet. Two ends become a
+/// channel without a socket, without a listener, and without waiting for each other: each program
+/// prepares an end, sends its address() to the other program, and calls connect() with the address
+/// that it receives.
 ///
 ///     PreparedChannel prepared = endpoint.prepare_channel().value();
 ///     ChannelAddress theirs = exchange(prepared.address()); // by the program's own means
 ///     Channel channel = std::move(prepared).connect(theirs).value();
 ///
-/// A PreparedChannel can be moved but not copied. It may outlive its Endpoint. Its address is valid
-/// for one connection, as long as the PreparedChannel or its channel exists.
+/// A PreparedChannel can be moved but not copied. It may outlive its Endpoint. Its address can be
+/// used for one connection only, and only while the PreparedChannel or the channel that it became
+/// exists.
 class RDMABUF_EXPORT PreparedChannel {
   public:
     [[nodiscard]] const ChannelAddress& address() const noexcept { return address_; }
@@ -83,23 +84,24 @@ class RDMABUF_EXPORT PreparedChannel {
     /// Connects this end to the end that has the address @p peer. The two ends may call connect()
     /// in any order. The call does not wait for the peer: the program can start requests at once.
     /// The channel transmits them after both ends are connected. Until then, both programs must
-    /// make progress at least ten times per EndpointOptions::heartbeat, also without requests. The
-    /// ends inform each other by datagrams on UD queue pairs, which are repeated until they arrive;
-    /// detail::PeerSetup has the protocol. If the peer has not connected within
-    /// EndpointOptions::handshake, the channel and its requests fail with ETIMEDOUT. This happens
-    /// if the peer has ended, or if its address was used by another end before. If the peer was
-    /// connected and has ended before this call, requests can fail with EHOSTUNREACH instead.
+    /// make progress at least ten times per EndpointOptions::heartbeat, even if they have started
+    /// no requests. Each end sends datagrams on a UD queue pair, until it knows that the other end
+    /// is connected; see detail::PeerSetup. If the peer has not connected within
+    /// EndpointOptions::handshake, the channel and its requests fail with ETIMEDOUT. This happens,
+    /// for example, if the peer has ended, or if another end has already connected to the address
+    /// of the peer. If the peer has called connect() and has ended before this call, requests can
+    /// fail with EHOSTUNREACH instead.
     ///
     /// The channel has no socket, as with EndpointOptions::keep_sockets = false. The failure of a
-    /// peer process is detected when a work request for the next request or for a keepalive write
-    /// fails.
+    /// peer process is detected when the next work request fails, for example that of a keepalive
+    /// write.
     /// @return the channel, or an error. After an error, this object can only be destroyed.
     ///   - EINVAL: @p peer is the address of this object
     ///   - EPROTO: @p peer contains impossible values
-    ///   - EBADF: connect() was called before
+    ///   - EBADF: connect() was already called
     ///   - ENOSPC: the device does not support a completion queue that is large enough
-    ///   - the errno value of AddressHandle or of connecting the queue pairs, see
-    ///     PreparedQueuePair::connect()
+    ///   - the errno value with which creating an AddressHandle or PreparedQueuePair::connect()
+    ///     failed
     [[nodiscard]] Result<Channel> connect(const ChannelAddress& peer) && noexcept;
 
     // Only Endpoint calls this function.

@@ -18,12 +18,12 @@ namespace rdmabuf::transport {
 
 namespace detail {
 
-/// Maximum number of regions per device in a descriptor or a message. Memory needs several regions
-/// only if it is longer than the device's max_mr_size.
+/// Maximum number of regions, per device, in a RemoteMemory or in a message of the wire protocol.
+/// Memory needs several regions only if it is longer than the device's max_mr_size.
 inline constexpr std::size_t max_chunks = 8;
 
-/// For each device (rail), the regions of one contiguous range of memory. The regions of a device
-/// are sorted by address and have no gaps.
+/// The registered regions of one contiguous range of memory, for each device (rail). The regions of
+/// a device are sorted by address and have no gaps.
 struct RemoteTable {
     std::uint16_t chunks = 0;
     std::uint16_t rails = 0;
@@ -46,7 +46,7 @@ class RemoteMemory {
 
     /// Returns the length of the memory in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    /// Returns the access rights that the owner of the memory has given to its peers.
+    /// Returns the access flags with which the peer has registered the memory.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// The size of a descriptor in bytes; the wire format is the memory layout.
@@ -96,8 +96,8 @@ class RemoteMemory {
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
     static constexpr std::uint32_t version = 1;
 
-    /// Returns true if the regions of each device are sorted by address, have no gaps, and have a
-    /// total length of length_ bytes.
+    /// Returns true if, for each device, the regions are sorted by address, have no gaps, and have
+    /// a total length of length_ bytes.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {

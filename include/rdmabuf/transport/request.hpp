@@ -24,8 +24,8 @@ inline constexpr Tag full_mask = std::numeric_limits<Tag>::max();
 /// When the completion of a request is reported, its Request becomes empty.
 struct Request {
     static constexpr std::uint32_t empty_index = 0xffffffff;
-    /// The value of `index` for a request that completed when it was started. `generation` is then
-    /// the length of its message in bytes.
+    /// The value of `index` for a send that completed inside the call that started it. `generation`
+    /// is then the length of the message in bytes.
     static constexpr std::uint32_t completed_index = 0xfffffffe;
 
     std::uint32_t channel = 0;
@@ -45,7 +45,7 @@ struct Completion {
     std::size_t bytes = 0;
     /// For a receive: the tag of the message.
     Tag tag = 0;
-    /// For a receive: Channel::number() of the channel from which the message came.
+    /// For a receive: Channel::number() of the channel on which the message arrived.
     std::uint32_t channel = 0;
     /// The `context` pointer with which the program started the request, or nullptr.
     void* context = nullptr;

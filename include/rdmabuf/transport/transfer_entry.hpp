@@ -16,7 +16,7 @@ struct TransferEntry {
     const void* address = nullptr;
     std::size_t length = 0;
     const RemoteMemory* remote = nullptr;
-    /// Offset in bytes of the range in the peer's memory.
+    /// The offset of the range from the first byte of the peer's memory, in bytes.
     std::uint64_t offset = 0;
 };
 

@@ -139,6 +139,9 @@ void Engine::Implementation::expired(Qp& qp) {
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
     const bool to_this_process =
         !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
+    if (unread) {
+        requester.retries_left = qp.attributes.retry_cnt; // the responder's host is reachable
+    }
     const bool for_ever = qp.is_reliable() && qp.attributes.timeout == 0 &&
                           (requester.connection != nullptr || to_this_process);
     if (requester.progressed || unread || for_ever || is_copying(qp)) {

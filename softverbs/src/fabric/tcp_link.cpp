@@ -50,9 +50,10 @@ bool TcpLink::delivers() noexcept {
         return false;
     }
     // If the other process was stopped by SIGSTOP, its kernel still acknowledges TCP segments:
-    // return true. If a cable is unplugged, segments are not acknowledged, and the retransmission
-    // timer expires: return false.
-    return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
+    // return true. If a cable is unplugged, segments or, if all data was acknowledged before, the
+    // probes that set_connection_options() enables are not acknowledged: return false.
+    const bool retransmits = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
+    return !retransmits && info.tcpi_probes == 0;
 }
 
 bool TcpLink::pending() const noexcept {

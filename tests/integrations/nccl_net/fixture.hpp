@@ -83,7 +83,7 @@ class NcclNet : public rdmabuf::testing::SoftverbsTest, public ::testing::WithPa
         return std::make_unique<Memory>(net(), comm, size, dmabuf);
     }
 
-    /// A request of NCCL's, and what was told of it.
+    /// A request of NCCL, and what its test has reported.
     struct Request {
         void* request = nullptr;
         std::vector<int> sizes;

@@ -112,7 +112,7 @@ TEST_P(NcclNetMessages, OfOneTagGoToTheGroupsInTheirOrder) {
     }
 }
 
-TEST_P(NcclNetMessages, AreToldOfInWhateverOrderNcclAsks) {
+TEST_P(NcclNetMessages, AreReportedInTheOrderInWhichNcclTestsThem) {
     constexpr std::size_t count = 32;
     constexpr std::size_t part = 5000;
     const auto from = memory(pair_.send, count * part);

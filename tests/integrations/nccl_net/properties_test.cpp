@@ -28,41 +28,41 @@ TEST_P(NcclNetProperties, AreThoseOfTheDevice) {
     });
     ASSERT_EQ(load(), Result::success);
     ASSERT_EQ(net().devices(), 1);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_THAT(told.name, StrEq("soft0"));
-    EXPECT_THAT(told.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:01.0"));
-    EXPECT_EQ(told.guid, 0x0002c903000ae200U);
-    EXPECT_EQ(told.speed, 200000);
-    EXPECT_EQ(told.port, 1);
-    EXPECT_EQ(told.latency, 0.0F);
-    EXPECT_EQ(told.max_comms, 999);
-    EXPECT_EQ(told.max_receives, 8);
-    EXPECT_EQ(told.global_memory, 1);
-    EXPECT_EQ(told.force_flush, 0);
-    EXPECT_EQ(told.device_type, abi::device_type_host);
-    EXPECT_EQ(told.device_version, abi::device_version_none);
-    EXPECT_EQ(told.merged.count, 1);
-    EXPECT_EQ(told.merged.devices[0], 0);
-    EXPECT_EQ(told.max_message, std::size_t{1} << 30U);
-    EXPECT_EQ(told.max_collective, std::size_t{1} << 30U);
-    EXPECT_EQ(told.max_multi_request, 1);
-    EXPECT_EQ(told.rail, -1);
-    EXPECT_EQ(told.plane, -1);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_THAT(properties.name, StrEq("soft0"));
+    EXPECT_THAT(properties.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:01.0"));
+    EXPECT_EQ(properties.guid, 0x0002c903000ae200U);
+    EXPECT_EQ(properties.speed, 200000);
+    EXPECT_EQ(properties.port, 1);
+    EXPECT_EQ(properties.latency, 0.0F);
+    EXPECT_EQ(properties.max_comms, 999);
+    EXPECT_EQ(properties.max_receives, 8);
+    EXPECT_EQ(properties.global_memory, 1);
+    EXPECT_EQ(properties.force_flush, 0);
+    EXPECT_EQ(properties.device_type, abi::device_type_host);
+    EXPECT_EQ(properties.device_version, abi::device_version_none);
+    EXPECT_EQ(properties.merged.count, 1);
+    EXPECT_EQ(properties.merged.devices[0], 0);
+    EXPECT_EQ(properties.max_message, std::size_t{1} << 30U);
+    EXPECT_EQ(properties.max_collective, std::size_t{1} << 30U);
+    EXPECT_EQ(properties.max_multi_request, 1);
+    EXPECT_EQ(properties.rail, -1);
+    EXPECT_EQ(properties.plane, -1);
 }
 
 TEST_P(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
     change_device([](ibv_device_attr_ex& attributes) {
         attributes.orig_attr.max_qp = 1000;
-        attributes.orig_attr.max_cqe = 512 + 64 + 10 * 64;
+        attributes.orig_attr.max_cqe = 512 + 192 + 10 * 64;
     });
     ASSERT_EQ(load(), Result::success);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_EQ(told.max_comms, 10);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_EQ(properties.max_comms, 10);
 }
 
-TEST_P(NcclNetProperties, TellTheSpeedOfEachRateAndWidth) {
+TEST_P(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
     struct Case {
         std::uint8_t speed, width;
         int expected;
@@ -79,18 +79,19 @@ TEST_P(NcclNetProperties, TellTheSpeedOfEachRateAndWidth) {
         const LoadedPlugin plugin(plugin_path);
         const auto net = plugin.net(GetParam());
         ASSERT_EQ(net->init(), Result::success) << what;
-        abi::PropertiesV12 told{};
-        ASSERT_EQ(net->properties(0, told), Result::success) << what;
-        EXPECT_EQ(told.speed, one.expected) << what;
+        abi::PropertiesV12 properties{};
+        ASSERT_EQ(net->properties(0, properties), Result::success) << what;
+        EXPECT_EQ(properties.speed, one.expected) << what;
         net->finalize();
     }
 }
 
 TEST_P(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
     ASSERT_EQ(load(), Result::success);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_EQ(told.pointers, abi::pointer_host | abi::pointer_dmabuf) << "there is no CUDA here";
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_EQ(properties.pointers, abi::pointer_host | abi::pointer_dmabuf)
+        << "there is no CUDA here";
     EXPECT_THAT(take_log(),
                 AllOf(HasSubstr("GPU Direct RDMA enabled on soft0"), Not(HasSubstr("disabled"))));
 }
@@ -98,9 +99,9 @@ TEST_P(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
 TEST_P(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
     fail_dmabufs(EOPNOTSUPP);
     ASSERT_EQ(load(), Result::success);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_EQ(told.pointers, abi::pointer_host);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_EQ(properties.pointers, abi::pointer_host);
     EXPECT_THAT(take_log(),
                 AllOf(HasSubstr("GPU Direct RDMA disabled on soft0: import of dma-bufs by soft0: "
                                 "no: "),
@@ -120,10 +121,10 @@ TEST_P(NcclNetProperties, TellPortsOfOneCardApart) {
     ASSERT_EQ(net().devices(), 3);
     std::vector<std::pair<std::uint64_t, int>> ports;
     for (int device = 0; device < 3; ++device) {
-        abi::PropertiesV12 told{};
-        ASSERT_EQ(net().properties(device, told), Result::success);
-        ports.emplace_back(told.guid, told.port);
-        EXPECT_EQ(told.merged.devices[0], device);
+        abi::PropertiesV12 properties{};
+        ASSERT_EQ(net().properties(device, properties), Result::success);
+        ports.emplace_back(properties.guid, properties.port);
+        EXPECT_EQ(properties.merged.devices[0], device);
     }
     EXPECT_THAT(ports, ::testing::ElementsAre(std::pair{0xca4dU, 1}, std::pair{0xca4dU, 2},
                                               std::pair{3U, 1}));
@@ -139,10 +140,10 @@ TEST_P(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
     port.active_width = 2;
     set_port(port, 2);
     ASSERT_EQ(load(), Result::success);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_EQ(told.port, 2);
-    EXPECT_EQ(told.speed, 100000);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_EQ(properties.port, 2);
+    EXPECT_EQ(properties.speed, 100000);
 }
 
 TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
@@ -153,17 +154,17 @@ TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
     const Variable chosen("RDMABUF_NCCL_DEVICES", "two,three");
     ASSERT_EQ(load(), Result::success);
     ASSERT_EQ(net().devices(), 1);
-    abi::PropertiesV12 told{};
-    ASSERT_EQ(net().properties(0, told), Result::success);
-    EXPECT_THAT(told.name, StrEq("three"));
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(0, properties), Result::success);
+    EXPECT_THAT(properties.name, StrEq("three"));
     EXPECT_THAT(take_log(), AllOf(HasSubstr("not using two: none of its ports is active"),
                                   HasSubstr("[0] three port 1")));
-    EXPECT_NE(net().properties(1, told), Result::success);
+    EXPECT_NE(net().properties(1, properties), Result::success);
     EXPECT_THAT(take_log(),
                 HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
 }
 
-TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotTold) {
+TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
     use_roce_devices({"one", "two"});
     fail_next("alloc_pd", ENOMEM);
     ASSERT_EQ(load(), Result::success);

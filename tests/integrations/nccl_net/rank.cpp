@@ -121,7 +121,7 @@ class Rank::Sending {
         std::size_t message;
     };
 
-    /// Whether the oldest group of the window has gone.
+    /// Returns true if every request of the oldest group in the window is done.
     [[nodiscard]] bool has_room() const {
         return std::ranges::all_of(
             requests_, [this](const Begun& request) { return request.group + window > begun_; });
@@ -162,13 +162,13 @@ class Rank::Sending {
     void test() {
         std::ranges::shuffle(requests_, random_);
         std::erase_if(requests_, [this](const Begun& begun) {
-            int told = 0;
+            int done = 0;
             int size = -1;
-            nccl_net_test::done(net_.test(begun.request, told, &size), "test of a send");
-            require(told == 0 || static_cast<std::size_t>(size) ==
+            nccl_net_test::done(net_.test(begun.request, done, &size), "test of a send");
+            require(done == 0 || static_cast<std::size_t>(size) ==
                                      plan_.messages[begun.group][begun.message].size,
                     "a send of another size");
-            return told != 0;
+            return done != 0;
         });
     }
 
@@ -236,11 +236,11 @@ class Rank::Receiving {
         if (begun.request == nullptr) {
             return;
         }
-        int told = 0;
+        int done = 0;
         std::array<int, Plan::most> sizes{};
-        nccl_net_test::done(net_.test(begun.request, told, begun.flushing ? nullptr : sizes.data()),
+        nccl_net_test::done(net_.test(begun.request, done, begun.flushing ? nullptr : sizes.data()),
                             begun.flushing ? "test of a flush" : "test of a receive");
-        if (told == 0) {
+        if (done == 0) {
             return;
         }
         if (!std::exchange(begun.flushing, true)) {

@@ -34,6 +34,7 @@ ibv_send_wr& add(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
     send.request.send_flags = qp->wr_flags;
     send.request.opcode = opcode;
     send.extended = true;
+    send.queue_pair = qp->qp_base.qp_num;
     return batch_of(qp).requests.emplace_back(std::move(send)).request;
 }
 
@@ -64,7 +65,7 @@ void start(ibv_qp_ex* qp) {
 }
 
 int complete(ibv_qp_ex* qp) {
-    announce("ibv_wr_complete");
+    notify_observer("ibv_wr_complete");
     Batch& batch = batch_of(qp);
     const int error = batch.original.wr_complete(qp);
     const Writing writing;

@@ -55,15 +55,16 @@ int post(Post* original, Queue* queue, Request* request, Request** failed, const
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** failed) {
-    announce("ibv_post_send");
-    return post(original(qp->context).ops.post_send, qp, request, failed,
-                [](const ibv_send_wr& taken, std::vector<ibv_sge> entries, unsigned call) {
-                    Writing()->sends.push_back({taken, std::move(entries), {}, false, call});
-                });
+    notify_observer("ibv_post_send");
+    return post(
+        original(qp->context).ops.post_send, qp, request, failed,
+        [qp](const ibv_send_wr& taken, std::vector<ibv_sge> entries, unsigned call) {
+            Writing()->sends.push_back({taken, std::move(entries), {}, false, call, qp->qp_num});
+        });
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** failed) {
-    announce("ibv_post_recv");
+    notify_observer("ibv_post_recv");
     return post(original(qp->context).ops.post_recv, qp, request, failed,
                 [](const ibv_recv_wr& taken, std::vector<ibv_sge> entries, unsigned call) {
                     Writing()->receives.push_back({taken, std::move(entries), false, call});
@@ -71,7 +72,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** failed) {
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** failed) {
-    announce("ibv_post_srq_recv");
+    notify_observer("ibv_post_srq_recv");
     return post(original(srq->context).ops.post_srq_recv, srq, request, failed,
                 [](const ibv_recv_wr& taken, std::vector<ibv_sge> entries, unsigned call) {
                     Writing()->receives.push_back({taken, std::move(entries), true, call});
@@ -79,13 +80,13 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** failed) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
-    announce("ibv_req_notify_cq");
+    notify_observer("ibv_req_notify_cq");
     Writing()->notifications.push_back(solicited_only != 0);
     return original(cq->context).ops.req_notify_cq(cq, solicited_only);
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
-    announce("ibv_create_qp_ex");
+    notify_observer("ibv_create_qp_ex");
     const ibv_qp_init_attr_ex asked = *attributes;
     ibv_qp* const qp = original(context).create_qp_ex(context, attributes);
     if (qp != nullptr) {
@@ -97,13 +98,13 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 }
 
 int copy_to_dm(ibv_dm* dm, std::uint64_t offset, const void* host, std::size_t length) {
-    announce("ibv_memcpy_to_dm");
+    notify_observer("ibv_memcpy_to_dm");
     ++Writing()->dm_copies;
     return original(dm).to(dm, offset, host, length);
 }
 
 int copy_from_dm(void* host, ibv_dm* dm, std::uint64_t offset, std::size_t length) {
-    announce("ibv_memcpy_from_dm");
+    notify_observer("ibv_memcpy_from_dm");
     ++Writing()->dm_copies;
     return original(dm).from(host, dm, offset, length);
 }
@@ -116,7 +117,7 @@ bool is_code(Function* function) {
 }
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
-    announce("ibv_alloc_dm");
+    notify_observer("ibv_alloc_dm");
     ibv_dm* const dm = original(context).alloc_dm(context, attributes);
     if (dm != nullptr) {
         const Writing lock;
@@ -139,14 +140,14 @@ int free_dm(ibv_dm* dm) {
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length,
                   unsigned access) {
-    announce("ibv_reg_dm_mr");
+    notify_observer("ibv_reg_dm_mr");
     Writing()->registrations.push_back({"ibv_reg_dm_mr", offset, length, 0, -1, access});
     return original(pd->context).reg_dm_mr(pd, dm, offset, length, access);
 }
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* entries,
               std::uint32_t count) {
-    announce("ibv_advise_mr");
+    notify_observer("ibv_advise_mr");
     Writing()->advice.push_back({advice, flags, {entries, entries + count}});
     return original(pd->context).advise_mr(pd, advice, flags, entries, count);
 }

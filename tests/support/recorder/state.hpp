@@ -31,7 +31,7 @@ class Writing {
 };
 
 /// At the begin of each call that makes, changes or asks for something.
-void announce(const char* verb);
+void notify_observer(const char* verb);
 
 /// The function of that name that the program would have called.
 template <class Function>

@@ -13,7 +13,7 @@ recorder::State& recorder::state() {
     return the_state;
 }
 
-void recorder::announce(const char* verb) {
+void recorder::notify_observer(const char* verb) {
     std::function<void(const char*)> observer;
     {
         const std::scoped_lock lock(state().mutex);
@@ -48,16 +48,20 @@ void before_each_call(std::function<void(const char* verb)> observer) {
 
 namespace recorder = rdmabuf::testing::recorder;
 using rdmabuf::testing::record_destroyed;
-using recorder::announce;
 using recorder::next;
+using recorder::notify_observer;
 using recorder::Writing;
 
 namespace {
 
-/// Whether it was destroyed.
-int destroyed(int result, const char* kind) {
+/// Records the result of a call that destroys @p object.
+int destroyed(int result, const char* kind, void* object) {
+    const recorder::Writing writing;
+    std::erase(writing->not_destroyed, std::pair<std::string, void*>(kind, object));
     if (result == 0) {
-        record_destroyed(kind);
+        writing->destroyed.emplace_back(kind);
+    } else {
+        writing->not_destroyed.emplace_back(kind, object);
     }
     return result;
 }
@@ -66,7 +70,7 @@ int destroyed(int result, const char* kind) {
 
 ibv_context* ibv_open_device(ibv_device* device) {
     static auto* const original = next<decltype(ibv_open_device)>("ibv_open_device");
-    announce("ibv_open_device");
+    notify_observer("ibv_open_device");
     ibv_context* const context = original(device);
     if (context != nullptr) {
         recorder::enter_context(context);
@@ -76,7 +80,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 
 int ibv_close_device(ibv_context* context) {
     static auto* const original = next<decltype(ibv_close_device)>("ibv_close_device");
-    const int result = destroyed(original(context), "context");
+    const int result = destroyed(original(context), "context", context);
     if (result == 0) {
         recorder::leave_context(context);
     }
@@ -91,13 +95,13 @@ void ibv_free_device_list(ibv_device** list) {
 
 int ibv_dealloc_pd(ibv_pd* pd) {
     static auto* const original = next<decltype(ibv_dealloc_pd)>("ibv_dealloc_pd");
-    return destroyed(original(pd), "pd");
+    return destroyed(original(pd), "pd", pd);
 }
 
 ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                          unsigned access) {
     static auto* const original = next<decltype(ibv_reg_mr_iova2)>("ibv_reg_mr_iova2");
-    announce("ibv_reg_mr");
+    notify_observer("ibv_reg_mr");
     Writing()->registrations.push_back(
         {"ibv_reg_mr_iova2", reinterpret_cast<std::uintptr_t>(address), length, iova, -1, access});
     return original(pd, address, length, iova, access);
@@ -106,7 +110,7 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length, std::uin
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
                           int fd, int access) {
     static auto* const original = next<decltype(ibv_reg_dmabuf_mr)>("ibv_reg_dmabuf_mr");
-    announce("ibv_reg_dmabuf_mr");
+    notify_observer("ibv_reg_dmabuf_mr");
     Writing()->registrations.push_back(
         {"ibv_reg_dmabuf_mr", offset, length, iova, fd, static_cast<unsigned>(access)});
     return original(pd, offset, length, iova, fd, access);
@@ -114,19 +118,19 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, 
 
 int ibv_dereg_mr(ibv_mr* mr) {
     static auto* const original = next<decltype(ibv_dereg_mr)>("ibv_dereg_mr");
-    return destroyed(original(mr), "mr");
+    return destroyed(original(mr), "mr", mr);
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
     static auto* const original =
         next<decltype(ibv_destroy_comp_channel)>("ibv_destroy_comp_channel");
-    return destroyed(original(channel), "channel");
+    return destroyed(original(channel), "channel", channel);
 }
 
 ibv_cq* ibv_create_cq(ibv_context* context, int depth, void* cq_context, ibv_comp_channel* channel,
                       int vector) {
     static auto* const original = next<decltype(ibv_create_cq)>("ibv_create_cq");
-    announce("ibv_create_cq");
+    notify_observer("ibv_create_cq");
     ibv_cq* const cq = original(context, depth, cq_context, channel, vector);
     if (cq != nullptr) {
         Writing()->cqs.push_back({depth, channel, vector});
@@ -142,12 +146,12 @@ void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
 
 int ibv_destroy_cq(ibv_cq* cq) {
     static auto* const original = next<decltype(ibv_destroy_cq)>("ibv_destroy_cq");
-    return destroyed(original(cq), "cq");
+    return destroyed(original(cq), "cq", cq);
 }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
     static auto* const original = next<decltype(ibv_create_srq)>("ibv_create_srq");
-    announce("ibv_create_srq");
+    notify_observer("ibv_create_srq");
     const ibv_srq_init_attr asked = *attributes;
     ibv_srq* const srq = original(pd, attributes);
     if (srq != nullptr) {
@@ -158,7 +162,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
 
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
     static auto* const original = next<decltype(ibv_modify_srq)>("ibv_modify_srq");
-    announce("ibv_modify_srq");
+    notify_observer("ibv_modify_srq");
     if ((mask & IBV_SRQ_LIMIT) != 0) {
         Writing()->srq_limits.push_back(attributes->srq_limit);
     }
@@ -167,12 +171,12 @@ int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
 
 int ibv_destroy_srq(ibv_srq* srq) {
     static auto* const original = next<decltype(ibv_destroy_srq)>("ibv_destroy_srq");
-    return destroyed(original(srq), "srq");
+    return destroyed(original(srq), "srq", srq);
 }
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     static auto* const original = next<decltype(ibv_create_ah)>("ibv_create_ah");
-    announce("ibv_create_ah");
+    notify_observer("ibv_create_ah");
     ibv_ah* const ah = original(pd, attributes);
     if (ah != nullptr) {
         Writing()->ahs.push_back(*attributes);
@@ -182,12 +186,12 @@ ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 
 int ibv_destroy_ah(ibv_ah* ah) {
     static auto* const original = next<decltype(ibv_destroy_ah)>("ibv_destroy_ah");
-    return destroyed(original(ah), "ah");
+    return destroyed(original(ah), "ah", ah);
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
     static auto* const original = next<decltype(ibv_create_qp)>("ibv_create_qp");
-    announce("ibv_create_qp");
+    notify_observer("ibv_create_qp");
     ibv_qp_init_attr_ex asked{};
     asked.send_cq = attributes->send_cq;
     asked.recv_cq = attributes->recv_cq;
@@ -206,20 +210,20 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     static auto* const original = next<decltype(ibv_modify_qp)>("ibv_modify_qp");
-    announce("ibv_modify_qp");
+    notify_observer("ibv_modify_qp");
     Writing()->modifications.push_back({qp->qp_num, *attributes, mask});
     return original(qp, attributes, mask);
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {
     static auto* const original = next<decltype(ibv_query_qp)>("ibv_query_qp");
-    announce("ibv_query_qp");
+    notify_observer("ibv_query_qp");
     return original(qp, attributes, mask, init);
 }
 
 int ibv_destroy_qp(ibv_qp* qp) {
     static auto* const original = next<decltype(ibv_destroy_qp)>("ibv_destroy_qp");
-    const int result = destroyed(original(qp), "qp");
+    const int result = destroyed(original(qp), "qp", qp);
     if (result == 0) {
         recorder::leave_queue_pair(qp);
     }
@@ -228,12 +232,12 @@ int ibv_destroy_qp(ibv_qp* qp) {
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
     static auto* const original = next<decltype(ibv_get_cq_event)>("ibv_get_cq_event");
-    announce("ibv_get_cq_event");
+    notify_observer("ibv_get_cq_event");
     return original(channel, cq, cq_context);
 }
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
     static auto* const original = next<decltype(ibv_get_async_event)>("ibv_get_async_event");
-    announce("ibv_get_async_event");
+    notify_observer("ibv_get_async_event");
     return original(context, event);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 /// Sees what the program asks of verbs. Linked into it, the recorder stands before the ibv_*
@@ -48,6 +49,8 @@ struct Send {
     bool extended;
     /// Requests of one call have the same number.
     unsigned call;
+    /// The number of the queue pair.
+    std::uint32_t queue_pair;
 };
 struct Receive {
     ibv_recv_wr request;
@@ -87,14 +90,16 @@ struct Record {
     /// The kinds of what was destroyed: "list", "context", "pd", "channel", "cq", "srq", "ah",
     /// "mr", "dm", "qp".
     std::vector<std::string> destroyed;
+    /// The objects whose last call to destroy them has failed, and their kinds.
+    std::vector<std::pair<std::string, void*>> not_destroyed;
 };
 
 [[nodiscard]] const Record& record();
 void forget_calls();
 /// For what is destroyed by other libraries, in between.
 void record_destroyed(std::string kind);
-/// @p observer is told of each call that makes, changes or asks for something, among those the
-/// recorder sees, just before it goes on. Until forget_calls().
+/// Until forget_calls(), calls @p observer before each recorded call that creates, modifies or
+/// queries an object.
 void before_each_call(std::function<void(const char* verb)> observer);
 
 } // namespace rdmabuf::testing

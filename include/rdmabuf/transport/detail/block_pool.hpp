@@ -10,11 +10,11 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Allocates memory for messages of different lengths. Freed blocks are kept for later messages, so
-/// that in the steady state no memory is requested from the system.
+/// Allocates memory blocks for messages of different lengths. The pool keeps freed blocks for later
+/// messages, so that operator new is rarely called.
 class BlockPool {
   public:
-    /// @param limit  maximum size in bytes of all unused blocks together
+    /// @param limit  maximum total size of the unused blocks that the pool keeps, in bytes
     explicit BlockPool(std::size_t limit) noexcept : limit_(limit) {}
     BlockPool(const BlockPool&) = delete;
     BlockPool& operator=(const BlockPool&) = delete;
@@ -42,7 +42,8 @@ class BlockPool {
         }
         return ::operator new (std::size_t{1} << order, std::nothrow);
     }
-    /// Returns memory that take() has allocated to the pool. @param size  the argument of take()
+    /// Returns to the pool a block that take() returned.
+    /// @param size  the argument of the call of take()
     void give_back(void* memory, std::size_t size) noexcept {
         const std::size_t order = order_of(size);
         if (order >= orders || kept_ + (std::size_t{1} << order) > limit_) {
@@ -62,14 +63,14 @@ class BlockPool {
     static constexpr std::size_t min_order = 7;
     static constexpr std::size_t orders = 22;
 
-    /// Returns the binary logarithm of the size of a block for @p size bytes.
+    /// Returns the order of a block that has room for @p size bytes. The block has 2^order bytes.
     [[nodiscard]] static std::size_t order_of(std::size_t size) noexcept {
         return std::max<std::size_t>(min_order, std::bit_width(size - 1));
     }
 
     std::size_t limit_;
     std::size_t kept_ = 0;
-    /// The unused blocks of each size: list i has blocks of 2^i bytes.
+    /// The lists of unused blocks. The blocks in list i have 2^i bytes.
     std::array<Unused*, orders> unused_{};
 };
 

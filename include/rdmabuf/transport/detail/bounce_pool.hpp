@@ -15,18 +15,19 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The bounce buffers of an endpoint, which all its channels share. Messages arrive in receive
-/// buffers. Short messages are copied to a send buffer, so that the program can reuse its own
-/// memory at once. The pool also has a few bytes without contents: for keepalive writes, and for
-/// RDMA reads whose data is not used (fences, and flushes of data to GPU memory).
+/// The bounce buffers of an endpoint, for all its channels. Messages arrive in receive buffers.
+/// Short messages are copied to a send buffer, so that the program can reuse its own memory at
+/// once. The pool also contains a few bytes whose contents are not used: the target of keepalive
+/// writes, and the memory for RDMA reads whose data is not used (fences, and flushes of GPU
+/// memory).
 class BouncePool {
   public:
     static constexpr std::size_t line = 64;
     /// Maximum length in bytes of a message that is copied to a send buffer.
-    static constexpr std::uint32_t copy_limit = 1024;
+    static constexpr std::uint32_t copy_limit = max_copied_message;
     static constexpr std::uint32_t none = 0xffffffff;
-    /// The number of buffers that hold unexpected messages while the messages are copied to GPU
-    /// memory.
+    /// The number of copy buffers. They hold unexpected messages while a device copies the messages
+    /// to GPU memory.
     static constexpr std::uint32_t copy_buffers = 16;
 
     /// @throws std::bad_alloc
@@ -59,11 +60,11 @@ class BouncePool {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Returns the address of the `line` bytes that peers access with keepalive writes and fence
-    /// reads.
+    /// Returns the address of the memory that peers access by keepalive writes and fence reads. Its
+    /// size is `line` bytes.
     [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
-    /// Returns the address of the `line` bytes to which the flush reads and fence reads of this end
-    /// write.
+    /// Returns the address of the memory to which the flush reads and fence reads of this end write
+    /// their data, which is not used. Its size is `line` bytes.
     [[nodiscard]] std::byte* scratch_line() const noexcept { return data() + line; }
 
     [[nodiscard]] std::uint32_t receive_buffers() const noexcept { return receive_buffers_; }
@@ -73,13 +74,13 @@ class BouncePool {
     [[nodiscard]] std::byte* receive_buffer(std::uint32_t i) const noexcept {
         return first_receive_ + receive_size_ * i;
     }
-    /// Takes a buffer that holds a message while the message is copied to GPU memory. The buffer
-    /// has the size of a receive buffer.
-    /// @return an index for receive_buffer(); `none` if all these buffers are in use
+    /// Takes a copy buffer: it holds a message while the message is copied to GPU memory. The
+    /// buffer has the size of a receive buffer.
+    /// @return an index for receive_buffer(); `none` if all copy buffers are in use
     [[nodiscard]] std::uint32_t take_copy_buffer() noexcept {
         return copies_left_ == 0 ? none : free_copies_[--copies_left_];
     }
-    /// Frees buffer @p i if take_copy_buffer() has returned it.
+    /// Frees buffer @p i if it is a copy buffer, which was taken by take_copy_buffer().
     /// @return false if buffer @p i is a receive buffer; the caller must post this buffer again
     [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept {
         if (i < receive_buffers_) {
@@ -108,7 +109,7 @@ class BouncePool {
 
     /// Describes a send buffer that is in use.
     struct Use {
-        /// The index of the next buffer in the list of send buffers that the same RailSet uses.
+        /// The index of the next send buffer in a list: the list of unused buffers, or HeldBuffers.
         std::uint32_t next = none;
         /// The sequence number of the work request that reads the send buffer; see
         /// SendQueue::next().

@@ -7,56 +7,69 @@
 namespace rdmabuf::transport::detail {
 
 // Inlined into EndpointState::poll(), which saves a function call for each short message.
-[[gnu::always_inline]] inline bool ChannelState::message_arrived(std::uint32_t buffer,
-                                                                 std::uint32_t size) noexcept {
+[[gnu::always_inline]] inline bool ChannelState::message_arrived(const WorkCompletion& completion,
+                                                                 std::byte* bytes) noexcept {
     heard_ = true;
     if (broken() != 0) [[unlikely]] {
         return true;
     }
-    std::byte* const bytes = shared_.pool.receive_buffer(buffer);
-    Header header;
-    if (size < sizeof header) [[unlikely]] {
+    if (completion.byte_len < sizeof(Header)) [[unlikely]] {
         protocol_error("the peer has sent a message without a header");
         return true;
     }
-    std::memcpy(&header, bytes, sizeof header);
-    if (!control_.credits_arrived(header)) [[unlikely]] {
-        protocol_error("the peer has returned more credits than it had");
+    const auto length = static_cast<std::uint32_t>(completion.byte_len - sizeof(Header));
+    if (!control_.repeats_credits(bytes) && !header_arrived(bytes, length)) {
         return true;
     }
-    if (header.kind != Kind::eager) [[unlikely]] {
-        control_message_arrived(header, {bytes + sizeof header, size - sizeof header});
-        return true;
-    }
-    const auto length = static_cast<std::uint32_t>(size - sizeof header);
-    control_.window.count_received();
-    if (length > eager_.limit() || !control_.eager_credits.arrived(length)) [[unlikely]] {
+    if (length > eager_.limit() || !control_.eager_credits.has_room(length)) [[unlikely]] {
         protocol_error("the peer has sent more eager messages than it had credits for");
         return true;
     }
-    if (control_.eager_credit_due()) [[unlikely]] {
+    control_.window.count_received();
+    if (control_.window.due()) [[unlikely]] {
         wake();
     }
-    ReceiveRequest* const receive = shared_.matcher.find_receive(this, header.value);
+    Tag tag = 0;
+    std::memcpy(&tag, bytes + offsetof(Header, value), sizeof tag);
+    ReceiveRequest* const receive = shared_.matcher.take_receive(this, tag);
     if (receive == nullptr) [[unlikely]] {
-        add_unexpected(header, {bytes + sizeof header, length}, length);
+        control_.eager_credits.waits(length);
+        add_unexpected(Kind::eager, tag, {bytes + sizeof(Header), length}, length);
         return true;
     }
-    match(*receive, header.value);
-    control_.eager_credits.consumed(length);
-    if (eager_.deliver(*receive, bytes + sizeof header, length)) [[likely]] {
+    matched(*receive, tag);
+    control_.eager_credits.consumed_at_once(length);
+    if (control_.eager_credits.due()) [[unlikely]] {
+        wake();
+    }
+    if (eager_.deliver(*receive, bytes + sizeof(Header), length)) [[likely]] {
         return true;
     }
     wake();
-    receive->bounce_buffer = buffer;
+    receive->bounce_buffer = WorkId::decode(completion.wr_id).number;
     receive->stage = ReceiveRequest::Stage::copying;
     copies_.push_back(receive);
     start_copies();
     return false;
 }
 
-[[gnu::always_inline]] inline void ChannelState::match(ReceiveRequest& receive, Tag tag) noexcept {
-    shared_.matcher.remove(receive);
+[[gnu::noinline]] inline bool ChannelState::header_arrived(std::byte* bytes,
+                                                           std::uint32_t length) noexcept {
+    Header header;
+    std::memcpy(&header, bytes, sizeof header);
+    if (!control_.credits_arrived(header)) [[unlikely]] {
+        protocol_error("the peer has returned more credits than it had");
+        return false;
+    }
+    if (header.kind == Kind::eager) {
+        return true;
+    }
+    control_message_arrived(header, {bytes + sizeof header, length});
+    return false;
+}
+
+[[gnu::always_inline]] inline void ChannelState::matched(ReceiveRequest& receive,
+                                                         Tag tag) noexcept {
     rendezvous_receiver_.advertisement_used(receive);
     if (receive.channel == nullptr) [[unlikely]] {
         adopt(receive);
@@ -70,7 +83,7 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
         protocol_error("the peer has sent an invalid message");
         return;
     }
-    ReceiveRequest* const receive = shared_.matcher.find_receive(this, header.value);
+    ReceiveRequest* const receive = shared_.matcher.take_receive(this, header.value);
     if (receive == nullptr) {
         if (++unexpected_rts_ > max_unexpected_rts) {
             protocol_error("the peer has sent more RTS messages than it may have in flight");
@@ -78,15 +91,16 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
         }
         RtsBody rts;
         std::memcpy(&rts, body.data(), sizeof rts);
-        add_unexpected(header, body, rts.length);
+        add_unexpected(header.kind, header.value, body, rts.length);
         return;
     }
-    match(*receive, header.value);
+    matched(*receive, header.value);
     rendezvous_receiver_.rts_matched(*receive, body);
 }
 
-inline void ChannelState::add_unexpected(const Header& header, std::span<std::byte> body,
-                                         std::uint64_t length) noexcept {
+[[gnu::noinline]] inline void ChannelState::add_unexpected(Kind kind, Tag tag,
+                                                           std::span<std::byte> body,
+                                                           std::uint64_t length) noexcept {
     UnexpectedMessage* const message =
         UnexpectedMessage::make(shared_.blocks, static_cast<std::uint32_t>(body.size()));
     if (message == nullptr) {
@@ -94,8 +108,8 @@ inline void ChannelState::add_unexpected(const Header& header, std::span<std::by
         return;
     }
     message->channel = this;
-    message->kind = header.kind;
-    message->tag = header.value;
+    message->kind = kind;
+    message->tag = tag;
     message->length = length;
     std::copy(body.begin(), body.end(), message->body().begin());
     shared_.matcher.add(*message);
@@ -158,6 +172,12 @@ inline void ChannelState::add_unexpected(const Header& header, std::span<std::by
         case Kind::rail_recovered:
             valid = recovery_.recovered_arrived(header.rails);
             break;
+        case Kind::rail_replaced:
+            valid = probation_.replaced_arrived(*this, header.rails, body);
+            break;
+        case Kind::rail_connected:
+            valid = probation_.connected_arrived(header.rails);
+            break;
         case Kind::close:
             peer_closed_ = true;
             rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
@@ -186,6 +206,7 @@ inline void ChannelState::notification_arrived(const Header& header,
     auto* const notification = ::new (memory) Notification;
     notification->size = size;
     notification->fences = NotificationFences::decode(header.value);
+    one_sided_.notification_arrived(notification->fences.number);
     std::copy(body.begin(), body.end(), notification->bytes());
     (last_notification_ == nullptr ? notifications_ : last_notification_->next) = notification;
     last_notification_ = notification;
@@ -193,10 +214,10 @@ inline void ChannelState::notification_arrived(const Header& header,
 
 inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
                                             std::uint32_t written) noexcept {
-    heard_ = true;
-    // A failed channel ignores the data. But if the peer has closed the channel, data of its other
-    // queue pairs may complete after the close message of the first queue pair, and is still
-    // processed.
+    rails_[rail].heard = true;
+    // A failed channel ignores the data. There is one exception: if the channel has failed because
+    // the peer has closed it, writes on the other queue pairs may complete after the close message
+    // on the first queue pair. They are still processed.
     if (broken() != 0 && (!peer_closed_ || ended_)) {
         return;
     }
@@ -295,15 +316,19 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
     if (request.pending != 0) {
         return;
     }
-    // A receive stays at the front of copies_ while a device has not accepted its flush read.
+    // A receive stays at the front of copies_ until its flush read is posted on all devices.
     if (!copies_.empty() && copies_.front() == &request) {
         return;
     }
     if (request.type() == RequestType::one_sided) {
-        if (request.error != 0 || broken() != 0) {
-            shared_.complete(request, request.error); // The flush has succeeded without the peer.
+        auto& flush = static_cast<OneSidedRequest&>(request);
+        if (broken() == 0 && flush.error == 0) {
+            one_sided_.settled(flush);
+        } else if (flush.error == 0 && !flush.posted) {
+            // The channel has failed before all devices had accepted a flush read.
+            shared_.complete(flush, broken());
         } else {
-            one_sided_.settled(static_cast<OneSidedRequest&>(request));
+            shared_.complete(flush, flush.error); // A flush does not need the peer.
         }
         return;
     }

@@ -8,17 +8,25 @@ namespace rdmabuf::transport::detail {
 
 inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                          ibv_wc_status status) noexcept {
-    heard_ = true;
+    rails_[rail].heard = true;
     if (rails_[rail].abandoned) [[unlikely]] {
-        return; // The work request was already counted as lost.
+        return; // RailSet::abandon() has already counted the work request as failed.
     }
     rails_.completed(rail, id.sequence);
     if (ended_) {
-        return; // The requests have ended without this completion, because the device was dead.
+        return; // The requests have already ended, because the device was considered dead.
+    }
+    if (id.work == Work::fence) {
+        if (status == IBV_WC_SUCCESS) {
+            rails_.fence_completed(rail, id.number);
+        } else {
+            explain(rail, status, nullptr);
+        }
+        return;
     }
     RequestState* const request =
         id.number != WorkId::no_request ? shared_.request(id.number) : nullptr;
-    if (request != nullptr) {
+    if (request != nullptr && id.work == Work::remote) {
         --request->pending;
         if (rails_.size() > 1 &&
             !rails_.transfer_completed(rail, *request, status == IBV_WC_SUCCESS) && rail != 0) {
@@ -106,7 +114,7 @@ inline void ChannelState::posted(RequestState& request) noexcept {
             rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
             break;
         case RequestType::receive:
-            break; // The completion of its last work request continues the receive.
+            break; // The receive continues when its last work request has completed.
         case RequestType::one_sided:
             one_sided_.settled(static_cast<OneSidedRequest&>(request));
             break;
@@ -132,7 +140,7 @@ inline void ChannelState::send_connected() noexcept {
 
 inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) noexcept {
     if (datagram.from != setup_->theirs || rails_.broken() != 0) {
-        return; // Another end than the peer has used the address of this end.
+        return; // The sender is not the peer of this channel, or the channel has failed.
     }
     if (!setup_->peer_connected) {
         setup_->peer_connected = true;
@@ -145,7 +153,7 @@ inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) n
 inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
                                   const RequestState* culprit) noexcept {
     if (!rails_.works(rail)) {
-        wake(); // The last completion of a queue pair that was left out continues the recovery.
+        wake(); // After the last completion of a failed queue pair, RailRecovery continues.
         return;
     }
     switch (status) {
@@ -193,31 +201,42 @@ inline void ChannelState::check(std::int64_t now) noexcept {
         }
         return;
     }
-    if (rails_.recovering() != 0 && rails_.broken() == 0) {
+    if (!rails_.all_used() && rails_.broken() == 0) {
         recovery_.check(now);
+        probation_.check(*this, now);
         wake();
     }
-    if (heard_ || in_flight_ == 0) {
-        heard_ = false;
+    const std::int64_t heartbeat = std::chrono::nanoseconds(shared_.options.heartbeat).count();
+    // Every work request completes, with or without an error. Therefore a device has failed if it
+    // reports no completion for longer than all its retransmissions take. One transmission can take
+    // up to four times QueuePairOptions::timeout.
+    constexpr std::int64_t margin = 5'000'000'000;
+    const std::int64_t attempt =
+        shared_.options.ack_timeout == 0 ? 0 : std::int64_t{4096} << shared_.options.ack_timeout;
+    const std::int64_t longest =
+        margin + 4 * attempt * (shared_.options.retry_count + 1) + 2 * heartbeat;
+    for (std::size_t i = 1; i < rails_.size() && rails_.broken() == 0; ++i) {
+        ChannelRail& rail = rails_[i];
+        if (rail.heard || rail.queue.idle()) {
+            rail.heard = false;
+            rail.heard_ns = now;
+        } else if (attempt != 0 && rails_.works(i) && now - rail.heard_ns > longest) {
+            rails_.leave_out(i, EIO, "the device reports no completions");
+        }
+    }
+    if (heard_ || rails_[0].heard || in_flight_ == 0) {
+        heard_ = rails_[0].heard = false;
         heard_ns_ = probed_ns_ = now;
         return;
     }
     if (rails_.broken() != 0) {
         return;
     }
-    const std::int64_t heartbeat = std::chrono::nanoseconds(shared_.options.heartbeat).count();
     if (now - probed_ns_ >= heartbeat) {
         probed_ns_ = now;
         control_.probe();
     }
-    // Every keepalive write completes, with or without an error. A device has failed if it reports
-    // no completion within the time of all its retransmissions. One attempt takes up to four times
-    // QueuePairOptions::timeout.
-    constexpr std::int64_t margin = 5'000'000'000;
-    const std::int64_t attempt =
-        shared_.options.ack_timeout == 0 ? 0 : std::int64_t{4096} << shared_.options.ack_timeout;
-    if (attempt != 0 && now - heard_ns_ > margin + 4 * attempt * (shared_.options.retry_count + 1) +
-                                              2 * heartbeat) {
+    if (attempt != 0 && now - heard_ns_ > longest) {
         fail(EIO, "the device reports no completions");
     }
 }
@@ -253,8 +272,8 @@ inline void ChannelState::end_requests() noexcept {
     const auto end = [&](RequestState& request) {
         if (request.channel == this && !request.done) {
             if (request.transfer != nullptr) {
-                // For a one-sided request, the RdmaTransfer is allocated before the transfer is
-                // started.
+                // The RdmaTransfer of a one-sided request was allocated but not started. The other
+                // transfers were already returned to their pool.
                 shared_.transfers.give_back(std::exchange(request.transfer, nullptr));
             }
             shared_.complete(request, &request == culprit.first ? culprit.second : error);
@@ -272,7 +291,7 @@ inline void ChannelState::end_requests() noexcept {
     shared_.receives.for_each([&](ReceiveRequest& request) {
         if (request.stage == ReceiveRequest::Stage::copying ||
             request.stage == ReceiveRequest::Stage::flushing) {
-            return; // The message has arrived; the loopback queue pair works independently.
+            return; // The message has arrived, and the loopback queue pair still works.
         }
         if (request.channel == this && !request.done &&
             request.stage == ReceiveRequest::Stage::posted) {

@@ -8,6 +8,30 @@ namespace rdmabuf::transport::detail {
 
 [[gnu::always_inline]] inline int ChannelState::send(const BufferRef& buffer, Tag tag,
                                                      Request& request, void* context) noexcept {
+    // A short message that can be sent at once needs no SendRequest object.
+    const auto length = static_cast<std::uint32_t>(buffer.length);
+    if (eager_.is_short(buffer.length) && buffer.is_inside_host_memory(endpoint_) &&
+        rails_.allows_message() && !full() && queued_.empty() && control_.window.available() &&
+        control_.eager_credits.available(length) && rails_.can_send_unsignaled() &&
+        context == nullptr && rendezvous_sender_.advertised(tag) == nullptr) [[likely]] {
+        if (rails_.send_prepared(eager_.short_message().set(control_, tag, buffer.address, length)))
+            [[likely]] {
+            control_.credits_sent(Kind::eager);
+            control_.eager_credits.sent(length);
+            rendezvous_sender_.count_unpaired(control_.window.sent(), tag);
+            control_.window.count_sent();
+            request = {.channel = number_, .generation = length, .index = Request::completed_index};
+            return 0;
+        }
+    }
+    return send_any(buffer.memory, buffer.address, buffer.length, tag, request, context);
+}
+
+[[gnu::noinline]] inline int ChannelState::send_any(const MemoryState* memory,
+                                                    std::uintptr_t address, std::uint64_t bytes,
+                                                    Tag tag, Request& request,
+                                                    void* context) noexcept {
+    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
     if (const int error = broken(); error != 0) [[unlikely]] {
         return error;
     }
@@ -17,12 +41,12 @@ namespace rdmabuf::transport::detail {
     if (full()) [[unlikely]] {
         return EAGAIN;
     }
-    // A short message that can be sent at once needs no SendRequest object.
+    // A message whose data is copied, and that can be sent at once, needs no SendRequest object.
     if (EagerProtocol::is_copied(buffer) && queued_.empty() && eager_.fits(buffer.length) &&
         control_.window.available() && rails_.can_send() && rails_.order_allows_message() &&
         context == nullptr) [[likely]] {
         const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
-        if (eager_.send_copied(buffer, tag)) [[likely]] {
+        if (eager_.send_copied(buffer.host_bytes(), tag)) [[likely]] {
             rendezvous_sender_.count_message(tag, entry);
             request = {.channel = number_,
                        .generation = static_cast<std::uint32_t>(buffer.length),
@@ -31,6 +55,25 @@ namespace rdmabuf::transport::detail {
         }
     }
     return start_send(buffer, tag, request, context);
+}
+
+inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcept {
+    if (const int error = broken(); error != 0) {
+        return error;
+    }
+    if (message.size() > std::min<std::size_t>(BouncePool::copy_limit, eager_.limit())) {
+        return EMSGSIZE;
+    }
+    if (!queued_.empty() || !eager_.fits(message.size()) || !control_.window.available() ||
+        !rails_.can_send() || !rails_.order_allows_message()) {
+        return EAGAIN;
+    }
+    const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
+    if (!eager_.send_copied(message, tag)) {
+        return broken() != 0 ? broken() : EAGAIN;
+    }
+    rendezvous_sender_.count_message(tag, entry);
+    return 0;
 }
 
 [[gnu::noinline]] inline int ChannelState::start_send(const BufferRef& buffer, Tag tag,
@@ -55,7 +98,8 @@ namespace rdmabuf::transport::detail {
 inline void ChannelState::send_queued() noexcept {
     while (!queued_.empty() && rails_.broken() == 0) {
         SendRequest& request = *queued_.front();
-        // Remove the request first, because try_send() may complete and free it.
+        // Remove the request from the queue before try_send(), which may complete and free the
+        // request.
         queued_.remove(&request);
         const EagerProtocol::Sent sent = try_send(request);
         if (sent == EagerProtocol::Sent::no) {
@@ -83,7 +127,7 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     ibv_sge data{};
     if (eager_.fits(request.bytes)) {
         if (EagerProtocol::is_copied(request.buffer)) {
-            if (!eager_.send_copied(request.buffer, request.tag)) {
+            if (!eager_.send_copied(request.buffer.host_bytes(), request.tag)) {
                 return Sent::no;
             }
             rendezvous_sender_.count_message(request.tag, entry);
@@ -108,6 +152,27 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
 
 [[gnu::always_inline]] inline int ChannelState::receive(const BufferRef& buffer, Tag tag, Tag mask,
                                                         Request& request, void* context) noexcept {
+    // The most frequent case: a receive of an eager message that has not arrived yet.
+    if (buffer.length - 1 < eager_.limit() && buffer.is_inside_memory(endpoint_) &&
+        buffer.allows(Access::local_write | Access::remote_write) && broken() == 0 && !full() &&
+        !shared_.matcher.has_messages()) [[likely]] {
+        if (ReceiveRequest* const taken = begin(shared_.receives.take(), buffer, request, context))
+            [[likely]] {
+            taken->start(tag, mask);
+            shared_.matcher.post(*taken, this, tag, mask);
+            return 0;
+        }
+    }
+    return receive_any_length(buffer.memory, buffer.address, buffer.length, tag, mask, request,
+                              context);
+}
+
+[[gnu::noinline]] inline int ChannelState::receive_any_length(const MemoryState* memory,
+                                                              std::uintptr_t address,
+                                                              std::uint64_t bytes, Tag tag,
+                                                              Tag mask, Request& request,
+                                                              void* context) noexcept {
+    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
     if (broken() != 0 && broken() != ECONNRESET) [[unlikely]] {
         return broken();
     }
@@ -225,8 +290,9 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
         return error;
     }
     set_notification(*put, notification, notifies);
-    if (!notifies && buffer.length > 0 && buffer.length <= BouncePool::copy_limit) {
-        // A short write is posted without an RdmaTransfer.
+    if (buffer.length > 0 && buffer.length <= rails_.max_message() &&
+        !rails_.is_striped(buffer.length)) {
+        // A write that fits into one work request is posted without an RdmaTransfer.
         const RemoteRegion* const region =
             rdmabuf::detail::find_chunk(remote.table().rail(0), remote.address() + offset);
         ibv_sge data{};
@@ -239,6 +305,9 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
             if (one_sided_.put_now(*put, data,
                                    {.address = remote.address() + offset, .rkey = region->rkey},
                                    inline_data)) {
+                if (put->notifies) [[unlikely]] {
+                    wake(); // The notification is not posted yet.
+                }
                 return 0;
             }
         }
@@ -362,6 +431,7 @@ inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* 
         return failure;
     }
     flush->error = failure;
+    flush->posted = true;
     return 0;
 }
 

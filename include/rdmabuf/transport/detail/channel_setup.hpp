@@ -13,8 +13,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Creates the queue pairs of one channel, and connects them to those of the peer. The Hello that
-/// describes the queue pairs of each end is exchanged by the caller.
+/// Creates the queue pairs of one channel, and connects them to those of the peer. The caller must
+/// exchange the Hello structures, which describe the queue pairs of each end.
 class RDMABUF_EXPORT ChannelSetup {
   public:
     explicit ChannelSetup(std::shared_ptr<EndpointState> endpoint);
@@ -25,11 +25,10 @@ class RDMABUF_EXPORT ChannelSetup {
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
     [[nodiscard]] Hello hello() const;
-    /// Checks that the bytes are a Hello of this version. The other members are not used.
-    /// @throws Error EPROTO, EPROTONOSUPPORT
+    /// Checks only the magic number and the protocol version of a Hello.
     static void check_version(const Hello& theirs, const char* function);
     /// Checks a Hello that the peer has sent.
-    /// @param function  the function that errors name
+    /// @param function  the function name in the thrown errors
     /// @throws Error EPROTO if the bytes are not a Hello or contain impossible values,
     ///         EPROTONOSUPPORT for another version of the protocol, or Hello::error
     static void check(const Hello& theirs, const char* function);
@@ -43,16 +42,16 @@ class RDMABUF_EXPORT ChannelSetup {
     }
 
   private:
-    void prepare(const ProtectionDomain& pd, QueuePairOptions& options);
+    void prepare(const ProtectionDomain& pd, QueuePairOptions options);
 
     std::shared_ptr<EndpointState> endpoint_;
     std::vector<PreparedQueuePair> prepared_;
     std::uint32_t inline_data_;
 };
 
-/// Returns an errno value that the peer has sent. Returns EBUSY in place of EAGAIN, because EAGAIN
-/// would mean that this end has to wait.
-/// @param function  the name of a function, for the Error
+/// Checks an errno value that the peer has sent, and returns it. Returns EBUSY in place of EAGAIN,
+/// because callers take EAGAIN as a request to wait and try again.
+/// @param function  the function name in the thrown error
 /// @throws Error EPROTO if the number is not an errno value
 [[nodiscard]] int checked_errno(std::uint32_t error, const char* function);
 

@@ -19,6 +19,7 @@
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/one_sided.hpp>
 #include <rdmabuf/transport/detail/peer_setup.hpp>
+#include <rdmabuf/transport/detail/rail_probation.hpp>
 #include <rdmabuf/transport/detail/rail_recovery.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
 #include <rdmabuf/transport/detail/rendezvous_receiver.hpp>
@@ -41,7 +42,7 @@ struct Notification {
 };
 
 /// The connection to one peer. This class starts the requests of the program, and passes the
-/// messages of the peer to the classes of the protocols.
+/// messages of the peer to the protocol classes, for example to RendezvousReceiver.
 class ChannelState : public ChannelLinks {
   public:
     /// @param number  a number that identifies the channel in this process
@@ -51,6 +52,7 @@ class ChannelState : public ChannelLinks {
         : shared_(shared),
           endpoint_(endpoint),
           number_(number),
+          depth_(shared.options.depth),
           rails_(shared, *this, std::move(channel_rails), inline_data, max_message),
           control_(rails_, shared.options, peer),
           eager_(shared, rails_, control_,
@@ -59,6 +61,7 @@ class ChannelState : public ChannelLinks {
           rendezvous_receiver_(shared, rails_, control_, this),
           one_sided_(shared, rails_, control_),
           recovery_(rails_, control_, one_sided_),
+          probation_(shared, rails_, control_, one_sided_, recovery_),
           loopback_(shared) {
         heard_ns_ = probed_ns_ = now_ns();
     }
@@ -80,18 +83,20 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
-    // Set-up by exchanged addresses; see PeerSetup
+    // Setup of a PreparedChannel, by addresses that the program exchanges; see PeerSetup
 
-    /// Posts nothing on the queue pairs of the channel until the peer is connected. Called once,
-    /// before any request is started.
+    /// Makes the channel wait for its peer: until the queue pairs of the peer are connected,
+    /// nothing is posted on the queue pairs of the channel. Called once, before any request is
+    /// started.
     void await_peer(std::unique_ptr<PeerSetup> setup) noexcept;
     /// Returns true if the channel waits for a ConnectedDatagram of the peer.
     [[nodiscard]] bool waits_for_peer() const noexcept {
         return setup_ != nullptr && !setup_->peer_connected;
     }
-    /// Returns true if waits_for_peer() is true and no request waits to be transmitted.
+    /// Returns true if the channel waits for its peer and no request is queued.
     [[nodiscard]] bool is_unused() const noexcept { return waits_for_peer() && !has_queued(); }
-    /// Returns true if @p to, the member of a received ConnectedDatagram, identifies this channel.
+    /// Returns true if a received ConnectedDatagram is for this channel.
+    /// @param to  the member ConnectedDatagram::to
     [[nodiscard]] bool is_end(const Handle::Secret& to) const noexcept {
         return setup_ != nullptr && setup_->ours == to;
     }
@@ -101,12 +106,21 @@ class ChannelState : public ChannelLinks {
     // failure, it returns an errno value and has no other effect.
 
     int send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
-    /// Starts a send that cannot complete at once: it must wait for earlier messages, or the NIC
-    /// reads the program's memory after the work request was posted.
+    /// Starts a send of any length. @p memory, @p address and @p bytes describe the buffer.
+    int send_any(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes, Tag tag,
+                 Request& request, void* context) noexcept;
+    /// Sends a message that is copied before the call returns. @return see Channel::send_copy()
+    int send_copy(std::span<const std::byte> message, Tag tag) noexcept;
+    /// Starts a send that cannot complete at once. Either the send must wait for earlier messages,
+    /// or the NIC reads the data from the program's memory after the work request was posted.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
-    /// @param mask  see Tag
+    /// @param mask  the bits in which the tag of a message must be equal to @p tag; see Tag
     int receive(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                 void* context) noexcept;
+    /// Starts a receive into a buffer of any size. @p memory, @p address and @p bytes describe the
+    /// buffer.
+    int receive_any_length(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
+                           Tag tag, Tag mask, Request& request, void* context) noexcept;
     int put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
             std::span<const std::byte> notification, bool notifies, Request& request,
             void* context) noexcept;
@@ -126,8 +140,8 @@ class ChannelState : public ChannelLinks {
     ///         @p bytes is too small: the notification is kept
     int take_notification(std::span<std::byte> bytes) noexcept;
 
-    /// Cancels a receive that has not matched a message. If the peer was informed of the receive by
-    /// an advertisement, the receive ends when the peer confirms the cancellation.
+    /// Cancels a receive that has not matched a message. If an advertisement of the receive was
+    /// sent to the peer, the receive ends when the peer confirms the cancellation.
     int cancel(ReceiveRequest& receive) noexcept;
 
     /// Starts a receive whose message has already arrived, and destroys @p message.
@@ -135,14 +149,18 @@ class ChannelState : public ChannelLinks {
 
     // Progress
 
-    /// Processes the completion of a work request of the send queue of queue pair @p rail.
+    /// Processes a send completion.
+    /// @param rail  the index of the queue pair on which the work request was posted
     void send_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
-    /// Processes the message in the receive buffer with the index @p buffer.
+    /// Processes a message that has arrived in a receive buffer.
+    /// @param bytes  the address of the receive buffer
     /// @return true if the buffer may be posted again; false if LoopbackCopy still reads the buffer
-    [[nodiscard]] bool message_arrived(std::uint32_t buffer, std::uint32_t size) noexcept;
+    [[nodiscard]] bool message_arrived(const WorkCompletion& completion, std::byte* bytes) noexcept;
+    /// Processes an RDMA write of the peer with immediate data.
+    /// @param value    the immediate data
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
-    /// Called when a receive of queue pair @p rail has completed with an error.
+    /// Called when a posted receive has completed with an error on queue pair @p rail.
     void receive_failed(std::size_t rail, ibv_wc_status status) noexcept {
         if (status == IBV_WC_WR_FLUSH_ERR) {
             rails_.leave_out(rail, ECONNRESET,
@@ -169,8 +187,8 @@ class ChannelState : public ChannelLinks {
     /// of a failed channel.
     void advance() noexcept;
 
-    /// Checks if the peer responds, and sends keepalive writes. Called periodically while requests
-    /// are in flight.
+    /// Called periodically. Sends keepalive writes while requests are in flight, fails the channel
+    /// if a time limit has passed, and continues the replacement of failed queue pairs.
     void check(std::int64_t now) noexcept;
     /// Called when the socket is readable: the peer has closed the socket, or has sent invalid
     /// data.
@@ -192,14 +210,17 @@ class ChannelState : public ChannelLinks {
         }
         return true;
     }
-    /// Posts a signaled write of 0 bytes on the first queue pair. Its completion also completes all
-    /// earlier unsignaled messages.
+    /// Posts a signaled write of 0 bytes on each queue pair, unless the last message was signaled.
+    /// The completion on the first queue pair shows that all earlier messages are acknowledged.
     void signal_all() noexcept {
         if (!rails_[0].queue.all_signaled()) {
             control_.probe();
         }
     }
     [[nodiscard]] bool send_close() noexcept { return control_.send_close(); }
+    /// Returns true if one of the ends has sent its close message to the other end. The other end
+    /// may then close its queue pairs at once, so that this channel fails with ECONNRESET.
+    [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
 
@@ -207,8 +228,8 @@ class ChannelState : public ChannelLinks {
         --in_flight_;
         shared_.give_back(request);
     }
-    /// Assigns a receive to this channel when it has matched a message of this channel. The receive
-    /// may have been started for any channel.
+    /// Assigns a receive to this channel, because it has matched a message of this channel. The
+    /// program may have started the receive for any channel.
     void adopt(ReceiveRequest& receive) noexcept {
         receive.channel = this;
         receive.channel_number = number_;
@@ -240,7 +261,7 @@ class ChannelState : public ChannelLinks {
         if (offset > remote.length() || buffer.length > remote.length() - offset) {
             return ERANGE;
         }
-        // All operations except an RDMA write store data in the buffer.
+        // All operations except an RDMA write store data in the local buffer.
         return has(remote.access(), access) &&
                        (access == Access::remote_write || buffer.allows(Access::local_write))
                    ? 0
@@ -260,7 +281,7 @@ class ChannelState : public ChannelLinks {
         return taken;
     }
     void wake() noexcept { shared_.wake(*this); }
-    [[nodiscard]] bool full() const noexcept { return in_flight_ >= shared_.options.depth; }
+    [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
 
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
@@ -272,7 +293,7 @@ class ChannelState : public ChannelLinks {
     /// Starts a request that needs no RdmaTransfer. @return 0
     int start(OneSidedRequest& request) noexcept;
     /// Starts an RDMA write or read by an RdmaTransfer.
-    /// @return 0; ENOMEM, and the request is returned to its pool
+    /// @return 0, or ENOMEM; after ENOMEM, the request was returned to its pool
     int start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
                        std::uint64_t offset) noexcept;
     static void set_notification(OneSidedRequest& request, std::span<const std::byte> bytes,
@@ -282,32 +303,40 @@ class ChannelState : public ChannelLinks {
         std::copy(bytes.begin(), bytes.end(), request.notification.begin());
     }
 
-    /// Processes a message of any kind except `eager`.
+    /// Processes the credits in the header of a received message. Then processes the message
+    /// itself, unless it is an eager message.
+    /// @param length  the number of bytes after the header
+    /// @return true for a valid eager message, whose data the caller must process
+    [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t length) noexcept;
+    /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
-    /// Removes a matched receive from the posted receives, and stores the tag of its message.
-    void match(ReceiveRequest& receive, Tag tag) noexcept;
+    /// Assigns a message with this tag to a posted receive that TagMatcher::take_receive() has
+    /// returned.
+    void matched(ReceiveRequest& receive, Tag tag) noexcept;
     /// Stores a message that no posted receive accepts.
     /// @param length  the length of the message in bytes
-    void add_unexpected(const Header& header, std::span<std::byte> body,
+    void add_unexpected(Kind kind, Tag tag, std::span<std::byte> body,
                         std::uint64_t length) noexcept;
     void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
     void data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
                       const std::uint64_t* length, std::uint64_t written) noexcept;
-    /// Ends a receive whose data has arrived. If the memory was registered for a flush after each
-    /// receive, the flush read is posted first.
+    /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, a flush
+    /// read is posted first, and the receive ends when this read has completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Posts the copy to GPU memory, or the flush read, of a receive.
-    /// @return false if the loopback queue pair has no room for it, or no copy buffer is free
+    /// Posts the work requests of one receive: the copy to GPU memory, or the flush read.
+    /// @return false if a loopback queue pair has no room for them, or no copy buffer is free
     [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
     void start_copies() noexcept;
-    /// Starts the requests, and sends the control messages, that wait for room in the send queues
-    /// or for the posting of earlier transfers.
+    /// Starts the requests and sends the control messages that have waited for free send queue
+    /// entries, or until earlier transfers were posted.
     void start_queued() noexcept;
     void end_requests() noexcept;
-    /// Called when all work requests of the transfer of a request are posted.
+    /// Called when all work requests of an RdmaTransfer are posted.
+    /// @param request  the request of this transfer
     void posted(RequestState& request) noexcept;
-    /// Ends a request if it is complete, or lets it continue.
+    /// Called when a work request of this request has completed. If it was the last one, ends the
+    /// request or starts its next step.
     void settled(RequestState& request) noexcept;
     void explain(std::size_t rail, ibv_wc_status status, const RequestState* culprit) noexcept;
     /// Returns true if a work request waits to be posted.
@@ -334,8 +363,10 @@ class ChannelState : public ChannelLinks {
     const void* endpoint_;
     std::uint32_t number_;
     std::uint32_t in_flight_ = 0;
+    /// EndpointOptions::depth.
+    std::uint32_t depth_;
     UniqueFd socket_;
-    /// nullptr if the channel was connected by a socket.
+    /// The setup state of a PreparedChannel; nullptr if the channel was connected by a socket.
     std::unique_ptr<PeerSetup> setup_;
     RailSet rails_;
     ControlChannel control_;
@@ -344,14 +375,15 @@ class ChannelState : public ChannelLinks {
     RendezvousReceiver rendezvous_receiver_;
     OneSided one_sided_;
     RailRecovery recovery_;
+    RailProbation probation_;
     LoopbackCopy loopback_;
 
     /// The sends that are not started yet, in the order in which the program called isend().
     Sends queued_;
-    /// The receives that need a copy to GPU memory or a flush read, and for which the loopback
-    /// queue pairs have had no free entries so far.
+    /// The receives that wait until the loopback queue pairs have room for their copy to GPU memory
+    /// or their flush read.
     Receives copies_;
-    /// The number of RTS messages that have arrived and whose receives are not posted yet. At any
+    /// The number of RTS messages that have arrived and have not matched a receive yet. At any
     /// time, a peer has at most EndpointOptions::depth such messages in flight.
     std::uint32_t unexpected_rts_ = 0;
     static constexpr std::uint32_t max_unexpected_rts = 65535;

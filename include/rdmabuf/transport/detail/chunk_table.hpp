@@ -21,7 +21,8 @@ struct ChunkTable {
     /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
-    /// Returns the regions of up to @p wanted bytes of registered memory that begin at @p address.
+    /// Describes @p wanted bytes of registered memory that begin at @p address. If this needs more
+    /// than max_chunks regions, the table describes only the first bytes; see `length`.
     static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
                                std::uint64_t wanted) noexcept {
         RemoteTable table;
@@ -37,7 +38,7 @@ struct ChunkTable {
         }
         return result;
     }
-    /// Decodes the regions that follow the body of a message.
+    /// Decodes the regions that follow the body of a message, and stores them in @p table.
     /// @param rails   the number of devices of the channel
     /// @param length  the total number of bytes that the regions must have
     /// @return false if the regions are invalid
@@ -70,8 +71,8 @@ struct ChunkTable {
     }
 };
 
-/// Copies the body of a received message to @p body.
-/// @return false if the message is shorter than the body
+/// Copies the first bytes of a received message to @p body.
+/// @return false if the message is shorter than @p body
 template <class Body>
 [[nodiscard]] bool read_body(std::span<const std::byte> bytes, Body& body) noexcept {
     if (bytes.size() < sizeof body) {

@@ -14,7 +14,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Sends and receives the credits, keepalive writes and close message of a channel.
+/// Handles the credits, the keepalive writes and the close message of a channel.
 class ControlChannel {
   public:
     ControlChannel(RailSet& rails, const EndpointOptions& options, const Hello& peer) noexcept
@@ -31,7 +31,12 @@ class ControlChannel {
             header.number = eager_credits.consumed();
         }
     }
-    /// Called after a message with the header of add_credits() was sent.
+    /// Like add_credits(), but only for the header of an eager message.
+    void add_eager_credits(Header& header) const noexcept {
+        header.received = window.received();
+        header.number = eager_credits.consumed();
+    }
+    /// Called after a message was sent whose header add_credits() has set.
     void credits_sent(Kind kind) noexcept {
         window.reported();
         if (returns_eager_credits(kind)) {
@@ -49,6 +54,18 @@ class ControlChannel {
         credits_sent(header.kind);
         return true;
     }
+    /// Posts a write and, behind it, a message whose header also returns credits. The conditions,
+    /// the parameters and the result are those of RailSet::write_and_send().
+    [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
+                                                 std::span<const std::byte> body,
+                                                 RequestState& request) noexcept {
+        add_credits(header);
+        const RailSet::Posted posted = rails_.write_and_send(write, header, body, request);
+        if (posted == RailSet::Posted::both) {
+            credits_sent(header.kind);
+        }
+        return posted;
+    }
     /// Sends a message that consists of @p body and the descriptions of memory regions. The number
     /// of regions is `body.chunks`; they are the first elements of @p chunks. The conditions and
     /// the result are those of send() above.
@@ -61,25 +78,39 @@ class ControlChannel {
         std::memcpy(bytes.data() + sizeof body, chunks.data(), size);
         return send(header, std::span(bytes).first(sizeof body + size));
     }
+    /// Returns true if a received message is an eager message that returns no new credits. Its
+    /// header then needs no other check.
+    [[nodiscard]] bool repeats_credits(const std::byte* message) const noexcept {
+        return start_of(message) == same_credits_;
+    }
     /// Processes the credits in the header of a received message.
     /// @return false if the credits are impossible, which is a protocol error
     [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
         if (!window.peer_received(header.received)) {
             return false;
         }
+        bool valid = true;
         switch (header.kind) {
             case Kind::eager:
             case Kind::rts:
-                return eager_credits.peer_consumed(header.number);
+                valid = eager_credits.peer_consumed(header.number);
+                break;
             case Kind::credit:
-                return eager_credits.peer_consumed(header.number) &&
-                       notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
+                valid =
+                    eager_credits.peer_consumed(header.number) &&
+                    notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
+                break;
             default:
-                return true;
+                break;
         }
+        const Header same = {.kind = Kind::eager,
+                             .received = header.received,
+                             .number = eager_credits.peer_consumed()};
+        same_credits_ = start_of(&same);
+        return valid;
     }
-    /// Returns true if enough credits for eager messages have accumulated for a separate credit
-    /// message.
+    /// Returns true if this end must return so many credits for eager messages to the peer that a
+    /// separate credit message is worth its cost.
     [[nodiscard]] bool eager_credit_due() const noexcept {
         return window.due() || eager_credits.due();
     }
@@ -87,8 +118,8 @@ class ControlChannel {
     [[nodiscard]] bool credit_due() const noexcept {
         return eager_credit_due() || notification_credits.due();
     }
-    /// Sends credit messages if enough credits have accumulated. They may use the reserved entries
-    /// of the send queue, because the peer may be waiting for the credits.
+    /// Sends a credit message if enough credits have accumulated. It may use the send queue entries
+    /// that RailSet::reserve keeps free, because the peer may be waiting for the credits.
     void send_credits() noexcept {
         if (!credit_due() || !rails_.queue().has_room()) {
             return;
@@ -98,11 +129,12 @@ class ControlChannel {
         }
     }
 
-    /// Each queue pair of this end writes 0 bytes to the peer. The completions of the writes show
+    /// Posts a keepalive write of 0 bytes on each queue pair. The completions of the writes show
     /// that the devices of both ends respond.
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (rails_.works(i) && rails_[i].queue.has_room()) {
+            // While a new queue pair is tested, the peer may not have connected its own yet.
+            if (rails_.is_used(i) && rails_[i].queue.has_room()) {
                 ibv_send_wr work = make_write({}, probe_target(i));
                 rails_.post(i, work, nullptr, true);
             }
@@ -115,8 +147,8 @@ class ControlChannel {
 
     /// Sends the last message of this end. @return false if it cannot be sent now
     [[nodiscard]] bool send_close() noexcept {
-        // The close message is signaled. After it, the peer moves its queue pairs to the error
-        // state, so that a later work request may never be acknowledged.
+        // The close message is signaled, because a later work request may never be acknowledged:
+        // the peer moves its queue pairs to the error state when it has received the close message.
         return rails_.queue().has_room() && send({.kind = Kind::close}, {}, nullptr, true);
     }
 
@@ -126,7 +158,17 @@ class ControlChannel {
         return kind == Kind::eager || kind == Kind::rts || kind == Kind::credit;
     }
 
+    /// Returns the first 8 bytes of a header: all members before `value`.
+    [[nodiscard]] static std::uint64_t start_of(const void* header) noexcept {
+        std::uint64_t start = 0;
+        static_assert(offsetof(Header, value) == sizeof start);
+        std::memcpy(&start, header, sizeof start);
+        return start;
+    }
     RailSet& rails_;
+    static constexpr Header first_eager = {.kind = Kind::eager};
+    /// The first 8 bytes of the header of an eager message that returns no new credits.
+    std::uint64_t same_credits_ = start_of(&first_eager);
 
   public:
     MessageWindow window;

@@ -10,22 +10,23 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The tags of the most recently sent messages. When the peer advertises a posted receive, the
-/// sender searches these tags. If a message in flight has the tag of the receive, it will match
-/// this receive, so the sender must not write later data to it.
+/// The tags of the messages that this end has sent most recently. When an advertisement of a posted
+/// receive arrives, a message with the same tag may already be in flight. That message matches the
+/// receive, so this end must not write a later message to its buffer. Therefore this end searches
+/// the stored tags when an advertisement arrives.
 class SentTags {
   public:
     /// Stores the tag of a message.
     /// @param number  the sequence number of the message; see MessageWindow::sent()
-    /// @param paired  true if the message matches a receive that the peer had advertised before the
-    ///                message was sent
+    /// @param paired  true if the advertisement of the receive that the message matches had arrived
+    ///                before the message was sent
     void add(std::uint32_t number, std::uint64_t tag, bool paired) noexcept {
         tags_[number % MessageWindow::size] = tag;
         paired_[number % MessageWindow::size] = paired;
     }
-    /// Searches the messages from @p first up to, but not including, @p last for the first message
-    /// that has this tag and matches no advertised receive yet. Assigns the receive to that
-    /// message.
+    /// Called when a receive with this tag was advertised. Searches the messages with numbers from
+    /// @p first to @p last - 1 for the first one that has this tag and is not paired with an
+    /// advertised receive yet. Marks this message as paired.
     /// @return false if there is no such message
     [[nodiscard]] bool pair(std::uint32_t first, std::uint32_t last, std::uint64_t tag) noexcept {
         for (std::uint32_t i = first; i != last; ++i) {
@@ -43,13 +44,13 @@ class SentTags {
 };
 
 /// The posted receives that the peer has advertised, in the order in which they were posted. The
-/// next message with a certain tag matches the first advertised receive with the same tag.
+/// next message that this end sends matches the first of these receives with the same tag.
 class CtsRing {
   public:
-    /// Maximum number of advertised receives of a channel.
+    /// Maximum number of receives that each end of a channel may advertise at a time.
     static constexpr std::uint32_t capacity = 32;
 
-    /// A receive of the peer, to whose memory this end may write.
+    /// A receive that the peer has advertised. This end may write to the receive buffer by RDMA.
     struct Entry {
         std::uint64_t tag = 0;
         /// The length of the receive buffer in bytes.
@@ -64,10 +65,10 @@ class CtsRing {
 
     /// Appends an entry and returns it. The ring must not be full.
     [[nodiscard]] Entry& push_back() noexcept {
-        const std::uint8_t slot = unused();
-        order_[size_++] = slot;
-        used_ |= std::uint32_t{1} << slot;
-        return entries_[slot];
+        const std::uint8_t index = unused();
+        order_[size_++] = index;
+        used_ |= std::uint32_t{1} << index;
+        return entries_[index];
     }
     /// Returns the first entry with this tag; nullptr if no entry has this tag.
     [[nodiscard]] Entry* find(std::uint64_t tag) noexcept {
@@ -77,15 +78,15 @@ class CtsRing {
         return find_if([request](const Entry& entry) { return entry.request == request; });
     }
     void remove(const Entry* entry) noexcept {
-        const auto slot = static_cast<std::uint8_t>(entry - entries_.data());
+        const auto index = static_cast<std::uint8_t>(entry - entries_.data());
         std::size_t at = 0;
-        while (order_[at] != slot) {
+        while (order_[at] != index) {
             ++at;
         }
         for (--size_; at < size_; ++at) {
             order_[at] = order_[at + 1];
         }
-        used_ &= ~(std::uint32_t{1} << slot);
+        used_ &= ~(std::uint32_t{1} << index);
     }
 
   private:
@@ -99,18 +100,19 @@ class CtsRing {
         return nullptr;
     }
     [[nodiscard]] std::uint8_t unused() const noexcept {
-        std::uint8_t slot = 0;
-        while ((used_ >> slot & 1U) != 0) {
-            ++slot;
+        std::uint8_t index = 0;
+        while ((used_ >> index & 1U) != 0) {
+            ++index;
         }
-        return slot;
+        return index;
     }
 
     static_assert(capacity == 32, "used_ has 32 bits");
     std::uint32_t size_ = 0;
     /// Bit i is set if entries_[i] is in use.
     std::uint32_t used_ = 0;
-    /// The indices of the entries in use, in the order in which the peer posted the receives.
+    /// The indices in entries_ of the advertised receives, in the order in which the peer posted
+    /// them.
     std::array<std::uint8_t, capacity> order_{};
     std::array<Entry, capacity> entries_{};
 };

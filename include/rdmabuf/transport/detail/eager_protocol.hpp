@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -16,9 +17,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Sends and receives short messages. The sender copies the data behind the header, or the device
-/// reads the data from the memory of the request. The receiver copies the data from the receive
-/// buffer to the memory of the receive.
+/// Sends and receives short messages. The sender either copies the data behind the header, or lets
+/// the device read the data from the memory of the request. The receiver copies the data from a
+/// receive buffer to the memory of the matching receive request.
 class EagerProtocol {
   public:
     enum class Sent : std::uint8_t {
@@ -33,13 +34,13 @@ class EagerProtocol {
 
     EagerProtocol(SharedState& shared, RailSet& rails, ControlChannel& control,
                   std::uint32_t limit) noexcept
-        : shared_(shared), rails_(rails), control_(control), limit_(limit) {
-        entries_[0] = {.addr = reinterpret_cast<std::uintptr_t>(&header_),
-                       .length = sizeof header_,
-                       .lkey = 0};
-        work_.opcode = IBV_WR_SEND;
-        work_.sg_list = entries_.data();
-    }
+        : shared_(shared),
+          rails_(rails),
+          control_(control),
+          limit_(limit),
+          short_limit_(
+              std::min({BouncePool::copy_limit, limit,
+                        rails.inline_data() - std::min(rails.inline_data(), header_size)})) {}
     EagerProtocol(const EagerProtocol&) = delete;
     EagerProtocol& operator=(const EagerProtocol&) = delete;
     ~EagerProtocol() = default;
@@ -57,23 +58,52 @@ class EagerProtocol {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }
 
-    /// Sends a message for which is_copied() is true.
-    [[nodiscard]] bool send_copied(const BufferRef& buffer, Tag tag) noexcept {
-        const auto length = static_cast<std::uint32_t>(buffer.length);
-        header_.value = tag;
-        control_.add_credits(header_);
-        if (rails_.fits_inline(sizeof header_ + length)) {
-            entries_[1] = {.addr = buffer.address, .length = length, .lkey = 0};
-            work_.num_sge = length > 0 ? 2 : 1;
-            if (!rails_.send_inline(work_)) {
-                return false;
-            }
-        } else if (!rails_.send(header_, {reinterpret_cast<const std::byte*>(buffer.address),
-                                          std::size_t{length}})) {
+    /// A prepared work request, which sends a header and the data of a message as inline data.
+    class ShortMessage {
+      public:
+        ShortMessage() noexcept {
+            work_.opcode = IBV_WR_SEND;
+            work_.send_flags = IBV_SEND_INLINE;
+            work_.sg_list = entries_.data();
+            work_.num_sge = static_cast<int>(entries_.size());
+        }
+        ShortMessage(const ShortMessage&) = delete;
+        ShortMessage& operator=(const ShortMessage&) = delete;
+        ~ShortMessage() = default;
+
+        /// Sets the tag and the data of the message, and returns its work request.
+        [[nodiscard]] ibv_send_wr& set(const ControlChannel& control, Tag tag,
+                                       std::uintptr_t address, std::uint32_t length) noexcept {
+            header_.value = tag;
+            control.add_eager_credits(header_);
+            entries_[1].addr = address;
+            entries_[1].length = length;
+            return work_;
+        }
+
+      private:
+        Header header_ = {.kind = Kind::eager};
+        std::array<ibv_sge, 2> entries_ = {
+            ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(&header_),
+                    .length = sizeof header_,
+                    .lkey = 0}};
+        ibv_send_wr work_{};
+    };
+    [[nodiscard]] ShortMessage& short_message() noexcept { return short_message_; }
+    /// Returns true if a message of this length can be sent as a ShortMessage. Returns false for an
+    /// empty message, because the second entry of the work request must not be empty.
+    [[nodiscard]] bool is_short(std::uint64_t length) const noexcept {
+        return length - 1 < short_limit_;
+    }
+    /// Sends a message of up to BouncePool::copy_limit bytes, which is copied.
+    /// @return false if the message cannot be sent now
+    [[nodiscard]] bool send_copied(std::span<const std::byte> message, Tag tag) noexcept {
+        Header header = {.kind = Kind::eager, .value = tag};
+        control_.add_credits(header);
+        if (!rails_.send(header, message)) {
             return false;
         }
-        control_.credits_sent(Kind::eager);
-        control_.eager_credits.sent(length);
+        sent(static_cast<std::uint32_t>(message.size()));
         return true;
     }
     /// Sends a message whose data the device reads from the memory of the request.
@@ -85,12 +115,11 @@ class EagerProtocol {
         if (!rails_.send_gathered(header, data, request)) {
             return false;
         }
-        control_.credits_sent(Kind::eager);
-        control_.eager_credits.sent(data.length);
+        sent(data.length);
         return true;
     }
-    /// Sets @p data to the address, length and lkey of the message.
-    /// @return false if the memory of the message consists of several registered chunks
+    /// Sets @p data to the address, the length and the lkey of @p buffer.
+    /// @return false if the memory of @p buffer consists of several registered chunks
     [[nodiscard]] static bool gather(const BufferRef& buffer, ibv_sge& data) noexcept {
         const std::uint64_t at = buffer.device_address();
         const LocalChunk* chunk = rdmabuf::detail::find_chunk(buffer.memory->rail(0), at);
@@ -102,8 +131,8 @@ class EagerProtocol {
         return true;
     }
 
-    /// Copies a received message to the memory of its receive and ends the receive. If the message
-    /// is longer than the memory, the receive ends with EMSGSIZE.
+    /// Copies a received message to the memory of its receive request and ends the request. If the
+    /// message is longer than this memory, the request ends with EMSGSIZE.
     /// @return false if the CPU cannot write to the memory; LoopbackCopy must then copy the message
     [[nodiscard]] bool deliver(ReceiveRequest& receive, const std::byte* data,
                                std::uint64_t length) noexcept {
@@ -116,22 +145,43 @@ class EagerProtocol {
             if (!receive.buffer.memory->host) {
                 return false;
             }
-            std::memcpy(reinterpret_cast<void*>(receive.buffer.address), data,
-                        static_cast<std::size_t>(length));
+            copy(reinterpret_cast<void*>(receive.buffer.address), data,
+                 static_cast<std::size_t>(length));
         }
-        shared_.complete(receive);
+        shared_.complete_receive(receive);
         return true;
     }
 
   private:
+    static constexpr std::uint32_t header_size = sizeof(Header);
+
+    /// Counts a message that was sent, and the credits that its header has returned.
+    void sent(std::uint32_t length) noexcept {
+        control_.credits_sent(Kind::eager);
+        control_.eager_credits.sent(length);
+    }
+    /// Copies a message. A message of 8 to 16 bytes is copied without a function call.
+    static void copy(void* to, const std::byte* from, std::size_t length) noexcept {
+        constexpr std::size_t half = 8;
+        if (length - half > half) {
+            std::memcpy(to, from, length);
+            return;
+        }
+        std::uint64_t first = 0;
+        std::uint64_t last = 0;
+        std::memcpy(&first, from, half);
+        std::memcpy(&last, from + length - half, half);
+        std::memcpy(to, &first, half);
+        std::memcpy(static_cast<std::byte*>(to) + length - half, &last, half);
+    }
+
     SharedState& shared_;
     RailSet& rails_;
     ControlChannel& control_;
     std::uint32_t limit_;
-    /// A prepared work request, which sends header_ and the data of a message as inline data.
-    Header header_ = {.kind = Kind::eager};
-    std::array<ibv_sge, 2> entries_{};
-    ibv_send_wr work_{};
+    /// Maximum length in bytes of a message that is sent as a ShortMessage.
+    std::uint32_t short_limit_;
+    ShortMessage short_message_;
 };
 
 } // namespace rdmabuf::transport::detail

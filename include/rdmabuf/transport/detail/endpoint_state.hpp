@@ -2,6 +2,7 @@
 #pragma once
 
 #include <endian.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -36,27 +37,35 @@ namespace rdmabuf::transport::detail {
     return {error, "", message};
 }
 
-/// Checks that only one thread at a time uses an endpoint. In builds without NDEBUG, an assertion
-/// fails otherwise.
+/// Checks, in builds without NDEBUG, that only one thread at a time uses an endpoint and its
+/// channels. Each function that uses them has such an object while it runs. If two threads are in
+/// such functions at the same time, an assertion fails. With NDEBUG, this class does nothing.
 class OneThread {
   public:
-    explicit OneThread(std::atomic<bool>& in_use) noexcept : in_use_(in_use) {
+    /// @param user  the thread that is in such a function; 0 if there is none
+    explicit OneThread([[maybe_unused]] std::atomic<pthread_t>& user) noexcept
 #ifndef NDEBUG
-        [[maybe_unused]] const bool other_thread = in_use_.exchange(true);
-        assert(!other_thread &&
+        : user_(user), outer_(user.exchange(pthread_self())) {
+        assert((outer_ == 0 || outer_ == pthread_self()) &&
                "two threads use the same Endpoint, or its channels, at the same time");
-#endif
     }
+    ~OneThread() {
+        user_.store(outer_);
+    }
+#else
+    {
+    }
+    ~OneThread() = default;
+#endif
     OneThread(const OneThread&) = delete;
     OneThread& operator=(const OneThread&) = delete;
-    ~OneThread() {
-#ifndef NDEBUG
-        in_use_.store(false);
-#endif
-    }
 
+#ifndef NDEBUG
   private:
-    [[maybe_unused]] std::atomic<bool>& in_use_;
+    std::atomic<pthread_t>& user_;
+    /// The value of the parameter `user` before: this thread, if another function called this one.
+    pthread_t outer_;
+#endif
 };
 
 class AsyncEventQueue;
@@ -86,40 +95,41 @@ class EndpointState {
     /// the socket.
     /// @throws Error with the errno value of epoll_ctl(2)
     RDMABUF_EXPORT void watch_socket(ChannelState& channel, UniqueFd socket);
-    /// Removes a channel from the endpoint without waiting for its requests.
-    RDMABUF_EXPORT void detach(ChannelState& channel) noexcept;
-    /// Returns the queue pair of the prepared channels. The first call creates it.
-    /// @throws Error of the constructor of SetupQueuePair
+    /// Ends a channel whose set-up has failed after attach(), and removes it from the endpoint. In
+    /// a child process after fork(2), only removes it.
+    RDMABUF_EXPORT void abandon(ChannelState& channel) noexcept;
+    /// Returns the UD queue pair that all prepared channels of the endpoint use for their setup.
+    /// The first call creates it.
     [[nodiscard]] RDMABUF_EXPORT SetupQueuePair& setup_queue_pair();
     using Closing = List<ChannelLinks, &ChannelLinks::closing>;
-    /// Waits until the messages of all channels of a list are acknowledged, for at most
+    /// Waits until all messages of the channels in a list are acknowledged, for at most
     /// EndpointOptions::linger. Then ends the requests of the channels, and removes the channels
-    /// from the endpoint and from the list. ChannelState::broken() of a channel that worked before
-    /// is then EBADF.
+    /// from the endpoint and from the list. After that, ChannelState::broken() returns EBADF for
+    /// each channel that had not failed with another error.
     RDMABUF_EXPORT void close(Closing& channels) noexcept;
+
+    /// Returns an object that each function holds while it uses the endpoint or one of its
+    /// channels.
+    [[nodiscard]] OneThread use() noexcept { return OneThread(user_); }
 
     // Progress
 
     /// Polls the completion queues of all devices, and advances the channels that have work.
     /// @return true if a work request has completed
-    bool progress() noexcept {
-        const OneThread one_thread(in_use_);
+    [[gnu::noinline]] bool progress() noexcept {
+        const OneThread one_thread(user_);
         const bool any = poll();
         if (!any) {
             for (const auto& rail : shared.rails) {
-                shared.post_receives(*rail);
+                if (!rail->replenisher.empty()) {
+                    shared.post_receives(*rail);
+                }
             }
         }
-        for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
-            auto* const channel = static_cast<ChannelState*>(i);
-            i = Busy::next(i);
-            channel->advance();
-            if (!channel->has_work()) {
-                shared.busy.remove(channel);
-                channel->is_busy = false;
-            }
+        if (!shared.busy.empty()) [[unlikely]] {
+            advance_channels();
         }
-        if (++calls_ % calls_between_checks == 0) {
+        if (++calls_ == 0) [[unlikely]] {
             check(now_ns());
         }
         return any;
@@ -138,17 +148,17 @@ class EndpointState {
 
     /// Processes an asynchronous event of a device of the endpoint:
     ///   - IBV_EVENT_DEVICE_FATAL, and IBV_EVENT_CQ_ERR and IBV_EVENT_SRQ_ERR of a queue that all
-    ///     channels share: the queue pairs of the device are left out. The channels whose first
-    ///     queue pair is on the device end with EIO.
-    ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the queue pair is left out. If it is
-    ///     the first one, the channel ends with EIO. If it is the SetupQueuePair, this is a failure
-    ///     of the first device.
+    ///     channels share: the queue pairs of the device are no longer used. The channels whose
+    ///     first queue pair is on the device end with EIO.
+    ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the queue pair is no longer used. If it
+    ///     is the first one, the channel ends with EIO. If it is the SetupQueuePair, this is a
+    ///     failure of the first device.
     ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
     ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
-    ///     and its queue pair is left out. If it is the first one, the channel ends with
+    ///     and its queue pair is no longer used. If it is the first one, the channel ends with
     ///     EHOSTUNREACH. The reason then names the port of this side.
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
@@ -159,21 +169,20 @@ class EndpointState {
     /// Sets @p completion to the state of a request.
     /// @return 0; EINVAL for a request of another channel; ESTALE if the completion of the request
     ///         was reported before
-    int test(std::uint32_t channel, Request& request, Completion& completion) noexcept {
+    [[gnu::always_inline]] int test(std::uint32_t channel, Request& request,
+                                    Completion& completion) noexcept {
+        const OneThread one_thread(user_);
         if (request.index == Request::completed_index) {
-            if (request.channel != channel) {
+            if (request.channel != channel) [[unlikely]] {
                 return EINVAL;
             }
             completion = {.done = true, .bytes = request.generation};
             request = {};
             return 0;
         }
-        if (request.index == Request::empty_index) {
-            return ESTALE;
-        }
         RequestState* const state = shared.request(request.index);
-        if (request.channel != channel || state == nullptr) {
-            return EINVAL;
+        if (state == nullptr || request.channel != channel) [[unlikely]] {
+            return request.index == Request::empty_index ? ESTALE : EINVAL;
         }
         if (!state->in_use || state->generation != request.generation) {
             return ESTALE;
@@ -182,7 +191,7 @@ class EndpointState {
             progress();
         }
         if (state->done) {
-            if (state->context != nullptr) {
+            if (state->context != nullptr) [[unlikely]] {
                 shared.completed.remove(state);
             }
             report(*state, completion);
@@ -192,19 +201,21 @@ class EndpointState {
     }
     /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept {
+        const OneThread one_thread(user_);
         std::size_t count = 0;
         while (count < completions.size() && !shared.completed.empty()) {
             report(*shared.completed.pop_front(), completions[count++]);
         }
         return count;
     }
-    /// Starts a request whose memory is registered in the cache, or registers the memory. The
-    /// request holds the registration until it ends.
+    /// Starts a request with memory that the program has not registered. The registration comes
+    /// from the cache or is created. The request keeps it until the request ends.
     /// @param start  called with the memory; starts the request and returns an errno value
     /// @return the result of @p start, or the errno value of a failed registration
     template <class Start>
     int start_leased(std::uintptr_t address, std::size_t length, Access access, Request& request,
                      const Start& start) noexcept {
+        const OneThread one_thread(user_);
         if (!creator_.is_current()) {
             return EBADF;
         }
@@ -236,6 +247,7 @@ class EndpointState {
     }
     /// Cancels a receive; see Channel::cancel() for the result.
     int cancel(std::uint32_t channel, const Request& request) noexcept {
+        const OneThread one_thread(user_);
         RequestState* const state = shared.request(request.index);
         if (request.channel != channel || state == nullptr ||
             state->type() != RequestType::receive) {
@@ -274,7 +286,6 @@ class EndpointState {
   private:
     using Busy = List<ChannelLinks, &ChannelLinks::busy>;
     using All = List<ChannelLinks, &ChannelLinks::all>;
-    static constexpr std::uint32_t calls_between_checks = 256;
 
     void report(RequestState& state, Completion& completion) noexcept {
         completion = {.done = true,
@@ -290,7 +301,8 @@ class EndpointState {
         }
     }
 
-    /// Finds or makes the registration of a range in the cache, and stores its lease in @p memory.
+    /// Finds the registration of @p length bytes at @p address in the cache, or creates it. Stores
+    /// its lease in @p memory.
     /// @return 0, or the errno value of the failed registration
     [[nodiscard]] int lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
                             Access access) noexcept {
@@ -317,22 +329,38 @@ class EndpointState {
         }
         return 0;
     }
-    bool poll() noexcept {
-        bool any = false;
-        for (std::size_t r = 0; r < shared.rails.size(); ++r) {
-            std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
-            SharedRail& rail = *shared.rails[r];
-            const int count = rail.cq.poll(completions);
-            if (count <= 0) {
-                if (count < 0) {
-                    shared.fail(*shared.rails[r], "ibv_poll_cq failed on a device of this side");
-                }
-                continue;
+    /// Advances the channels in SharedState::busy.
+    [[gnu::noinline]] void advance_channels() noexcept {
+        for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
+            auto* const channel = static_cast<ChannelState*>(i);
+            i = Busy::next(i);
+            channel->advance();
+            if (!channel->has_work()) {
+                shared.busy.remove(channel);
+                channel->is_busy = false;
             }
-            any = true;
-            for (const WorkCompletion& completion :
-                 std::span(completions).first(static_cast<std::size_t>(count))) {
-                complete(r, rail, completion);
+        }
+    }
+    [[gnu::always_inline]] bool poll() noexcept {
+        bool any = false;
+        for (const auto& owner : shared.rails) {
+            std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
+            SharedRail& rail = *owner;
+            const int count = rail.cq.poll(completions);
+            if (count < 0) [[unlikely]] {
+                shared.fail(rail, "ibv_poll_cq failed on a device of this side");
+            }
+            const WorkCompletion* completion = completions.data();
+            for (int left = count; left > 0; --left) {
+                any = true;
+                if (completion->wr_id >> WorkId::work_shift ==
+                    static_cast<std::uint64_t>(Work::receive)) [[likely]] {
+                    receive_completed(rail, *completion);
+                } else {
+                    complete(static_cast<std::size_t>(&owner - shared.rails.data()), rail,
+                             *completion);
+                }
+                ++completion;
             }
         }
         if (shared.rail_failed) [[unlikely]] {
@@ -340,8 +368,9 @@ class EndpointState {
         }
         return any;
     }
-    [[gnu::always_inline]] void complete(std::size_t device, SharedRail& rail,
-                                         const WorkCompletion& completion) noexcept {
+    /// Processes any completion except that of a receive on a shared receive queue.
+    [[gnu::noinline]] void complete(std::size_t device, SharedRail& rail,
+                                    const WorkCompletion& completion) noexcept {
         const WorkId id = WorkId::decode(completion.wr_id);
         if (id.work == Work::loopback || id.work == Work::loopback_receive) {
             loopback_completed(device, id, completion.status);
@@ -352,28 +381,32 @@ class EndpointState {
             return;
         }
         const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
+        if (queue_pair.channel != nullptr) {
+            queue_pair.channel->send_completed(queue_pair.rail, id, completion.status);
+        }
+    }
+    [[gnu::always_inline]] void receive_completed(SharedRail& rail,
+                                                  const WorkCompletion& completion) noexcept {
+        std::byte* const buffer =
+            shared.pool.receive_buffer(WorkId::decode(completion.wr_id).number);
+        const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
         ChannelState* const channel = queue_pair.channel;
-        if (id.work == Work::receive) {
-            bool reusable = true;
-            if (channel != nullptr) {
-                if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-                    channel->receive_failed(queue_pair.rail, completion.status);
-                } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-                    channel->immediate_arrived(queue_pair.rail, immediate(completion),
-                                               completion.byte_len);
-                } else if (queue_pair.rail == 0) {
-                    reusable = channel->message_arrived(id.number, completion.byte_len);
-                } else {
-                    channel->fail(EPROTO,
-                                  "the peer has sent a message by another queue pair than the "
-                                  "first");
-                }
+        bool reusable = true;
+        if (channel != nullptr) [[likely]] {
+            if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+                channel->receive_failed(queue_pair.rail, completion.status);
+            } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+                channel->immediate_arrived(queue_pair.rail, immediate(completion),
+                                           completion.byte_len);
+            } else if (queue_pair.rail == 0) [[likely]] {
+                reusable = channel->message_arrived(completion, buffer);
+            } else {
+                channel->fail(EPROTO,
+                              "the peer has sent a message by another queue pair than the first");
             }
-            if (reusable) {
-                shared.repost(device, id.number);
-            }
-        } else if (channel != nullptr) {
-            channel->send_completed(queue_pair.rail, id, completion.status);
+        }
+        if (reusable) [[likely]] {
+            shared.repost(rail, completion.wr_id, buffer);
         }
     }
     [[gnu::noinline]] void loopback_completed(std::size_t rail, const WorkId& id,
@@ -397,26 +430,36 @@ class EndpointState {
                                         const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
-    /// Leaves out the queue pairs of failed devices. The channels whose first queue pair is on such
-    /// a device end with EIO.
+    /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
+    /// such a device end with EIO.
     RDMABUF_EXPORT void leave_out_failed_devices() noexcept;
     /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
     /// ends requests whose deadline has passed.
     RDMABUF_EXPORT void check(std::int64_t now) noexcept;
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
-    /// @return true if there were any, so that a channel may have failed
+    /// @return true if it has reported any; a channel may then have failed
     bool check_descriptors() noexcept;
     void read_async_events() noexcept;
+    /// @param down  true if the port of the device has gone down; false if it is active again
+    void port_event(std::size_t rail, bool down) noexcept;
     void queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept;
-    /// Releases the requests of a channel whose devices no longer access memory, and removes the
-    /// channel.
+    /// Releases the requests of a channel, and removes the channel from the endpoint. The devices
+    /// must no longer access the memory of these requests.
     void forget(ChannelState& channel) noexcept;
+    /// Removes a channel from the endpoint without waiting for its requests.
+    void detach(ChannelState& channel) noexcept;
+    /// Waits until the devices no longer access the memory of the requests of failed channels. Then
+    /// ends these requests, and removes the channels from the endpoint and from the list.
+    void finish_failed(Closing& failed) noexcept;
+    /// Polls the completion queues until they are empty, or for a bounded number of completions.
+    void poll_all() noexcept;
     void end_late_requests(std::int64_t now) noexcept;
 
     All channels_;
-    /// nullptr until the first channel is prepared.
+    /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
     std::unique_ptr<SetupQueuePair> setup_;
-    std::uint32_t calls_ = 0;
+    /// The number of calls of progress() since the last check. It wraps around after 256 calls.
+    std::uint8_t calls_ = 0;
     bool loopback_failed_ = false;
     std::int64_t checked_ns_ = 0;
     /// The epoll descriptor for the completion channels and the asynchronous events of the devices,
@@ -424,12 +467,13 @@ class EndpointState {
     UniqueFd events_;
     /// nullptr if EndpointOptions::read_async_events is false.
     std::unique_ptr<AsyncEventQueue> async_events_;
-    std::atomic<bool> in_use_{false};
+    std::atomic<pthread_t> user_{0};
     rdmabuf::detail::CreatorProcess creator_;
 };
 
 inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                                       void* context) noexcept {
+    const OneThread one_thread(user_);
     if (!creator_.is_current()) {
         return EBADF;
     }

@@ -5,69 +5,102 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Limits the memory of the receiver for one class of messages: eager messages or notifications.
-/// The class counts the bytes of messages that the receiver's program has not consumed. The
-/// counters wrap around; only their differences are used.
+/// Flow control by credits in bytes, for eager messages or for notifications. It limits the bytes
+/// of messages that have arrived and that the receiving program has not consumed yet. The counters
+/// wrap around; only their differences are used.
 class ByteCredits {
   public:
-    /// The size in bytes of the queue entry of a message. Each message counts as its length plus
-    /// this size.
+    /// Each message counts as its length plus this number of bytes, for the object that stores it.
     static constexpr std::uint32_t overhead = 64;
 
-    /// @param ours    maximum number of bytes that may wait at this end
-    /// @param theirs  maximum number of bytes that may wait at the peer
-    ByteCredits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
+    /// @param ours    maximum number of bytes that this end stores until its program consumes them
+    /// @param theirs  maximum number of bytes that the peer stores until its program consumes them
+    ByteCredits(std::uint32_t ours, std::uint32_t theirs) noexcept
+        : theirs_(theirs),
+          peer_room_(theirs),
+          room_(ours),
+          almost_quarter_(std::int64_t{ours / 4} - 1) {}
 
-    /// Returns true if this end may send a message of @p length bytes: the peer has room for it.
+    /// Returns true if the peer has room for a message of @p length bytes, so that this end may
+    /// send it.
     [[nodiscard]] bool available(std::uint32_t length) const noexcept {
-        const std::uint32_t waiting = sent_ - peer_consumed_;
-        return length + overhead <= theirs_ - waiting;
+        return length + overhead <= peer_room_;
     }
-    void sent(std::uint32_t length) noexcept { sent_ += length + overhead; }
+    void sent(std::uint32_t length) noexcept { peer_room_ -= length + overhead; }
+    /// Returns the total number of bytes that the peer has consumed.
+    [[nodiscard]] std::uint32_t peer_consumed() const noexcept { return peer_consumed_; }
     /// Stores the total number of bytes that the peer has consumed, as the peer reports it.
     /// @return false if the number is impossible, which is a protocol error
     [[nodiscard]] bool peer_consumed(std::uint32_t count) noexcept {
         if (count == peer_consumed_) {
             return true;
         }
-        if (sent_ - count > sent_ - peer_consumed_) {
+        const std::uint32_t more = count - peer_consumed_;
+        if (more > theirs_ - peer_room_) {
             return false;
         }
+        peer_room_ += more;
         peer_consumed_ = count;
         return true;
     }
 
-    /// Counts the bytes of a message that has arrived.
+    /// Returns true if this end has room for a message of @p length bytes, so that the peer may
+    /// send it.
+    [[nodiscard]] bool has_room(std::uint32_t length) const noexcept {
+        return length + overhead <= room_;
+    }
+    /// Counts a message of @p length bytes that has arrived and that the program has not consumed
+    /// yet.
     /// @return false if the peer had no credits for the message, which is a protocol error
     [[nodiscard]] bool arrived(std::uint32_t length) noexcept {
-        arrived_ += length + overhead;
-        return arrived_ - consumed_ <= ours_;
+        if (!has_room(length)) {
+            return false;
+        }
+        waits(length);
+        return true;
     }
-    void consumed(std::uint32_t length) noexcept { consumed_ += length + overhead; }
-    /// Returns the total number of bytes that this end has consumed, modulo 2^32. It is sent to the
-    /// peer, which computes from it how much it may send.
+    /// Like arrived(), but the caller has already checked that has_room() is true for the message.
+    void waits(std::uint32_t length) noexcept { room_ -= length + overhead; }
+    /// Called when the program consumes a message that arrived() or waits() has counted.
+    void consumed(std::uint32_t length) noexcept {
+        room_ += length + overhead;
+        consumed_at_once(length);
+    }
+    /// Counts a message of @p length bytes that the program consumes as soon as it arrives.
+    /// has_room() must be true for the message.
+    void consumed_at_once(std::uint32_t length) noexcept {
+        consumed_ += length + overhead;
+        until_due_ -= length + overhead;
+    }
+    /// Returns the total number of bytes that this end has consumed, modulo 2^32. This end sends
+    /// the number to the peer, and the peer computes from it how many bytes it may send.
     [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
-    void reported() noexcept { reported_ = consumed_; }
-    /// Returns true if a separate credit message is needed: at least a quarter of the credits has
-    /// not been returned to the peer.
-    [[nodiscard]] bool due() const noexcept { return consumed_ - reported_ >= ours_ / 4; }
+    void reported() noexcept { until_due_ = almost_quarter_; }
+    /// Returns true if a separate credit message is needed: since this end last returned credits,
+    /// it has consumed at least a quarter of the bytes that it can store.
+    [[nodiscard]] bool due() const noexcept { return until_due_ < 0; }
 
   private:
-    std::uint32_t ours_;
     std::uint32_t theirs_;
-    std::uint32_t sent_ = 0;
+    /// The number of bytes that this end may send before the peer returns further credits.
+    std::uint32_t peer_room_;
     std::uint32_t peer_consumed_ = 0;
-    std::uint32_t arrived_ = 0;
+    /// The number of bytes for which this end still has room.
+    std::uint32_t room_;
     std::uint32_t consumed_ = 0;
-    std::uint32_t reported_ = 0;
+    /// A quarter of the bytes that this end can store, minus 1.
+    std::int64_t almost_quarter_;
+    /// The number of bytes that this end may still consume before it must send a separate credit
+    /// message; negative if it must send one.
+    std::int64_t until_due_ = almost_quarter_;
 };
 
-/// Limits the number of messages whose receipt the peer has not confirmed yet. The limit keeps a
-/// fast sender from exhausting the shared receive queue of the peer. It is also the maximum size of
-/// SentTags.
+/// Limits the number of messages that this end has sent and whose receipt the peer has not
+/// confirmed yet. Without this limit, a fast sender could exhaust the shared receive queue of the
+/// peer. SentTags stores the tags of the same number of messages.
 class MessageWindow {
   public:
-    /// Maximum number of messages in flight to a peer.
+    /// Maximum number of messages that were sent and whose receipt the peer has not confirmed.
     static constexpr std::uint32_t size = 128;
 
     [[nodiscard]] bool available() const noexcept { return sent_ - peer_received_ < size; }
@@ -91,22 +124,27 @@ class MessageWindow {
         return true;
     }
 
-    void count_received() noexcept { ++received_; }
-    /// Returns the lower 16 bits of the total number of received messages. This number is sent to
-    /// the peer.
+    void count_received() noexcept {
+        ++received_;
+        --until_due_;
+    }
+    /// Returns the lower 16 bits of the total number of messages that this end has received. Each
+    /// message to the peer contains this number.
     [[nodiscard]] std::uint16_t received() const noexcept {
         return static_cast<std::uint16_t>(received_);
     }
-    void reported() noexcept { reported_ = received_; }
-    /// Returns true if a separate credit message is needed: at least size / 4 messages have arrived
-    /// since the peer was last informed.
-    [[nodiscard]] bool due() const noexcept { return received_ - reported_ >= size / 4; }
+    void reported() noexcept { until_due_ = size / 4 - 1; }
+    /// Returns true if a separate credit message is needed: a quarter of the window has arrived
+    /// since this end last sent the number received() to the peer.
+    [[nodiscard]] bool due() const noexcept { return until_due_ < 0; }
 
   private:
     std::uint32_t sent_ = 0;
     std::uint32_t peer_received_ = 0;
     std::uint32_t received_ = 0;
-    std::uint32_t reported_ = 0;
+    /// The number of messages that this end may still receive before it must send a separate credit
+    /// message; negative if it must send one.
+    std::int64_t until_due_ = size / 4 - 1;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -32,7 +32,7 @@ enum class SetupProgress : std::uint8_t { waiting, ready, failed };
 ///     Hello --------------------->
 ///     ConnectResult <------------>  ConnectResult, when its queue pairs are connected
 ///
-/// An end that fails to create its queue pairs sends the errno value in its Hello, so that both
+/// If an end fails to create its queue pairs, it sends the errno value in its Hello, so that both
 /// ends report the reason. Each message fits into the socket's buffer, so that sending never waits.
 class RDMABUF_EXPORT Handshake {
   public:
@@ -40,8 +40,8 @@ class RDMABUF_EXPORT Handshake {
     /// @throws Error EINVAL for an empty handle; otherwise the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Creates the handshake of the listener. The connector has already proved with a
-    /// ConnectorProof that it has the handle.
+    /// Creates the listener's end of a handshake. The connector has already proved, with a
+    /// ConnectorProof, that it has the handle.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
     Handshake& operator=(const Handshake&) = delete;
@@ -55,7 +55,7 @@ class RDMABUF_EXPORT Handshake {
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Returns the events of socket(), for poll(2), after which advance() can continue.
+    /// Returns the poll(2) events of socket() after which advance() can continue.
     [[nodiscard]] short events() const noexcept;
     /// Returns the time at which advance() fails with ETIMEDOUT, in nanoseconds of now_ns();
     /// std::nullopt if there is no time limit.
@@ -89,8 +89,8 @@ class RDMABUF_EXPORT Handshake {
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// The time of now_ns() at which the handshake fails. It has no value while the connector waits
-    /// for the listener to accept the connection.
+    /// The time at which the handshake fails, in nanoseconds of now_ns(). It has no value while a
+    /// connector waits for the Hello of the listener.
     std::optional<std::int64_t> deadline_ = std::nullopt;
     std::unique_ptr<ChannelState> channel_;
 
@@ -101,7 +101,8 @@ class RDMABUF_EXPORT Handshake {
     std::size_t received_ = 0;
 };
 
-/// Advances @p handshake. Creates @p channel when both ends are ready.
+/// Advances @p handshake without waiting. Creates @p channel when both ends are connected. After
+/// success or failure, @p handshake is nullptr.
 template <class Channel>
 [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& handshake,
                                     std::optional<Channel>& channel, ErrorInfo& error) noexcept {

@@ -8,8 +8,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The send buffers that the posted messages of a channel use, in the order of the messages. A
-/// buffer returns to the pool when its message has completed.
+/// The send buffers of the posted messages of a channel, in the order in which the messages were
+/// posted. A buffer returns to the pool when its message has completed.
 class HeldBuffers {
   public:
     explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}
@@ -25,8 +25,8 @@ class HeldBuffers {
         }
         last_ = buffer;
     }
-    /// Returns the buffers of completed messages to the pool.
-    /// @param queue  the send queue of the messages
+    /// Returns the send buffers of completed messages to the pool.
+    /// @param queue  the send queue on which the messages were posted
     void release_completed(const SendQueue& queue) noexcept {
         while (first_ != BouncePool::none && queue.is_completed(pool_.use(first_).sequence)) {
             release_first();

@@ -13,9 +13,10 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Sets the keys of @p state to those of the registration in the cache that @p lease refers to.
-/// @p state keeps the lease, so the memory stays registered. The members address, length and rails
-/// of @p state must be set. Does not allocate memory if `chunks` of each device have capacity.
+/// Copies the lkeys and rkeys of a cached registration to @p state. @p state keeps the lease, so
+/// the memory stays registered. The members address, length and rails of @p state must be set. Does
+/// not allocate memory if `chunks` of each device have capacity.
+/// @param lease  refers to the cached registration
 inline void use_lease(MemoryState& state, RegistrationCache::Lease lease) {
     state.lease = std::move(lease);
     state.iova = state.address;
@@ -28,8 +29,8 @@ inline void use_lease(MemoryState& state, RegistrationCache::Lease lease) {
     }
 }
 
-/// The memory of one request that the program started without a Memory. It owns a lease of the
-/// registration cache until the request ends.
+/// The memory of one request that the program started without a Memory object. This object keeps a
+/// lease of the registration cache until the request ends.
 struct LeasedMemory : MemoryState {
     /// The `context` argument with which the program started the request. RequestState::context
     /// points to this object instead, until the request is reported.
@@ -37,10 +38,10 @@ struct LeasedMemory : MemoryState {
     LeasedMemory* next_free = nullptr;
 };
 
-/// A pool of unused objects. It grows when all objects are in use.
+/// A pool of unused LeasedMemory objects. It grows when all objects are in use.
 class LeasePool {
   public:
-    /// @return nullptr if memory is exhausted
+    /// Takes an object from the pool. @return nullptr if memory is exhausted
     [[nodiscard]] LeasedMemory* take() noexcept {
         if (free_ == nullptr) {
             auto made = attempt([this] {

@@ -3,7 +3,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The pointers to the previous and the next object of a List.
+/// The pointers of one object to the previous and the next object in a List.
 template <class T>
 struct Link {
     T* next = nullptr;
@@ -39,7 +39,8 @@ class List {
     T* pop_front() noexcept {
         T* const item = first_;
         if (item != nullptr) {
-            remove(item);
+            first_ = (item->*Member).next;
+            (first_ == nullptr ? last_ : (first_->*Member).previous) = nullptr;
         }
         return item;
     }

@@ -20,10 +20,10 @@ namespace rdmabuf::transport::detail {
 
 /// A listening socket, and its connections whose handshake is not finished.
 ///
-/// A connection is unproven until its ConnectorProof has arrived with the right secret. An unproven
-/// connection receives no data and has no queue pair, buffer or key. At most max_unproven of them
-/// exist; when another connection arrives, the oldest is closed. Therefore connections that send
-/// nothing cannot delay a peer that has the handle.
+/// A connection is unproven until its ConnectorProof has arrived with the correct secret. This end
+/// sends nothing on an unproven connection, and creates no queue pair, buffer or key for it. At
+/// most max_unproven unproven connections exist; when another connection arrives, the oldest is
+/// closed. Therefore connections that send nothing cannot delay a peer that has the handle.
 class RDMABUF_EXPORT ListenerState {
   public:
     static constexpr std::size_t max_unproven = 64;
@@ -45,8 +45,8 @@ class RDMABUF_EXPORT ListenerState {
     /// @param error     set if the result is `failed`
     [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& finished,
                                         ErrorInfo& error) noexcept;
-    /// Waits until advance() can continue, or until @p timeout is over; a negative @p timeout means
-    /// no limit.
+    /// Waits until advance() can continue, or until the time limit is over.
+    /// @param timeout  the time limit; negative: no limit
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
   private:
@@ -58,11 +58,11 @@ class RDMABUF_EXPORT ListenerState {
         ConnectorProof proof = {};
         std::size_t received = 0;
     };
-    enum class Verdict : std::uint8_t { waiting, accepted, dropped };
+    enum class ProofStatus : std::uint8_t { waiting, accepted, dropped };
 
     void accept_connections();
     void check_proofs();
-    [[nodiscard]] Verdict check_proof(Unproven& peer) const;
+    [[nodiscard]] ProofStatus check_proof(Unproven& peer) const;
 
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;

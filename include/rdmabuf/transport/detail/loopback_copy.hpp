@@ -13,15 +13,15 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Copies messages to GPU memory and flushes GPU memory. The loopback queue pairs of the endpoint
-/// do both. A flush reads one byte of the memory through each NIC. When this read has completed,
+/// Copies messages to GPU memory and flushes GPU memory, by the loopback queue pairs of the
+/// endpoint. A flush reads one byte of the memory through each NIC. When this read has completed,
 /// data that the NIC wrote earlier is visible to the GPU.
 class LoopbackCopy {
   public:
     explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
 
-    /// Copies the contents of a bounce buffer to the memory of a receive. The loopback queue pair
-    /// sends the data to itself, because the completion of a receive guarantees that its data is in
+    /// Copies a received message to the memory of its receive request. A loopback queue pair sends
+    /// the data to itself, because the completion of a receive guarantees that its data is in
     /// memory. The completion of an RDMA write does not guarantee this.
     /// @param data  the received message, in a bounce buffer
     /// @return 0; EAGAIN if the send queue is full and nothing was posted; another errno value if
@@ -34,8 +34,8 @@ class LoopbackCopy {
         const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
         std::uint64_t at = receive.buffer.device_address();
         std::uint64_t left = receive.bytes;
-        // A copied message has at most 1 MiB. It needs one work request for each registered chunk
-        // of the receive's memory that it touches; max_pieces chunks are supported.
+        // A copied message has at most 1 MiB. Each registered chunk of the receive buffer that the
+        // message touches needs one work request. At most max_pieces chunks are supported.
         if (!rail.loopback->queue.has_room(max_pieces) ||
             rail.loopback->receives + max_pieces > rail.loopback->receive_depth) {
             return EAGAIN;
@@ -61,7 +61,7 @@ class LoopbackCopy {
         return 0;
     }
 
-    /// Posts a read of one byte of the memory through each NIC.
+    /// Posts a read of one byte of the request's memory through each NIC.
     /// @param rails  the number of NICs that may have written to the memory
     /// @return 0; EAGAIN if a send queue is full; another errno value if the flush is impossible
     [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept {
@@ -96,7 +96,8 @@ class LoopbackCopy {
   private:
     static constexpr std::uint32_t max_pieces = 8;
 
-    /// Posts a receive to @p to and a send from @p from, on the same loopback queue pair.
+    /// Posts a receive with the buffer @p to, and a send of the data in @p from, on the same
+    /// loopback queue pair.
     [[nodiscard]] static int post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,
                                        ReceiveRequest& request) noexcept {
         ibv_qp* const pair = rail.loopback->queue_pair.native();
@@ -113,8 +114,8 @@ class LoopbackCopy {
         ibv_send_wr send = make_send(std::span<const ibv_sge>(&from, 1));
         const int error = post(rail, send, request);
         if (error != 0) {
-            // The send failed, so the next send would use this receive. abort() moves the queue
-            // pair to the error state, which flushes the receive.
+            // The send was not posted, so a later send would arrive in this posted receive. abort()
+            // prevents this: it moves the queue pair to the error state, which flushes the receive.
             static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
             return error == EAGAIN ? EIO : error;
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
@@ -10,14 +11,16 @@
 
 namespace rdmabuf::transport::detail {
 
-/// How the two ends of a prepared channel learn that both are connected.
+/// How each end of a channel finds out that the queue pairs of both ends are connected, if the
+/// channel was created with PreparedChannel and has no socket.
 ///
-/// A device drops packets that arrive at a queue pair which is not connected, and a queue pair that
-/// repeats a packet too often fails. Therefore an end posts nothing on the queue pairs of the
-/// channel until those of the peer are connected. The ends inform each other by datagrams between
-/// their SetupQueuePair objects, which exist before the addresses are exchanged. An end sends a
-/// ConnectedDatagram only after all its queue pairs are connected. In every datagram,
-/// ConnectedDatagram::needs_reply says whether the sender is in the state `waiting`.
+/// A device drops packets that arrive at a queue pair which is not connected, and a queue pair
+/// fails if its packets are not acknowledged after all retransmissions. Therefore an end posts
+/// nothing on the queue pairs of the channel until the queue pairs of the peer are connected. The
+/// ends inform each other by datagrams between their SetupQueuePair objects, which exist before the
+/// addresses are exchanged. An end sends a ConnectedDatagram only after all its queue pairs are
+/// connected. In every datagram, ConnectedDatagram::needs_reply says whether the sender is in the
+/// state `waiting`.
 ///
 /// | state   | event                                | action                     | new state |
 /// |---------|--------------------------------------|----------------------------|-----------|
@@ -28,24 +31,27 @@ namespace rdmabuf::transport::detail {
 /// | connected | a datagram that needs a reply      | send a datagram            | connected |
 /// | connected | a datagram that needs no reply     | none                       | connected |
 ///
-/// All datagrams of an end contain the same fact, which remains true. So a datagram that is
-/// duplicated, delayed or reordered has no other effect than the first one. If a datagram or a
-/// reply is lost, an end remains in the state `waiting`. It then repeats its datagram, and the
-/// other end replies in both states, because it is in the state `connected` after the first
-/// datagram that arrives. A reply needs no reply, so that the exchange ends.
+/// Every datagram of an end means the same: all queue pairs of this end are connected. Therefore
+/// duplicated, delayed or reordered datagrams do no harm. If a datagram or a reply is lost, one end
+/// remains in the state `waiting`, and sends its datagram again at the next periodic check. The
+/// other end is in the state `connected` after the first datagram that it receives, and replies to
+/// every later datagram that needs a reply. A reply itself needs no reply, so the exchange ends.
 struct PeerSetup {
     SetupQueuePair& queue_pair;
-    /// The random numbers that identify this end and the peer: Hello::secret in their addresses.
+    /// The random number that identifies this end: Hello::secret in the address of this end.
     Handle::Secret ours;
+    /// The random number that identifies the peer: Hello::secret in the address of the peer.
     Handle::Secret theirs;
-    /// The path to the SetupQueuePair of the peer, and the address of this queue pair.
-    AddressHandle path;
+    /// The address handle for datagrams to the SetupQueuePair of the peer.
+    std::shared_ptr<const AddressHandle> path;
+    /// The address of the SetupQueuePair of the peer.
     QueuePairAddress peer;
-    /// The time at which the channel fails, in nanoseconds of now_ns().
+    /// The channel fails if the peer is not connected at this time, in nanoseconds of now_ns().
     std::int64_t deadline_ns = 0;
-    /// True in the state `connected`.
+    /// True after a ConnectedDatagram of the peer has arrived. Requests can then be posted on the
+    /// queue pairs of the channel.
     bool peer_connected = false;
-    /// True if advance() must send a datagram.
+    /// True if ChannelState::advance() must send a ConnectedDatagram to the peer.
     bool datagram_due = false;
 };
 

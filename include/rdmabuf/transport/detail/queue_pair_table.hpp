@@ -9,8 +9,9 @@ namespace rdmabuf::transport::detail {
 
 class ChannelState;
 
-/// A hash table that finds the channel of a queue pair of one device by the number of the queue
-/// pair. The completions of shared queues identify the queue pair only by this number.
+/// A hash table that finds a channel by the number of one of its queue pairs. Each device has its
+/// own table. The completions in a shared completion queue identify the queue pair only by this
+/// number.
 class QueuePairTable {
   public:
     struct Entry {
@@ -27,6 +28,7 @@ class QueuePairTable {
         if ((count_ + 1) * 2 > entries_.size()) {
             std::vector<Entry> old(entries_.size() * 2);
             old.swap(entries_);
+            mask_ = entries_.size() - 1;
             for (const Entry& entry : old) {
                 if (entry.channel != nullptr) {
                     entries_[slot_of(entry.number)] = entry;
@@ -51,23 +53,26 @@ class QueuePairTable {
             entries_[slot_of(entry.number)] = entry;
         }
     }
-    /// Returns the entry of the queue pair with this number. Its `channel` is nullptr if no channel
-    /// has this queue pair.
+    /// Returns the entry of the queue pair with this number. Its `channel` is nullptr if the table
+    /// does not contain the queue pair.
     [[nodiscard]] const Entry& find(std::uint32_t number) const noexcept {
-        return entries_[slot_of(number)];
+        const Entry& first = entries_[first_slot(number)];
+        return first.number == number ? first : entries_[slot_of(number)];
     }
 
   private:
     static constexpr std::size_t min_size = 64;
 
-    [[nodiscard]] std::size_t next(std::size_t slot) const noexcept {
-        return (slot + 1) & (entries_.size() - 1);
-    }
-    /// Returns the slot that contains this number. If the table does not contain it, returns the
-    /// empty slot for it.
-    [[nodiscard]] std::size_t slot_of(std::uint32_t number) const noexcept {
+    [[nodiscard]] std::size_t next(std::size_t slot) const noexcept { return (slot + 1) & mask_; }
+    /// Returns the index of the table entry at which the search for this queue pair number begins.
+    [[nodiscard]] std::size_t first_slot(std::uint32_t number) const noexcept {
         // Multiplying by an odd constant distributes consecutive queue pair numbers over the table.
-        std::size_t slot = number * std::size_t{0x9e3779b1U} & (entries_.size() - 1);
+        return number * std::size_t{0x9e3779b1U} & mask_;
+    }
+    /// Returns the index of the table entry for this queue pair number. If the table does not
+    /// contain the number, returns the index of the empty entry where it can be added.
+    [[nodiscard]] std::size_t slot_of(std::uint32_t number) const noexcept {
+        std::size_t slot = first_slot(number);
         while (entries_[slot].channel != nullptr && entries_[slot].number != number) {
             slot = next(slot);
         }
@@ -75,6 +80,8 @@ class QueuePairTable {
     }
 
     std::vector<Entry> entries_;
+    /// The size of the table, which is a power of 2, minus 1.
+    std::size_t mask_ = min_size - 1;
     std::size_t count_ = 0;
 };
 

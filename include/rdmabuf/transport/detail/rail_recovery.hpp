@@ -13,18 +13,22 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Agrees with the peer to leave out queue pairs that have failed, and repeats what they have not
+/// Handles the failure of a queue pair other than the first, together with the peer. Both ends stop
+/// using the queue pair, and post again on the first queue pair the data that it has not
 /// transferred. All messages travel on the first queue pair.
 ///
-/// 1. An end whose queue pair has failed (RailSet::leave_out()) polls its last completions. Then it
-///    sends `rail_down` with the number of RDMA writes with immediate data that have arrived by
-///    this queue pair. It ignores later ones.
-/// 2. The other end leaves out its queue pair, too, and also sends `rail_down`.
-/// 3. An end that has sent and received `rail_down` knows that its work requests can no longer
-///    access memory of the peer. It repeats the lost ones on the first queue pair, and sends
-///    `range_repeated` after a range that would have ended with immediate data.
-/// 4. It sends `rail_recovered`. A notification of this end that was sent after writes on the queue
-///    pair is not reported before this message has arrived.
+/// 1. An end whose queue pair has failed (RailSet::leave_out()) polls the last completions of this
+///    queue pair. Then it sends `rail_down` with the number of RDMA writes with immediate data that
+///    have arrived on this queue pair. It ignores writes that arrive later.
+/// 2. The other end stops using its queue pair, too, and also sends `rail_down`.
+/// 3. An end that has sent and received `rail_down` knows that its work requests on the failed
+///    queue pair can no longer access memory of the peer. It posts those that failed again on the
+///    first queue pair, unless the number in `rail_down` shows that their data has arrived. It
+///    sends the message `range_repeated` in place of immediate data.
+/// 4. When this is done for all queue pairs that have failed, it posts transfer lists and fences
+///    again, and sends `rail_recovered` for each of these queue pairs. If an end has sent a
+///    notification after writes on the failed queue pair, the peer reports this notification only
+///    after `rail_recovered` has arrived.
 class RailRecovery {
   public:
     RailRecovery(RailSet& rails, ControlChannel& control, OneSided& one_sided) noexcept
@@ -34,9 +38,10 @@ class RailRecovery {
     [[nodiscard]] bool has_work() const noexcept {
         return rails_.recovering() != 0 && any_step_due();
     }
-    /// Sends the messages that are due and repeats lost work requests, until the send queue is
-    /// full.
-    /// @param confirmed  called with the request of each transfer that is complete
+    /// Sends the messages that are due and posts failed work requests again on the first queue
+    /// pair, until its send queue is full.
+    /// @param confirmed  called with the request of each transfer whose work requests are all
+    ///                   posted
     template <class Confirmed>
     void advance(const Confirmed& confirmed) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
@@ -44,8 +49,12 @@ class RailRecovery {
                 advance(i, confirmed);
             }
         }
+        if (all_repeated() && one_sided_.repeat_lost()) {
+            send_recovered();
+        }
     }
-    /// Called periodically. Stops to wait for devices that report no completions.
+    /// Called periodically. Stops waiting for the completions of a failed queue pair if its device
+    /// does not report them in time.
     void check(std::int64_t now) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if (!rails_.works(i) && !rails_.is_drained(i) &&
@@ -56,8 +65,8 @@ class RailRecovery {
         }
     }
 
-    /// Counts an RDMA write with immediate data.
-    /// @return false if it must be ignored
+    /// Counts an RDMA write with immediate data that has arrived.
+    /// @return false if the write must be ignored, because the peer will send its data again
     [[nodiscard]] bool immediate_arrived(std::size_t rail) noexcept {
         if (steps_[rail].down_sent) {
             return false;
@@ -65,26 +74,28 @@ class RailRecovery {
         ++rails_[rail].immediates_arrived;
         return true;
     }
-    /// Processes the message `rail_down`. @return false if it violates the protocol
+    /// Processes the message `rail_down`: the peer has stopped using a queue pair. @return false if
+    /// the message violates the protocol
     [[nodiscard]] bool down_arrived(std::size_t rail, std::uint64_t arrived) noexcept {
         if (rail == 0 || rail >= rails_.size() || steps_[rail].peer_down) {
             return false;
         }
         const ChannelRail& failed = rails_[rail];
         const auto number = static_cast<std::uint32_t>(arrived);
-        if (number != arrived || static_cast<std::int32_t>(failed.immediates_posted - number) < 0) {
-            return false; // More writes than this end has posted.
+        if (number != arrived || RailSet::is_before(failed.immediates_posted, number)) {
+            return false; // The peer has counted more writes than this end has posted.
         }
         steps_[rail].peer_down = true;
         steps_[rail].peer_arrived = number;
-        if (static_cast<std::int32_t>(number - failed.immediates_confirmed) < 0) {
+        if (RailSet::is_before(number, failed.immediates_confirmed)) {
             rails_.fail(EIO, "a device of the peer has failed and has lost data that had arrived");
             return true;
         }
         rails_.leave_out(rail, EIO, "the peer has left out the queue pair");
         return true;
     }
-    /// Processes the message `rail_recovered`. @return false if it violates the protocol
+    /// Processes the message `rail_recovered`: the peer has posted all its failed work requests
+    /// again. @return false if the message violates the protocol
     [[nodiscard]] bool recovered_arrived(std::size_t rail) noexcept {
         if (!peer_may_repeat(rail)) {
             return false;
@@ -93,6 +104,14 @@ class RailRecovery {
         one_sided_.recovered_arrived(rail);
         return true;
     }
+    /// Returns true if both ends have posted again, on the first queue pair, all data that the
+    /// failed queue pair has not transferred.
+    [[nodiscard]] bool is_finished(std::size_t rail) const noexcept {
+        return steps_[rail].peer_recovered && (rails_.recovering() >> rail & 1U) == 0;
+    }
+    /// Called before the peer can use the new queue pair that replaces a failed one. Forgets the
+    /// failure of the old queue pair.
+    void begin_probation(std::size_t rail) noexcept { steps_[rail] = {}; }
     /// Returns true if the peer may send `range_repeated` for this queue pair now.
     [[nodiscard]] bool peer_may_repeat(std::size_t rail) const noexcept {
         return rail < rails_.size() && steps_[rail].down_sent && steps_[rail].peer_down &&
@@ -103,31 +122,48 @@ class RailRecovery {
     struct Steps {
         bool down_sent = false;
         bool peer_down = false;
+        /// True if the transfers of the failed queue pair are posted again.
+        bool repeated = false;
         bool peer_recovered = false;
-        /// The number in the `rail_down` of the peer.
+        /// The number of RDMA writes with immediate data that have arrived at the peer on the
+        /// failed queue pair. The message `rail_down` contains it.
         std::uint32_t peer_arrived = 0;
     };
 
+    [[nodiscard]] bool is_recovering(std::size_t rail) const noexcept {
+        return (rails_.recovering() >> rail & 1U) != 0;
+    }
     [[nodiscard]] bool any_step_due() const noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if (is_step_due(i)) {
                 return true;
             }
         }
-        return false;
+        return all_repeated();
     }
+    /// Returns true if a message of step 1 or a transfer of step 3 can be posted.
     [[nodiscard]] bool is_step_due(std::size_t rail) const noexcept {
-        return (rails_.recovering() >> rail & 1U) != 0 &&
-               (steps_[rail].down_sent ? steps_[rail].peer_down : rails_.is_drained(rail));
+        const Steps& steps = steps_[rail];
+        return is_recovering(rail) && !steps.repeated &&
+               (steps.down_sent ? steps.peer_down : rails_.is_drained(rail));
+    }
+    /// Returns true if queue pairs have failed, and the transfers of all of them are posted again.
+    [[nodiscard]] bool all_repeated() const noexcept {
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (is_recovering(i) && !steps_[i].repeated) {
+                return false;
+            }
+        }
+        return rails_.recovering() != 0;
     }
     template <class Confirmed>
     void advance(std::size_t rail, const Confirmed& confirmed) noexcept {
         Steps& steps = steps_[rail];
-        Header header = {.rails = static_cast<std::uint8_t>(rail)};
         if (!steps.down_sent) {
-            header.kind = Kind::rail_down;
-            header.value = rails_[rail].immediates_arrived;
-            steps.down_sent = control_.send(header, {});
+            steps.down_sent = control_.send({.kind = Kind::rail_down,
+                                             .rails = static_cast<std::uint8_t>(rail),
+                                             .value = rails_[rail].immediates_arrived},
+                                            {});
         }
         if (!steps.down_sent || !steps.peer_down) {
             return;
@@ -142,14 +178,19 @@ class RailRecovery {
                                   .value = length},
                                  {});
         };
-        if (!rails_.repeat(rail, steps.peer_arrived, end_range, confirmed) ||
-            !one_sided_.repeat_lost() || !rails_.can_send()) {
-            return;
+        if (rails_.repeat(rail, steps.peer_arrived, end_range, confirmed)) {
+            steps.repeated = true;
+            one_sided_.failure_agreed(rail, steps.peer_arrived);
         }
-        header.kind = Kind::rail_recovered;
-        header.value = 0;
-        if (control_.send(header, {})) {
-            rails_.recovered(rail);
+    }
+    /// Step 4. The messages that cannot be sent now are sent by the next call.
+    void send_recovered() noexcept {
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (is_recovering(i) && rails_.can_send() &&
+                control_.send({.kind = Kind::rail_recovered, .rails = static_cast<std::uint8_t>(i)},
+                              {})) {
+                rails_.recovered(i);
+            }
         }
     }
 

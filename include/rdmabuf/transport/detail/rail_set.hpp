@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,7 +28,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A queue pair of a channel.
+/// One queue pair of a channel, with the counters of its work requests and the state of its
+/// failure.
 struct ChannelRail {
     /// @param used_device  the index of the device in SharedState::rails
     ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
@@ -38,20 +40,35 @@ struct ChannelRail {
     std::size_t device;
     SendQueue queue;
 
-    /// The cause for which the queue pair was left out; nullptr while it works.
+    /// Why the queue pair has failed, as a constant text. nullptr while transfers use the queue
+    /// pair.
     const char* failure = nullptr;
     std::int64_t failed_ns = 0;
-    /// True if the last work request of the queue pair that was left out is posted.
+    /// False after the queue pair has failed, until a new connected queue pair replaces it.
+    bool connected = true;
+    /// The number of attempts to replace the failed queue pair by a new one. Each attempt doubles
+    /// the time until the next attempt. Reset to 0 after a queue pair has worked for a long time.
+    std::uint8_t replacements = 0;
+    std::int64_t replaced_ns = 0;
+    /// For a failed queue pair: true if a last work request is posted. When it completes, all
+    /// earlier work requests of the queue pair have completed.
     bool stopped = false;
-    /// True if the device does not report the completions of the queue pair that was left out. If
-    /// they arrive later, they are ignored.
+    /// For a failed queue pair: true if the channel no longer waits for the completions of its work
+    /// requests, because the device has not reported them in time. Later completions are ignored.
     bool abandoned = false;
-    /// The number of RDMA writes with immediate data that were posted on this queue pair. It wraps
-    /// around.
+    /// True if the device has reported a completion of this queue pair since the last call of
+    /// ChannelState::check().
+    bool heard = false;
+    /// The time of the last check at which `heard` was true or the send queue was empty.
+    std::int64_t heard_ns = now_ns();
+    /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
+    /// The number wraps around.
     std::uint32_t immediates_posted = 0;
-    /// The last of these RDMA writes that has ended a range of a transfer and has succeeded.
+    /// The highest number, as immediates_posted counts them, of a fence that has succeeded, or of
+    /// an RDMA write whose whole transfer has succeeded. The peer must have received this write.
     std::uint32_t immediates_confirmed = 0;
-    /// The number of RDMA writes with immediate data of the peer that have arrived.
+    /// The number of RDMA writes with immediate data that the peer has posted on this queue pair
+    /// and that have arrived.
     std::uint32_t immediates_arrived = 0;
 };
 
@@ -61,9 +78,12 @@ struct ChannelRail {
 ///
 /// If the first queue pair fails, or if a work request is invalid, the channel fails: all queue
 /// pairs are moved to the error state. The requests of the channel end after all posted work
-/// requests have completed, because until then a device may still access the memory of these
-/// requests. If another queue pair fails, it is left out: it is moved to the error state, and the
-/// first queue pair repeats what it has not transferred. RailRecovery agrees on this with the peer.
+/// requests have completed, because until then a device may still access their memory.
+///
+/// If another queue pair fails, the channel continues without it. The failed queue pair is moved to
+/// the error state, and the data that it has not transferred is posted again on the first queue
+/// pair. RailRecovery coordinates this with the peer. Later, RailProbation creates a new queue pair
+/// to replace the failed one.
 class RailSet {
   public:
     /// @param max_message  maximum length of a work request in bytes
@@ -94,8 +114,8 @@ class RailSet {
     }
     [[nodiscard]] ChannelRail& operator[](std::size_t i) noexcept { return rails_[i]; }
     [[nodiscard]] const ChannelRail& operator[](std::size_t i) const noexcept { return rails_[i]; }
-    /// Returns the index of the queue pair that an asynchronous event is of; size() if it is of
-    /// another queue pair.
+    /// Returns the index of the queue pair to which an asynchronous event belongs; size() if it
+    /// belongs to no queue pair of this channel.
     [[nodiscard]] std::size_t rail_of(const AsyncEvent& event) const noexcept {
         return static_cast<std::size_t>(
             std::ranges::find_if(
@@ -104,35 +124,42 @@ class RailSet {
     }
     [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
     [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
+    /// Returns the maximum length of inline data in bytes.
+    [[nodiscard]] std::uint32_t inline_data() const noexcept { return inline_data_; }
 
-    // Messages on the first queue pair
+    // Messages; they use the first queue pair only
 
-    /// Posts the message that @p work describes, and sets its wr_id and flags. can_send() must be
-    /// true.
+    /// Posts an unsignaled message, and sets the wr_id of its work request. can_send_unsignaled()
+    /// must be true.
     /// @param work  a work request with the opcode IBV_WR_SEND and inline data
-    [[nodiscard]] bool send_inline(ibv_send_wr& work) noexcept {
+    [[nodiscard]] bool send_prepared(ibv_send_wr& work) noexcept {
         ChannelRail& to = rails_[0];
-        const bool signaled = to.queue.must_signal();
         work.wr_id =
             WorkId{.work = Work::remote, .number = WorkId::no_request, .sequence = to.queue.next()}
                 .encode();
-        work.send_flags = signaled ? unsigned{IBV_SEND_INLINE} | unsigned{IBV_SEND_SIGNALED}
-                                   : unsigned{IBV_SEND_INLINE};
-        ibv_send_wr* failed = nullptr;
-        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
+        ibv_send_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
+        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0)
+            [[unlikely]] {
             if (error != ENOMEM) {
                 fail(EIO, "ibv_post_send failed");
             }
             return false;
         }
-        to.queue.posted(signaled);
+        to.queue.posted(false);
         return true;
     }
 
-    /// Returns true if a message can be posted now.
-    [[nodiscard]] bool can_send() const noexcept { return rails_[0].queue.has_room(reserve); }
-    /// Returns true if a message with a body of this length is sent as inline data, without a send
-    /// buffer.
+    /// Returns true if the send queue has room for a message.
+    /// @param count  the number of work requests that are posted together, including the message
+    [[nodiscard]] bool can_send(std::uint32_t count = 1) const noexcept {
+        return rails_[0].queue.has_room(reserve + count - 1);
+    }
+    /// Returns true if a message can be posted now by an unsignaled work request.
+    [[nodiscard]] bool can_send_unsignaled() const noexcept {
+        return can_send() && !rails_[0].queue.must_signal();
+    }
+    /// Returns true if @p length bytes fit into the inline data of a work request. They then need
+    /// no send buffer.
     [[nodiscard]] bool fits_inline(std::size_t length) const noexcept {
         return length <= inline_data_;
     }
@@ -143,38 +170,54 @@ class RailSet {
     /// @return false if all send buffers are in use, or if posting failed
     [[nodiscard]] bool send(const Header& header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
-        const std::size_t length = sizeof header + body.size();
-        if (fits_inline(length)) {
-            alignas(16) std::array<std::byte, max_inline> bytes; // NOLINT(*-member-init)
-            copy(bytes.data(), header, body);
-            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
-                             .length = static_cast<std::uint32_t>(length),
-                             .lkey = 0};
-            ibv_send_wr work = make_send(std::span<const ibv_sge>(&entry, 1));
-            work.send_flags = IBV_SEND_INLINE;
-            return post(0, work, request, always_signal);
-        }
-        return send_buffered(header, body, nullptr, request, always_signal);
+        return with_message(header, body, [&](ibv_send_wr& message) {
+            return post(0, message, request, always_signal);
+        });
     }
-    /// Sends a header and data that the device reads from the memory of the request.
+    /// Sends a message that consists of @p header and @p data. The device reads the data from the
+    /// memory of the request, without a copy.
     [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
                                      RequestState& request) noexcept {
-        return send_buffered(header, {}, &data, &request, true);
+        return with_buffer(header, {}, &data,
+                           [&](ibv_send_wr& message) { return post(0, message, &request); });
+    }
+
+    /// Which work requests write_and_send() has posted: none, only the write, or the write and the
+    /// message.
+    enum class Posted : std::uint8_t { none = 0, write = 1, both = 2 };
+    /// Posts a write on the first queue pair and, behind it, a message that consists of @p header
+    /// and @p body, with one call of ibv_post_send(). The send queue must have room for two work
+    /// requests. If the message is posted, its completion shows that the write has completed, too.
+    /// @param write    a work request with the opcode IBV_WR_RDMA_WRITE
+    /// @param request  the request that waits for the completion of the message
+    /// @return `both` on success. Otherwise the send queue was full, all send buffers are in use,
+    ///         or the channel has failed.
+    [[nodiscard]] Posted write_and_send(ibv_send_wr& write, const Header& header,
+                                        std::span<const std::byte> body,
+                                        RequestState& request) noexcept {
+        Posted posted = Posted::none;
+        static_cast<void>(with_message(header, body, [&](ibv_send_wr& message) {
+            write.next = &message;
+            posted = static_cast<Posted>(post_chain(write, request));
+            return posted == Posted::both;
+        }));
+        return posted;
     }
 
     // Work requests
 
     /// Posts one work request.
-    /// @return false if posting failed. The channel has then failed too, unless the send queue was
-    ///         full.
+    /// @return false if the send queue is full or if posting failed. If posting failed on the first
+    ///         queue pair, the channel has failed. If it failed on another queue pair, the channel
+    ///         no longer uses that queue pair.
     bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
-              bool always_signal = false) noexcept {
+              bool always_signal = false, Work type = Work::remote) noexcept {
         ChannelRail& to = rails_[rail];
         const bool signaled = always_signal || request != nullptr || to.queue.must_signal();
-        work.wr_id = WorkId{.work = Work::remote,
-                            .number = request != nullptr ? request->index : WorkId::no_request,
-                            .sequence = to.queue.next()}
-                         .encode();
+        const std::uint32_t number = type == Work::fence ? next_immediate(rail) & WorkId::no_request
+                                     : request != nullptr ? request->index
+                                                          : WorkId::no_request;
+        work.wr_id = WorkId{.work = type, .number = number, .sequence = to.queue.next()}.encode();
         work.send_flags |= signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
         ibv_send_wr* failed = nullptr;
         if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
@@ -191,6 +234,39 @@ class RailSet {
         }
         return true;
     }
+    /// Posts linked work requests on the first queue pair by one call of ibv_post_send(). Only the
+    /// last one is signaled and counted in RequestState::pending: work requests of a queue pair
+    /// complete in order. The send queue must have room for all of them.
+    /// @param first  the first work request; ibv_send_wr::next links the others
+    /// @return the number of posted work requests. If it is smaller than the number of linked ones,
+    ///         the send queue was full or the channel has failed.
+    [[nodiscard]] std::size_t post_chain(ibv_send_wr& first, RequestState& request) noexcept {
+        SendQueue& queue = rails_[0].queue;
+        std::uint32_t sequence = queue.next();
+        for (ibv_send_wr* work = &first; work != nullptr; work = work->next) {
+            const bool last = work->next == nullptr;
+            work->wr_id = WorkId{.work = last ? Work::remote : Work::remote_part,
+                                 .number = request.index,
+                                 .sequence = sequence++}
+                              .encode();
+            work->send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+            work->send_flags |= last ? unsigned{IBV_SEND_SIGNALED} : 0U;
+        }
+        ibv_send_wr* failed = nullptr;
+        const int error = ibv_post_send(rails_[0].queue_pair.native(), &first, &failed);
+        std::size_t posted = 0;
+        for (const ibv_send_wr* work = &first; work != (error == 0 ? nullptr : failed);
+             work = work->next) {
+            queue.posted(work->next == nullptr);
+            ++posted;
+        }
+        if (error == 0) [[likely]] {
+            ++request.pending;
+        } else if (error != ENOMEM) {
+            fail(EIO, "ibv_post_send failed", &request, error);
+        }
+        return posted;
+    }
     /// Frees the send queue entries of a completed work request and of all earlier work requests.
     void completed(std::size_t rail, std::uint32_t sequence) noexcept {
         SendQueue& queue = rails_[rail].queue;
@@ -202,10 +278,15 @@ class RailSet {
 
     // Transfers
 
+    /// Returns true if a transfer of this length is striped over several queue pairs. Otherwise
+    /// the first queue pair transfers it.
+    [[nodiscard]] bool is_striped(std::uint64_t length) const noexcept {
+        return length > shared_.options.min_fragment && part(0, length, speed_) < length;
+    }
     /// Divides a transfer among the queue pairs and appends it to the list of transfers.
-    void start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
+    /// @return a bit mask: bit i is set if queue pair i transfers a part of the data
+    std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
         const std::uint32_t used = share(transfer, length);
-        transfer.immediate.rails = used;
         transfer.request->transfer = &transfer;
         transfers_.push_back(&transfer);
         if (rails_.size() > 1) {
@@ -221,13 +302,19 @@ class RailSet {
         if (transfer.keeps_order) {
             ++ordered_;
         }
+        return used;
     }
-    /// Returns true if a message may be posted. Transfers that must precede later messages must all
-    /// be posted on the first queue pair.
+    /// Returns false while a message must wait: messages must not overtake a transfer with
+    /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
+    /// Returns true if the channel has not failed and order_allows_message() is true.
+    [[nodiscard]] bool allows_message() const noexcept {
+        return (static_cast<unsigned>(broken_) | ordered_) == 0;
+    }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
-    /// Posts the transfers of the list until they are all posted or the send queues are full.
+    /// Posts work requests of the started transfers, until all are posted or the send queues are
+    /// full.
     /// @param on_posted  called with the request of each transfer that is posted completely, after
     ///                   RequestState::transfer was set to nullptr
     template <class OnPosted>
@@ -250,47 +337,89 @@ class RailSet {
         }
     }
     /// Called after the FIN of a transfer with RdmaTransfer::keeps_order was sent. Later messages
-    /// need not wait for this transfer any longer; see order_allows_message().
+    /// no longer wait for this transfer; see order_allows_message().
     void fin_sent() noexcept { --ordered_; }
 
-    // Queue pairs that are left out
+    // Failed queue pairs, and the new queue pairs that replace them
 
-    /// Returns true if the queue pair was not left out.
-    [[nodiscard]] bool works(std::size_t rail) const noexcept {
+    /// Returns true if transfers use the queue pair: it has not failed, or a new queue pair has
+    /// replaced it and has been tested.
+    [[nodiscard]] bool is_used(std::size_t rail) const noexcept {
         return rails_[rail].failure == nullptr;
     }
-    /// Returns the queue pairs whose lost transfers are not repeated yet: bit i is queue pair i.
+    /// Returns true if work requests can be posted on the queue pair: it has not failed, or a new
+    /// queue pair has replaced it, even if this one is not tested yet.
+    [[nodiscard]] bool works(std::size_t rail) const noexcept { return rails_[rail].connected; }
+    /// Returns the number of the next RDMA write with immediate data on a queue pair; see
+    /// ChannelRail::immediates_posted.
+    [[nodiscard]] std::uint32_t next_immediate(std::size_t rail) const noexcept {
+        return rails_[rail].immediates_posted + 1;
+    }
+    /// Posts a fence: a write of 0 bytes with immediate data, on a queue pair other than the first.
+    /// @return see post()
+    [[nodiscard]] bool post_fence(std::size_t rail, ibv_send_wr& work) noexcept {
+        if (!post(rail, work, nullptr, true, Work::fence)) {
+            return false;
+        }
+        ++rails_[rail].immediates_posted;
+        return true;
+    }
+    /// Called when a fence has succeeded.
+    /// @param number  the member WorkId::number of its work request
+    void fence_completed(std::size_t rail, std::uint32_t number) noexcept {
+        // WorkId::number has only the lower bits of the number of the immediate data.
+        const std::uint32_t posted = rails_[rail].immediates_posted;
+        immediate_confirmed(rail, posted - ((posted - number) & WorkId::no_request));
+    }
+    /// Returns true if one number of an RDMA write with immediate data is before another. The
+    /// numbers wrap around.
+    [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
+        return static_cast<std::int32_t>(number - other) < 0;
+    }
+    /// Returns a bit mask: bit i is set if queue pair i has failed, and the data that it has not
+    /// transferred must still be posted again on the first queue pair.
     [[nodiscard]] std::uint32_t recovering() const noexcept { return recovering_; }
-    /// Called when all lost transfers of a queue pair were repeated.
+    /// Called when all data that a failed queue pair has not transferred was posted again on the
+    /// first queue pair.
     void recovered(std::size_t rail) noexcept { recovering_ &= ~(1U << rail); }
 
-    /// Leaves out a queue pair that has failed, and moves it to the error state. If it is the first
-    /// one, the channel fails, because messages use this queue pair.
+    /// Stops using a queue pair that has failed, and moves it to the error state. If the failed
+    /// queue pair is the first one, which sends the messages, or if the peer is not connected yet,
+    /// the whole channel fails; see suspend().
     void leave_out(std::size_t rail, int error, const char* reason) noexcept {
         if (rail == 0 || suspended_) {
             fail(error, reason);
             return;
         }
         ChannelRail& failed = rails_[rail];
-        if (broken_ != 0 || failed.failure != nullptr) {
+        if (broken_ != 0 || !failed.connected) {
             return;
         }
-        failed.failure = reason;
         failed.failed_ns = now_ns();
+        if (failed.failure == nullptr) {
+            speed_ -= shared_.rails[failed.device]->speed;
+            const std::int64_t longest = std::chrono::nanoseconds(shared_.options.probation).count()
+                                         << max_replacements;
+            if (failed.failed_ns - failed.replaced_ns > longest) {
+                failed.replacements = 0;
+            }
+        }
+        failed.connected = false;
+        failed.failure = reason;
         recovering_ |= 1U << rail;
-        speed_ -= shared_.rails[failed.device]->speed;
         shared_.wake(channel_);
-        // The completion of the last work request also shows that all data of the peer which has
-        // arrived by this queue pair was polled.
+        // stop() posts a last work request. Its completion is polled after the completions of all
+        // data that has arrived on this queue pair.
         failed.stopped = stop(rail, true);
     }
-    /// Returns true if the last completions of a queue pair that was left out were polled, or do
-    /// not arrive.
+    /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
+    /// called for it.
     [[nodiscard]] bool is_drained(std::size_t rail) const noexcept {
         const ChannelRail& failed = rails_[rail];
         return failed.abandoned || (failed.stopped && failed.queue.idle());
     }
-    /// Stops to wait for the completions of a queue pair that was left out.
+    /// Stops waiting for the completions of a failed queue pair. Its work requests that have not
+    /// completed count as failed.
     void abandon(std::size_t rail) noexcept {
         SendQueue& queue = rails_[rail].queue;
         rails_[rail].abandoned = true;
@@ -305,8 +434,57 @@ class RailSet {
             }
         }
     }
-    /// Called when a work request of a request on a channel with several queue pairs has completed.
-    /// @param succeeded  false if it was lost because its queue pair has failed
+    /// Returns true if is_used() is true for all queue pairs.
+    [[nodiscard]] bool all_used() const noexcept {
+        return std::ranges::all_of(rails_,
+                                   [](const ChannelRail& rail) { return rail.failure == nullptr; });
+    }
+    /// Puts a new queue pair in place of a failed one. Transfers use the new queue pair only after
+    /// a test: see use(). Before the call, both ends must have posted again the data that the
+    /// failed queue pair has not transferred.
+    /// @param pair  nullptr if the new queue pair could not be connected; the caller must then call
+    ///              leave_out()
+    void begin_probation(std::size_t rail, QueuePair* pair) noexcept {
+        delay_probation(rail);
+        ChannelRail& to = rails_[rail];
+        if (pair != nullptr) {
+            to.queue_pair = std::move(*pair);
+            to.queue = SendQueue(shared_.rails[to.device]->send_depth);
+        }
+        to.connected = true;
+        to.stopped = false;
+        to.replaced_ns = to.heard_ns = now_ns();
+        to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = 0;
+        // Share::number refers to a write on the failed queue pair. That write has arrived, so its
+        // number is no longer needed.
+        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
+            i->shares[rail].has_number = i->shares[rail].is_covered = false;
+        }
+    }
+    /// Doubles the time after which a new queue pair replaces the failed one. This time starts now.
+    void delay_probation(std::size_t rail) noexcept {
+        ChannelRail& failed = rails_[rail];
+        failed.failed_ns = now_ns();
+        if (failed.replacements < max_replacements) {
+            ++failed.replacements;
+        }
+    }
+    /// Called when the port of a device is active again. Resets the time until the next attempt to
+    /// replace a failed queue pair of this device to its shortest value.
+    void port_active(std::size_t device) noexcept {
+        for (ChannelRail& rail : rails_) {
+            rail.replacements = rail.device == device ? 0 : rail.replacements;
+        }
+    }
+    /// Called when the test of a new queue pair has succeeded. Transfers use the queue pair from
+    /// now on.
+    void use(std::size_t rail) noexcept {
+        rails_[rail].failure = nullptr;
+        speed_ += shared_.rails[rails_[rail].device]->speed;
+    }
+    /// Called on a channel with several queue pairs, when a work request of @p request has
+    /// completed.
+    /// @param succeeded  false if the work request failed because its queue pair has failed
     /// @return false if the work request is not part of an RdmaTransfer
     bool transfer_completed(std::size_t rail, const RequestState& request,
                             bool succeeded) noexcept {
@@ -327,15 +505,17 @@ class RailSet {
         }
         return true;
     }
-    /// Repeats, on the first queue pair, the ranges that a queue pair that was left out has not
-    /// transferred. Called until it returns true.
-    /// @param arrived    the number of RDMA writes with immediate data of this queue pair that have
-    ///                   arrived at the peer
-    /// @param end_range  called with each RdmaTransfer with immediate data whose range is repeated,
-    ///                   and with the length of this range; informs the peer, and returns false if
-    ///                   this is not possible now
-    /// @param confirmed  called with the request of each transfer that is complete
-    /// @return true if nothing is left to be repeated
+    /// Posts again, on the first queue pair, the data that a failed queue pair has not transferred.
+    /// Called until it returns true.
+    /// @param rail       the index of the failed queue pair
+    /// @param arrived    the number of RDMA writes with immediate data that this end has posted on
+    ///                   the failed queue pair and that have arrived at the peer
+    /// @param end_range  called after the data of a transfer with immediate data was posted again,
+    ///                   with the transfer and the number of bytes. Informs the peer, and returns
+    ///                   false if this is not possible now
+    /// @param confirmed  called with the request of each such transfer whose work requests are all
+    ///                   posted
+    /// @return true if all this data is posted again
     template <class EndRange, class Confirmed>
     [[nodiscard]] bool repeat(std::size_t rail, std::uint32_t arrived, const EndRange& end_range,
                               const Confirmed& confirmed) noexcept {
@@ -345,8 +525,9 @@ class RailSet {
             i = AllTransfers::next(i);
             RdmaTransfer::Share& share = transfer.shares[rail];
             const bool has_arrived =
-                share.has_number && static_cast<std::int32_t>(arrived - share.number) >= 0;
-            if ((transfer.lost & bit) == 0 && !share.unposted && has_arrived == share.has_number) {
+                (share.has_number || share.is_covered) && !is_before(arrived, share.number);
+            if ((transfer.lost & bit) == 0 && !share.unposted &&
+                (has_arrived || !share.has_number)) {
                 continue;
             }
             if (!has_arrived && !repeat_range(transfer, rail, end_range)) {
@@ -365,8 +546,8 @@ class RailSet {
 
     // Set-up
 
-    /// After suspend(), can_send() and SendQueue::has_room() return false until resume(), so that
-    /// nothing is posted except the work requests of fail().
+    /// Makes can_send() and SendQueue::has_room() return false until resume() is called. Until
+    /// then, nothing is posted except the last work requests of fail().
     void suspend() noexcept {
         suspended_ = true;
         for (ChannelRail& rail : rails_) {
@@ -394,8 +575,8 @@ class RailSet {
 
     /// Fails the channel and moves all its queue pairs to the error state. A second call has no
     /// effect.
-    /// @param flush_all  true if drained() must also wait until all earlier completions of each
-    ///                   device are polled
+    /// @param flush_all  if true, drained() also waits until every completion of data that has
+    ///                   already arrived was polled
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
               int culprit_error = 0, bool flush_all = false) noexcept {
         if (broken_ != 0) {
@@ -413,14 +594,15 @@ class RailSet {
             }
         }
     }
-    /// Returns true if no device can access the memory of the channel's requests any more. A device
-    /// that reports no completions for one second is considered dead.
+    /// Returns true if no device can still access the memory of the channel's requests: all work
+    /// requests have completed, or a second has passed since the failure. After a second without
+    /// completions, a device is considered dead.
     [[nodiscard]] bool drained() const noexcept {
         return std::all_of(rails_.begin(), rails_.end(),
                            [](const ChannelRail& rail) { return rail.queue.idle(); }) ||
                now_ns() - failed_ns_ > drain_limit_ns;
     }
-    /// Removes all transfers from the list and returns the held bounce buffers to the pool.
+    /// Removes all transfers, and returns all send buffers of the channel to the pool.
     void drop_transfers() noexcept {
         while (RdmaTransfer* const transfer = transfers_.pop_front()) {
             transfer->request->transfer = nullptr;
@@ -436,11 +618,15 @@ class RailSet {
         held_.release_all();
     }
 
-    /// The number of send queue entries that only credit messages and keepalive writes may use.
+    /// The number of send queue entries that are kept free for credit messages, keepalive writes,
+    /// the fences of notifications, and the close message.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
-    /// The time after which a device that reports no completions is considered dead.
+    /// After this time in nanoseconds, a device that reports no completions is considered dead.
     static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
+    /// The maximum value of ChannelRail::replacements. It limits the time until the next attempt to
+    /// 64 times EndpointOptions::probation.
+    static constexpr std::uint8_t max_replacements = 6;
 
   private:
     using Transfers = List<RdmaTransfer, &RdmaTransfer::link>;
@@ -454,12 +640,30 @@ class RailSet {
             std::memcpy(to + sizeof header, body.data(), body.size());
         }
     }
-    /// Sends a message by a send buffer, which contains @p header and @p body.
+    /// Calls @p post with a work request for a message that consists of @p header and @p body.
+    /// @param post  posts the work request, and returns true if this has succeeded
+    /// @return the result of @p post; false if all send buffers are in use
+    template <class Post>
+    [[nodiscard]] bool with_message(const Header& header, std::span<const std::byte> body,
+                                    const Post& post) noexcept {
+        const std::size_t length = sizeof header + body.size();
+        if (!fits_inline(length)) {
+            return with_buffer(header, body, nullptr, post);
+        }
+        alignas(16) std::array<std::byte, max_inline> bytes; // NOLINT(*-member-init)
+        copy(bytes.data(), header, body);
+        ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+                         .length = static_cast<std::uint32_t>(length),
+                         .lkey = 0};
+        ibv_send_wr message = make_send(std::span<const ibv_sge>(&entry, 1));
+        message.send_flags = IBV_SEND_INLINE;
+        return post(message);
+    }
+    /// Like with_message(), but always copies @p header and @p body to a send buffer.
     /// @param data  further data that the device reads from the memory of the request, or nullptr
-    /// @return false if all send buffers are in use, or if posting failed
-    [[nodiscard]] bool send_buffered(const Header& header, std::span<const std::byte> body,
-                                     const ibv_sge* data, RequestState* request,
-                                     bool always_signal) noexcept {
+    template <class Post>
+    [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
+                                   const ibv_sge* data, const Post& post) noexcept {
         if (shared_.pool.exhausted()) {
             return false;
         }
@@ -473,8 +677,8 @@ class RailSet {
         if (data != nullptr) {
             entries[1] = *data;
         }
-        ibv_send_wr work = make_send(std::span(entries).first(data != nullptr ? 2 : 1));
-        if (!post(0, work, request, always_signal)) {
+        ibv_send_wr message = make_send(std::span(entries).first(data != nullptr ? 2 : 1));
+        if (!post(message)) {
             shared_.pool.give_back(buffer);
             return false;
         }
@@ -482,15 +686,15 @@ class RailSet {
         return true;
     }
 
-    /// Moves a queue pair to the error state.
+    /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
+    /// empty or @p flush_all is true.
     /// @param flush_all  see fail()
-    /// @return false if the work request whose completion shows that the queue pair has stopped
-    ///         cannot be posted
+    /// @return false if the last work request cannot be posted
     bool stop(std::size_t rail, bool flush_all) noexcept {
         ChannelRail& stopped = rails_[rail];
-        // Until abort() succeeds, the peer can write to the memory of requests that have ended.
-        // Therefore abort() is repeated if it fails, for example with ENOMEM. If it fails each
-        // time, the device was removed.
+        // Until abort() succeeds, the peer can still write by RDMA to the memory of requests that
+        // have ended. Therefore abort() is called again if it fails, for example with ENOMEM. If it
+        // fails each time, the device was removed.
         for (int tries = 0; tries < 3 && !attempt([&] { stopped.queue_pair.abort(); }); ++tries) {
         }
         if (!flush_all && stopped.queue.idle()) {
@@ -502,6 +706,13 @@ class RailSet {
         ibv_send_wr last = make_send({});
         return post(rail, last, nullptr, true);
     }
+    /// Called when the device of the peer has acknowledged an RDMA write with immediate data.
+    void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept {
+        std::uint32_t& last = rails_[rail].immediates_confirmed;
+        if (is_before(last, acknowledged)) {
+            last = acknowledged;
+        }
+    }
     /// Returns a transfer to its pool if it is posted completely and all its work requests have
     /// succeeded.
     void release_if_done(RdmaTransfer& transfer) noexcept {
@@ -510,11 +721,7 @@ class RailSet {
         }
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if (transfer.shares[i].has_number) {
-                std::uint32_t& confirmed = rails_[i].immediates_confirmed;
-                const std::uint32_t number = transfer.shares[i].number;
-                if (static_cast<std::int32_t>(number - confirmed) > 0) {
-                    confirmed = number;
-                }
+                immediate_confirmed(i, transfer.shares[i].number);
             }
         }
         RdmaTransfer** at = &transfer.request->unconfirmed;
@@ -525,14 +732,15 @@ class RailSet {
         all_transfers_.remove(&transfer);
         shared_.transfers.give_back(&transfer);
     }
-    /// Repeats the range of one queue pair; see repeat().
+    /// Posts again, on the first queue pair, the part of a transfer that was assigned to queue pair
+    /// @p rail, which has failed; see repeat().
     template <class EndRange>
     [[nodiscard]] bool repeat_range(RdmaTransfer& transfer, std::size_t rail,
                                     const EndRange& end_range) noexcept {
         RdmaTransfer::Share& share = transfer.shares[rail];
         if (!share.repeated) {
             share.repeated = true;
-            share.has_number = false;
+            share.has_number = share.is_covered = false;
             share.next = share.begin;
             transfer.lost |= 1U << rail;
         }
@@ -544,33 +752,41 @@ class RailSet {
         return !transfer.has_immediate || end_range(transfer, share.end - share.begin);
     }
 
-    /// Divides a transfer among the queue pairs. @return the number of queue pairs that are used
+    /// Returns how many bytes of a transfer queue pair @p rail transfers.
+    /// @param left        the number of bytes that are left for this queue pair and the next ones
+    /// @param speed_left  the sum of the speeds of this queue pair and the next ones
+    [[nodiscard]] std::uint64_t part(std::size_t rail, std::uint64_t left,
+                                     std::uint64_t speed_left) const noexcept {
+        const std::uint64_t speed = shared_.rails[rails_[rail].device]->speed;
+        if (speed >= speed_left) {
+            return left;
+        }
+        auto part =
+            static_cast<std::uint64_t>(static_cast<double>(left) * static_cast<double>(speed) /
+                                       static_cast<double>(speed_left));
+        part = (part + share_alignment - 1) / share_alignment * share_alignment;
+        return std::min(left, std::max<std::uint64_t>(part, shared_.options.min_fragment));
+    }
+    /// Divides a transfer among the queue pairs. @return the bit mask that start() returns
     [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
         std::uint32_t used = 0;
+        std::uint32_t count = 0;
         std::uint64_t begin = 0;
         std::uint64_t speed_left = speed_;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (!works(i)) [[unlikely]] {
+            if (!is_used(i)) [[unlikely]] {
                 transfer.shares[i] = {};
                 continue;
             }
-            const std::uint64_t speed = shared_.rails[rails_[i].device]->speed;
-            const std::uint64_t left = length - begin;
-            std::uint64_t part = left;
-            if (speed < speed_left) {
-                part = static_cast<std::uint64_t>(static_cast<double>(left) *
-                                                  static_cast<double>(speed) /
-                                                  static_cast<double>(speed_left));
-                part = (part + share_alignment - 1) / share_alignment * share_alignment;
-                part = std::min(left, std::max<std::uint64_t>(part, shared_.options.min_fragment));
-            }
-            speed_left -= speed;
-            const bool is_used = part > 0 || i == 0;
-            transfer.shares[i] = {
-                .begin = begin, .next = begin, .end = begin + part, .unposted = is_used};
-            used += is_used ? 1 : 0;
-            begin += part;
+            const std::uint64_t end = begin + part(i, length - begin, speed_left);
+            speed_left -= shared_.rails[rails_[i].device]->speed;
+            const bool is_used = end > begin || i == 0;
+            transfer.shares[i] = {.begin = begin, .next = begin, .end = end, .unposted = is_used};
+            used |= is_used ? 1U << i : 0U;
+            count += is_used ? 1 : 0;
+            begin = end;
         }
+        transfer.immediate.rails = count;
         return used;
     }
     /// Posts work requests of a transfer until the send queues are full. @return true if the
@@ -579,7 +795,8 @@ class RailSet {
         bool complete = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             RdmaTransfer::Share& share = transfer.shares[i];
-            // repeat() posts the range of a queue pair that was left out.
+            // If the queue pair has failed, repeat() posts its part on the first queue pair
+            // instead.
             while (share.unposted && works(i) && rails_[i].queue.has_room(reserve) &&
                    post_piece(transfer, i, share)) {
             }
@@ -591,9 +808,9 @@ class RailSet {
         }
         return complete;
     }
-    /// Posts the next work request for a range.
-    /// @param rail   the queue pair that transfers the range
-    /// @param share  the range: that of this queue pair, or one that this queue pair repeats
+    /// Posts the next work request for one part of a transfer.
+    /// @param rail   the index of the queue pair on which the work request is posted
+    /// @param share  the part: that of this queue pair, or that of a failed queue pair
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept {
         TransferPiece piece;
@@ -630,6 +847,9 @@ class RailSet {
             if (immediate && rail != 0) {
                 share.has_number = true;
                 share.number = ++rails_[rail].immediates_posted;
+            } else if (last && rail != 0 && !transfer.is_read) {
+                share.is_covered = true;
+                share.number = next_immediate(rail);
             }
         }
         share.next += piece.local.length;
@@ -643,14 +863,15 @@ class RailSet {
     std::uint32_t inline_data_;
     std::uint32_t max_message_;
     std::uint64_t speed_ = 0;
-    /// The transfers that are not posted completely.
+    /// The transfers whose work requests are not all posted yet.
     Transfers transfers_;
-    /// All transfers of a channel with several queue pairs.
+    /// On a channel with several queue pairs: all transfers that have not completed. Otherwise
+    /// empty.
     AllTransfers all_transfers_;
     std::uint32_t recovering_ = 0;
     bool suspended_ = false;
-    /// The number of transfers that later messages must not overtake, and that are not posted on
-    /// the first queue pair.
+    /// The number of transfers with RdmaTransfer::keeps_order for which later messages must wait;
+    /// see order_allows_message().
     std::uint32_t ordered_ = 0;
     HeldBuffers held_;
 

@@ -17,35 +17,39 @@
 namespace rdmabuf::transport::detail {
 
 /// An RDMA write or read. It may be striped over several queue pairs and may consist of many work
-/// requests. It exists until it is posted completely; on a channel with several queue pairs, until
-/// all its work requests have succeeded, because another queue pair repeats those that were lost
-/// with a queue pair.
+/// requests. On a channel with one queue pair, the object exists until the transfer is posted
+/// completely. On other channels, it exists until all work requests have succeeded, because those
+/// that fail with their queue pair are posted again on the first queue pair.
 struct RdmaTransfer {
-    /// The range of a transfer that one queue pair transfers.
+    /// The part of a transfer that one queue pair transfers, as offsets in bytes.
     struct Share {
         std::uint64_t begin = 0;
         /// Offset of the next byte to post.
         std::uint64_t next = 0;
         std::uint64_t end = 0;
-        /// If `has_number` is true: the number of the RDMA write with immediate data that ends this
-        /// range; see ChannelRail::immediates_posted.
+        /// The number of an RDMA write with immediate data on this queue pair, as
+        /// ChannelRail::immediates_posted counts it. If `has_number` is true, this write ends this
+        /// part. If `is_covered` is true, it is the next such write after this part. In both cases,
+        /// the part has arrived if the write has arrived, because packets of a queue pair arrive in
+        /// order.
         std::uint32_t number = 0;
-        /// The number of work requests that were posted on this queue pair and have not completed.
-        /// It is counted on channels with several queue pairs only.
+        /// The number of posted work requests on this queue pair that have not completed. Counted
+        /// only on channels with several queue pairs.
         std::uint32_t pending = 0;
         bool has_number = false;
-        /// True while a work request of this range must still be posted. This can also be true if
+        bool is_covered = false;
+        /// True while a work request of this part must still be posted. This can also be true if
         /// `next` is equal to `end`, because a write of 0 bytes can have immediate data.
         bool unposted = false;
-        /// True if the first queue pair repeats this range.
+        /// True if the queue pair has failed and this part is posted again on the first queue pair.
         bool repeated = false;
     };
 
     bool is_read = false;
     /// True if the last work request of each queue pair has immediate data.
     bool has_immediate = false;
-    /// True if a FIN message follows the data of the first queue pair. The last work request of
-    /// this queue pair then has no immediate data.
+    /// True if this end sends a FIN message on the first queue pair after the data. The last RDMA
+    /// write on this queue pair then has no immediate data.
     bool has_fin = false;
     /// True if later messages of the channel must be posted after this transfer is posted on the
     /// first queue pair.
@@ -57,21 +61,23 @@ struct RdmaTransfer {
     std::uint64_t remote_address = 0;
     RemoteTable remote{};
     std::array<Share, max_channel_rails> shares{};
-    /// Bit i is set if work requests for the range of queue pair i were lost with this queue pair.
+    /// Bit i is set if queue pair i failed before its work requests for this transfer completed.
+    /// They must be posted again on the first queue pair.
     std::uint32_t lost = 0;
-    /// The sum of Share::pending.
+    /// The sum of Share::pending of all queue pairs.
     std::uint32_t pending = 0;
-    /// The next transfer of RequestState::unconfirmed.
+    /// The next transfer in the list RequestState::unconfirmed.
     RdmaTransfer* next_of_request = nullptr;
-    /// The links of the list of transfers of a channel that are not posted completely.
+    /// The links of the transfer in the channel's list of transfers that are not posted completely.
     Link<RdmaTransfer> link{};
-    /// The links of the list of all transfers of a channel with several queue pairs.
+    /// The links of the transfer in the list of all transfers of a channel with several queue
+    /// pairs.
     Link<RdmaTransfer> all{};
 
     /// Sets the memory of the peer that the transfer accesses.
     /// @param table    the regions of this memory, for each device of the peer
-    /// @param devices  the number of devices of the channel. The regions of other devices are not
-    ///                 copied, because a RemoteTable is large.
+    /// @param devices  the number of devices that the channel uses. Only their regions are copied,
+    ///                 because a RemoteTable is large.
     /// @param offset   the offset of the transfer in this memory, in bytes
     void set_remote(const RemoteTable& table, std::size_t devices, std::uint64_t offset) noexcept {
         remote_address = table.regions[0][0].address + offset;
@@ -86,8 +92,8 @@ struct RdmaTransfer {
 /// A pool of unused transfers. It grows when all transfers are in use.
 class TransferPool {
   public:
-    /// Returns a transfer for the memory of a request: an RDMA write without immediate data. The
-    /// caller must set the memory of the peer.
+    /// Takes a transfer from the pool. It is initialized as an RDMA write without immediate data
+    /// from the memory of @p request. The caller must set the memory of the peer.
     /// @param offset  the offset of the transfer in the buffer of the request, in bytes
     /// @return nullptr if memory is exhausted
     [[nodiscard]] RdmaTransfer* take(RequestState& request, std::uint64_t offset) noexcept {

@@ -16,11 +16,8 @@ class ReceiveReplenisher {
     static constexpr std::size_t capacity = 16;
 
     ReceiveReplenisher() noexcept {
-        for (std::size_t i = 0; i < capacity; ++i) {
-            requests_[i] = {.wr_id = 0,
-                            .next = i + 1 < capacity ? &requests_[i + 1] : nullptr,
-                            .sg_list = nullptr,
-                            .num_sge = 0};
+        for (std::size_t i = 0; i + 1 < capacity; ++i) {
+            receives_[i].request.next = &receives_[i + 1].request;
         }
     }
     // The object cannot be copied or moved, because its work requests are linked by pointers.
@@ -28,41 +25,51 @@ class ReceiveReplenisher {
     ReceiveReplenisher& operator=(const ReceiveReplenisher&) = delete;
     ~ReceiveReplenisher() = default;
 
-    [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-    [[nodiscard]] bool full() const noexcept { return size_ == capacity; }
-
-    /// Adds a receive with a buffer to the batch that post() posts. The batch must not be full.
-    void add(std::uint64_t wr_id, const ibv_sge& buffer) noexcept {
-        buffers_[size_] = buffer;
-        requests_[size_].sg_list = &buffers_[size_];
-        requests_[size_].num_sge = 1;
-        requests_[size_++].wr_id = wr_id;
+    /// Makes all receives that are added later use a buffer. Without this call, the receives have
+    /// no buffer, and only RDMA writes with immediate data can use them.
+    /// @param length  the length of each buffer in bytes
+    void use_buffers(std::uint32_t length, std::uint32_t lkey) noexcept {
+        for (Receive& receive : receives_) {
+            receive.buffer = {.addr = 0, .length = length, .lkey = lkey};
+            receive.request.sg_list = &receive.buffer;
+            receive.request.num_sge = 1;
+        }
     }
-    /// Adds a receive without a buffer, for RDMA writes with immediate data.
-    void add(std::uint64_t wr_id) noexcept {
-        requests_[size_].num_sge = 0;
-        requests_[size_++].wr_id = wr_id;
+
+    [[nodiscard]] bool empty() const noexcept { return next_ == receives_.data(); }
+    [[nodiscard]] bool full() const noexcept { return next_ == receives_.data() + capacity; }
+
+    /// Adds a receive to the batch that post() posts. The batch must not be full.
+    /// @param buffer  the address of the buffer; ignored without use_buffers()
+    void add(std::uint64_t wr_id, const std::byte* buffer) noexcept {
+        next_->request.wr_id = wr_id;
+        next_->buffer.addr = reinterpret_cast<std::uintptr_t>(buffer);
+        ++next_;
     }
     /// Posts all collected receives. The object is then empty.
     /// @return 0, or the errno value of ibv_post_srq_recv(3)
     [[nodiscard]] int post(ibv_srq* srq) noexcept {
-        if (size_ == 0) {
+        if (empty()) {
             return 0;
         }
-        ibv_recv_wr& last = requests_[size_ - 1];
+        ibv_recv_wr& last = (next_ - 1)->request;
         ibv_recv_wr* const next = last.next;
         last.next = nullptr;
         ibv_recv_wr* failed = nullptr;
-        const int error = ibv_post_srq_recv(srq, requests_.data(), &failed);
+        const int error = ibv_post_srq_recv(srq, &receives_[0].request, &failed);
         last.next = next;
-        size_ = 0;
+        next_ = receives_.data();
         return error;
     }
 
   private:
-    std::size_t size_ = 0;
-    std::array<ibv_recv_wr, capacity> requests_{};
-    std::array<ibv_sge, capacity> buffers_{};
+    struct Receive {
+        ibv_recv_wr request{};
+        ibv_sge buffer{};
+    };
+
+    std::array<Receive, capacity> receives_{};
+    Receive* next_ = receives_.data();
 };
 
 } // namespace rdmabuf::transport::detail

@@ -17,16 +17,16 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Receives long messages, and advertises receives to the peer. See Kind for the protocol.
+/// Receives long messages, and advertises posted receives to the peer. See Kind for the protocol.
 class RendezvousReceiver {
   public:
     RendezvousReceiver(SharedState& shared, RailSet& rails, ControlChannel& control,
                        const ChannelState* channel) noexcept
         : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
 
-    /// Advertises a posted receive to the peer, if its buffer is longer than the eager limit and no
-    /// earlier receive can match its message. No advertisement is sent if the send queue is full
-    /// now. Must be called before the receive is added to the TagMatcher.
+    /// Advertises a receive to the peer. Does nothing if an earlier receive could match the same
+    /// message, if too many receives are advertised, or if the send queue is full. Must be called
+    /// before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept {
         if (advertised_ == CtsRing::capacity ||
             shared_.matcher.has_unadvertised(receive.channel, receive.tag) || !rails_.can_send()) {
@@ -77,11 +77,12 @@ class RendezvousReceiver {
                                        ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
                                                           rails_.devices(), body.length, table));
     }
-    /// Called when one queue pair has transferred its fragment of the data of a message.
+    /// Called when one queue pair has transferred its part of the data of a message.
     /// @param rail     the index of this queue pair
     /// @param rails    the number of queue pairs that transfer the data
-    /// @param length   the length of the message, from a FIN; nullptr if immediate data has arrived
-    /// @param written  the length in bytes of the RDMA write that had the immediate data
+    /// @param length   the length of the message, if a FIN has arrived; otherwise nullptr
+    /// @param written  the length in bytes of the RDMA write with immediate data, or of the data
+    ///                 that a `range_repeated` message reports; 0 for a FIN
     /// @param valid    set to false for a protocol error
     /// @return the receive if all its data has arrived, or nullptr
     [[nodiscard]] ReceiveRequest* data_arrived(std::uint32_t number, std::size_t rail,
@@ -118,12 +119,12 @@ class RendezvousReceiver {
         }
         return receive;
     }
-    /// Called when the RDMA read of a message has completed.
+    /// Called when the RDMA read of the data of a message has completed.
     void read_completed(ReceiveRequest& receive) noexcept {
         queue(receive, ReceiveRequest::Stage::sending_rget_done);
     }
     /// Withdraws the advertisement of a receive. The receive ends when the peer has confirmed the
-    /// withdrawal, or when the message of the receive arrives.
+    /// withdrawal, or with a message that the peer has sent earlier.
     void cancel(ReceiveRequest& receive) noexcept {
         receive.cancel_requested = true;
         ++cancels_;
@@ -195,8 +196,8 @@ class RendezvousReceiver {
         receive.stage = stage;
         answers_.push_back(&receive);
     }
-    /// Sends the CTS, NACK or end-of-read message that a receive has to send. @return false if it
-    /// cannot be sent now
+    /// Sends the CTS, NACK or end-of-read message of a receive. @return false if it cannot be sent
+    /// now
     [[nodiscard]] bool answer(ReceiveRequest& receive) noexcept {
         if (receive.stage == ReceiveRequest::Stage::sending_cts) {
             const ChunkTable table = ChunkTable::describe(
@@ -238,7 +239,7 @@ class RendezvousReceiver {
         return true;
     }
     void send_cancels() noexcept {
-        // Receives that have ended in the meantime need no cancellation message.
+        // Receives that have ended since cancel() need no cancellation message.
         cancels_ = 0;
         shared_.receives.for_each([this](ReceiveRequest& receive) {
             if (receive.channel != channel_ || !receive.cancel_requested || receive.cancel_sent ||

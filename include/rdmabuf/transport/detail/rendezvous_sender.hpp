@@ -18,20 +18,25 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Sends long messages: writes them by RDMA to the memory of their receives, or lets the receiver
-/// read them. See Kind for the protocol.
+/// Sends long messages: writes them by RDMA to the buffers of the matching receives, or lets the
+/// receiver read them. See Kind for the protocol.
 class RendezvousSender {
   public:
     RendezvousSender(SharedState& shared, RailSet& rails, ControlChannel& control,
                      const ChannelState* channel) noexcept
         : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
 
-    /// Returns the advertised receive that the next message with this tag matches; nullptr if there
-    /// is none.
+    /// Returns the advertised receive of the peer that the next message with this tag will match;
+    /// nullptr if there is none.
     [[nodiscard]] CtsRing::Entry* advertised(Tag tag) noexcept {
         return ring_ == nullptr || ring_->empty() ? nullptr : ring_->find(tag);
     }
-    /// Counts a message that was sent as an eager message or as an RTS.
+    /// Records the tag of an eager message that was sent and that matches no advertised receive.
+    /// @param number  the sequence number of the message; see MessageWindow::sent()
+    void count_unpaired(std::uint32_t number, Tag tag) noexcept {
+        sent_tags_.add(number, tag, false);
+    }
+    /// Counts a message that was sent as an eager message or as an RTS, and stores its tag.
     /// @param entry  the advertised receive that the message matches, or nullptr. The entry is
     ///               removed from the ring.
     void count_message(Tag tag, const CtsRing::Entry* entry) noexcept {
@@ -48,8 +53,9 @@ class RendezvousSender {
             return false;
         }
         transfer->set_remote(entry.remote, rails_.devices(), 0);
-        // If a queue pair needs several work requests, a FIN message must contain the length of the
-        // message. Otherwise the receiver adds up the lengths of the RDMA writes.
+        // If a queue pair needs several work requests, a FIN must contain the length of the
+        // message. Otherwise each queue pair posts one RDMA write, and the receiver adds up their
+        // lengths.
         request.needs_fin = request.bytes > rails_.max_message() || entry.remote.chunks != 1 ||
                             request.buffer.memory->rail(0).size() != 1;
         request.peer_request = entry.request;
@@ -116,8 +122,8 @@ class RendezvousSender {
         rails_.start(*transfer, body.length);
         return true;
     }
-    /// Stores an advertised receive of the peer, unless a message that was already sent matches
-    /// this receive.
+    /// Stores an advertised receive of the peer, unless it will match a message that this end has
+    /// already sent.
     /// @return false if the advertisement violates the protocol
     [[nodiscard]] bool advertisement_arrived(Tag tag, std::span<const std::byte> bytes) noexcept {
         CtsBody body;
@@ -150,8 +156,8 @@ class RendezvousSender {
         }
         return true;
     }
-    /// Removes an advertisement that the peer withdraws. If a message for this receive was already
-    /// sent, the receive may still end with this message.
+    /// Removes an advertised receive that the peer has cancelled. If this end has already sent the
+    /// message that matches it, the receive may still end with this message.
     void cancel_arrived(std::uint32_t number) noexcept {
         CtsRing::Entry* const entry = ring_ == nullptr ? nullptr : ring_->find_request(number);
         if (entry != nullptr) {
@@ -233,7 +239,8 @@ class RendezvousSender {
     SentTags sent_tags_;
     /// The sends whose FIN must be sent.
     List<SendRequest, &SendRequest::link> fins_;
-    /// The numbers of the peer's receives whose cancellation must be confirmed.
+    /// The wire numbers of the receives that the peer has cancelled. This end must still confirm
+    /// each cancellation to the peer.
     std::array<std::uint32_t, CtsRing::capacity> cancelled_{};
     std::uint32_t cancelled_count_ = 0;
     std::uint32_t cancelled_sent_ = 0;

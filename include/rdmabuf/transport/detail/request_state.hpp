@@ -37,9 +37,22 @@ struct BufferRef {
         return memory->device_address(address);
     }
     [[nodiscard]] bool is_host() const noexcept { return length == 0 || memory->host; }
+    /// Returns the bytes of the buffer. is_host() must be true.
+    [[nodiscard]] std::span<const std::byte> host_bytes() const noexcept {
+        return {reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(length)};
+    }
     /// Returns true if the memory is registered with this access. A buffer of 0 bytes needs none.
     [[nodiscard]] bool allows(Access access) const noexcept {
         return length == 0 || has(memory->access, access);
+    }
+    /// Returns true if the buffer is not empty and check() returns 0.
+    [[nodiscard]] bool is_inside_memory(const void* endpoint) const noexcept {
+        return length != 0 && memory != nullptr && memory->endpoint == endpoint &&
+               memory->holds(address, length);
+    }
+    /// Returns true if is_inside_memory() is true and the CPU can read and write the memory.
+    [[nodiscard]] bool is_inside_host_memory(const void* endpoint) const noexcept {
+        return is_inside_memory(endpoint) && memory->host;
     }
     /// Checks that a request of an endpoint can use the buffer.
     /// @param endpoint  see MemoryState::endpoint
@@ -60,24 +73,24 @@ enum class RequestType : std::uint8_t { send = 0, receive = 1, one_sided = 2 };
 
 /// The members that all types of requests have in common.
 struct RequestState {
+    /// The number of earlier requests that have used this object.
+    std::uint32_t generation = 0;
     /// Identifies this object: the upper bits contain RequestType, the lower bits the position in
     /// the pool of this type.
     std::uint32_t index = 0;
-    /// The number of earlier requests that have used this object.
-    std::uint32_t generation = 0;
     /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
     int error = 0;
     bool in_use = false;
-    /// True for a receive from any channel. The program tests such a receive with Endpoint::test().
+    /// True for a receive that Endpoint::irecv() started: it accepts messages of any channel.
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
     bool leased = false;
-    /// The channel of the request. A receive from any channel has nullptr until it matches a
-    /// message.
+    /// The channel of the request. For a receive from any channel, nullptr until the receive
+    /// matches a message.
     ChannelState* channel = nullptr;
     /// ChannelState::number() of the channel. The number remains valid after the channel was
     /// closed.
@@ -91,10 +104,12 @@ struct RequestState {
     void* context = nullptr;
     /// The time at which the request fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;
-    /// The RDMA transfer of the request while it is not posted completely; otherwise nullptr.
+    /// The RDMA transfer of the request while some of its work requests are not posted yet;
+    /// otherwise nullptr.
     RdmaTransfer* transfer = nullptr;
-    /// The transfers of the request whose work requests have not all succeeded, in the order in
-    /// which they were started. Always nullptr if the channel has one queue pair only.
+    /// The first transfer of the request whose work requests have not all succeeded;
+    /// RdmaTransfer::next_of_request is the next one. Always nullptr if the channel has only one
+    /// queue pair.
     RdmaTransfer* unconfirmed = nullptr;
     /// The links of the request in the list SharedState::completed.
     Link<RequestState> completed{};
@@ -110,111 +125,123 @@ struct SendRequest : RequestState {
     enum class Stage : std::uint8_t {
         /// The message waits for credits or for room in the send queue, behind earlier messages.
         queued,
-        /// The RTS was sent. The CTS, or the message that the peer has read the data, has not
-        /// arrived.
+        /// The RTS was sent. Its answer (`cts`, `rget_done` or `nack`) has not arrived yet.
         waiting_for_cts,
-        /// The devices transfer the data.
+        /// The devices transfer the data, or a further CTS must arrive.
         transferring,
-        /// All data is posted. The FIN waits for room in the send queue.
+        /// All RDMA writes of the data are posted. The FIN waits for room in the send queue.
         sending_fin,
     };
     Stage stage{};
-    /// A message can need several CTS. This is the number of its bytes that all CTS so far have
-    /// covered.
+    /// The number of bytes of the message for which a CTS has arrived. A message can need several
+    /// CTS.
     std::uint64_t cts_bytes = 0;
     /// The number of the peer's receive request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
-    /// True if the sender must send a FIN with the length of the message, instead of immediate
-    /// data.
+    /// True if a FIN with the length of the message must follow the data, which was written to an
+    /// advertised receive.
     bool needs_fin = false;
     /// The number of queue pairs that transfer the data. This number is sent in the FIN.
     std::uint8_t fin_rails = 1;
-    /// The links of the request in the queue of the channel in which it waits.
+    /// The links of the request in the queue of unsent messages or in the queue of unsent FINs.
     Link<SendRequest> link{};
 };
 
-struct ReceiveRequest : RequestState {
+/// The members of a receive that are reset to their initial values when the receive is started.
+struct ReceiveProgress {
     enum class Stage : std::uint8_t {
-        /// The receive waits for its message.
+        /// No message has matched the receive yet.
         posted = 0,
-        /// The receive has matched its message. Its CTS, NACK or end-of-read message waits for room
-        /// in the send queue.
+        /// An RTS has matched the receive. A CTS waits for room in the send queue.
         sending_cts,
+        /// The message is longer than the receive buffer. A NACK waits for room in the send queue.
         sending_nack,
+        /// The RDMA read is complete. The `rget_done` message waits for room in the send queue.
         sending_rget_done,
-        /// The CTS was sent, and the peer writes the data.
+        /// The peer writes the data by RDMA, and not all of it has arrived.
         waiting_for_data,
-        /// The NICs of this end transfer the data by an RDMA read, copy it to GPU memory, or
-        /// perform a flush read.
+        /// The NICs of this end read the data from the memory of the peer by RDMA.
         transferring,
+        /// The message has arrived, and a NIC copies it from a bounce buffer to GPU memory.
         copying,
+        /// The completions of all data have arrived. The flush reads, which make the data visible
+        /// in GPU memory, are not complete.
         flushing,
     };
     Stage stage{};
-    /// True if an advertisement of the receive was sent to the peer.
+    /// True if the receive was advertised to the peer and has not matched a message yet.
     bool advertised = false;
-    /// True if the peer writes to the receive because of its advertisement, without RTS and CTS.
+    /// True if the peer writes to the receive buffer without RTS and CTS, because this end had
+    /// advertised the buffer.
     bool written_by_advertisement = false;
-    /// True if a FIN with the length of the message has arrived.
+    /// True if the FIN of the message has arrived; `bytes` is then the length of the message.
     bool fin_arrived = false;
     bool cancel_requested = false;
     bool cancel_sent = false;
-    /// Bit i is set if queue pair i has transferred its fragment of the data.
+    /// Bit i is set if all data that the peer writes on queue pair i has arrived. The bits are
+    /// cleared before each further CTS.
     std::uint32_t rails_arrived = 0;
-    Tag mask = full_mask;
-    /// A number that increases with each posted receive, to compare the order of receives.
-    std::uint64_t sequence = 0;
-    /// The total length in bytes of the RDMA writes with immediate data that have arrived.
-    std::uint64_t written = 0;
     /// The number of the peer's send request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
+    /// The total length in bytes of the RDMA writes with immediate data that have arrived for this
+    /// receive.
+    std::uint64_t written = 0;
+    UnexpectedMessage* unexpected = nullptr;
+};
+
+struct ReceiveRequest : RequestState, ReceiveProgress {
+    Tag mask = full_mask;
+    /// The sequence number of the receive. A receive that was posted later has a larger number.
+    std::uint64_t sequence = 0;
     /// The number of bytes of the message for which a CTS was already sent.
     std::uint64_t cts_bytes = 0;
     /// For a copy to GPU memory: the index of the receive buffer or copy buffer that holds the
     /// message.
     std::uint32_t bounce_buffer = 0;
-    UnexpectedMessage* unexpected = nullptr;
-    /// The links of the request in the list of the TagMatcher or of the channel in which it waits.
+    /// The links of the receive in a list of TagMatcher until it matches a message; then in a list
+    /// of its channel.
     Link<ReceiveRequest> link{};
 
     /// Initializes a receive that was taken from its pool.
     void start(Tag wanted, Tag wanted_mask) noexcept {
         tag = wanted;
         mask = wanted_mask;
-        stage = Stage::posted;
-        advertised = written_by_advertisement = fin_arrived = cancel_requested = cancel_sent =
-            false;
-        rails_arrived = 0;
-        written = 0;
-        unexpected = nullptr;
+        static_cast<ReceiveProgress&>(*this) = {};
     }
 };
 
 struct OneSidedRequest : RequestState {
     enum class Operation : std::uint8_t { put, get, flush, fetch_add, compare_swap, fence };
     Operation operation{};
-    /// True if a notification is sent to the peer after the data.
+    /// True if a notification must still be sent to the peer, after the data.
     bool notifies = false;
     /// The number of bytes in `notification`.
     std::uint16_t notification_size = 0;
-    /// True if all work requests for the data of the request are posted.
+    /// True if all work requests of the request are posted, or its RdmaTransfer will post the rest.
     bool posted = false;
-    /// For a list of transfers: the entries that are not posted completely.
+    /// For iput_list() and iget_list(): the entries whose work requests are not all posted.
     std::span<const TransferEntry> list{};
-    /// For a list of transfers: all entries.
+    /// For iput_list() and iget_list(): all entries. They are needed if the list must be posted
+    /// again.
     std::span<const TransferEntry> whole_list{};
-    /// True if work requests of a list or of a fence were lost with their queue pair, and are not
-    /// repeated yet.
-    bool lost = false;
-    /// True if the request is in OneSided::striped_.
+    /// Bit i is set if work requests of a list or of a fence failed together with queue pair i, and
+    /// are not posted again yet on the first queue pair.
+    std::uint32_t lost = 0;
+    /// True if the request is a list or a fence that uses several queue pairs. It is then in the
+    /// list OneSided::striped_.
     bool striped = false;
-    /// For a request with `striped`: RequestState::pending of each queue pair except the first.
+    /// If `striped` is true: for each queue pair except the first, the number of posted work
+    /// requests of this request that have not completed.
     std::array<std::uint32_t, max_channel_rails> pending_on; // NOLINT(*-member-init)
-    /// The first operand of an atomic operation. For a list of transfers: the number of posted
-    /// bytes of the current entry.
+    /// If `striped` is true: for each queue pair except the first, RailSet::next_immediate() when
+    /// the last work request of this list was posted there. The entries of the list on this queue
+    /// pair have arrived if the RDMA write with this number has arrived.
+    std::array<std::uint32_t, max_channel_rails> covered_by; // NOLINT(*-member-init)
+    /// For an atomic operation: the first operand. For iput_list() and iget_list(): the number of
+    /// posted bytes of the first entry in `list`.
     std::uint64_t operand = 0;
     std::uint64_t compare = 0;
-    /// The links of the request in the queue of the channel in which it waits.
+    /// The links of the request in OneSided::queued_ or OneSided::notifying_.
     Link<OneSidedRequest> link{};
     /// The links of the request in OneSided::striped_.
     Link<OneSidedRequest> striped_link{};
@@ -230,7 +257,8 @@ class RequestPool {
   public:
     static constexpr std::uint32_t max_size = std::uint32_t{1} << RequestState::type_shift;
 
-    /// Returns an unused object, which is then in use; nullptr if memory is exhausted.
+    /// Takes an unused object from the pool. Returns nullptr if memory is exhausted or the pool has
+    /// max_size objects.
     [[nodiscard]] T* take() noexcept {
         if (free_ == nullptr && !grow()) {
             return nullptr;
@@ -243,23 +271,25 @@ class RequestPool {
         request->leased = false;
         request->error = 0;
         request->pending = 0;
-        ++in_use_;
         return request;
     }
-    /// Returns an object to the pool. The RdmaTransfer of the request must have ended.
+    /// Puts an object back into the pool. The RdmaTransfer of the request must have ended.
     void give_back(T* request) noexcept {
         ++request->generation;
         request->in_use = false;
         request->link.next = free_;
         free_ = request;
-        --in_use_;
     }
     /// Returns the object at @p position; nullptr if the pool has no such object.
     [[nodiscard]] T* at(std::uint32_t position) const noexcept {
-        const std::uint32_t block = position / block_size;
-        return block < blocks_.size() ? &blocks_[block][position % block_size] : nullptr;
+        return contains(position) ? objects_[position] : nullptr;
     }
-    [[nodiscard]] std::uint32_t in_use() const noexcept { return in_use_; }
+    /// Returns true if the pool has an object at @p position.
+    [[nodiscard]] bool contains(std::uint32_t position) const noexcept { return position < size_; }
+    /// Returns the object at @p position. contains() must be true.
+    [[nodiscard]] T& operator[](std::uint32_t position) const noexcept {
+        return *objects_[position];
+    }
     /// Calls @p visit for each object that is in use.
     template <class Visit>
     void for_each(const Visit& visit) noexcept {
@@ -276,8 +306,7 @@ class RequestPool {
     static constexpr std::uint32_t block_size = 64;
 
     [[nodiscard]] bool grow() noexcept {
-        const auto first = static_cast<std::uint32_t>(blocks_.size()) * block_size;
-        if (first >= max_size) {
+        if (size_ >= max_size) {
             return false;
         }
         std::unique_ptr<T[]> block(new (std::nothrow) T[block_size]); // NOLINT(*-avoid-c-arrays)
@@ -286,23 +315,34 @@ class RequestPool {
         }
         for (std::uint32_t i = block_size; i-- > 0;) {
             block[i].index =
-                static_cast<std::uint32_t>(Type) << RequestState::type_shift | (first + i);
+                static_cast<std::uint32_t>(Type) << RequestState::type_shift | (size_ + i);
             block[i].link.next = free_;
             free_ = &block[i];
         }
-        blocks_.push_back(std::move(block)); // reserve() has allocated the memory
+        // These calls do not throw: reserve() has allocated the memory of both vectors.
+        for (std::uint32_t i = 0; i < block_size; ++i) {
+            objects_.push_back(&block[i]);
+        }
+        blocks_.push_back(std::move(block));
+        size_ += block_size;
         return true;
     }
     [[nodiscard]] bool reserve() noexcept {
-        if (blocks_.size() < blocks_.capacity()) {
+        if (blocks_.size() < blocks_.capacity() && size_ + block_size <= objects_.capacity()) {
             return true;
         }
-        return static_cast<bool>(attempt([&] { blocks_.reserve(blocks_.size() * 2 + 8); }));
+        return static_cast<bool>(attempt([&] {
+            const std::size_t blocks = blocks_.size() * 2 + 8;
+            blocks_.reserve(blocks);
+            objects_.reserve(blocks * block_size);
+        }));
     }
 
     std::vector<std::unique_ptr<T[]>> blocks_; // NOLINT(*-avoid-c-arrays)
+    /// The address of each object, by its position.
+    std::vector<T*> objects_;
+    std::uint32_t size_ = 0;
     T* free_ = nullptr;
-    std::uint32_t in_use_ = 0;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -12,11 +12,17 @@ enum class Work : std::uint8_t {
     /// A work request on a queue pair that is connected to a peer. WorkId::number is
     /// RequestState::index.
     remote,
+    /// Like `remote`, but RequestState::pending does not count this work request: a later, signaled
+    /// work request of the same request completes after it.
+    remote_part,
+    /// A fence on a queue pair that is connected to a peer; see RailSet::post_fence().
+    /// WorkId::number has the lower bits of its number in ChannelRail::immediates_posted.
+    fence,
     /// A work request on a loopback queue pair. WorkId::number is RequestState::index.
     loopback,
     /// A receive of a loopback queue pair. WorkId::number is RequestState::index.
     loopback_receive,
-    /// A datagram of the SetupQueuePair.
+    /// A send of a datagram by the SetupQueuePair.
     setup_send,
     /// A receive of the SetupQueuePair. WorkId::number is the index of the receive buffer.
     setup_receive,
@@ -24,7 +30,9 @@ enum class Work : std::uint8_t {
 
 /// The contents of the wr_id of a work request.
 struct WorkId {
-    /// The value of `number` for a work request that belongs to no request.
+    /// The number of the lowest bit of `work` in the wr_id.
+    static constexpr unsigned work_shift = 56;
+    /// The value of `number` for a work request that belongs to no request of the program.
     static constexpr std::uint32_t no_request = (1U << 24) - 1;
 
     Work work{};
@@ -34,27 +42,27 @@ struct WorkId {
     std::uint32_t sequence = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
-        return static_cast<std::uint64_t>(work) << 56 | static_cast<std::uint64_t>(number) << 32 |
-               sequence;
+        return static_cast<std::uint64_t>(work) << work_shift |
+               static_cast<std::uint64_t>(number) << 32 | sequence;
     }
     [[nodiscard]] static WorkId decode(std::uint64_t wr_id) noexcept {
-        return {.work = static_cast<Work>(wr_id >> 56),
+        return {.work = static_cast<Work>(wr_id >> work_shift),
                 .number = static_cast<std::uint32_t>(wr_id >> 32) & 0xffffffU,
                 .sequence = static_cast<std::uint32_t>(wr_id)};
     }
 };
 
-/// Counts the used entries of a send queue. Completions arrive in order, so that a completion frees
-/// the entries of its own and all earlier work requests.
+/// Counts the used entries of a send queue. Completions arrive in order. Therefore a completion
+/// frees the entries of its work request and of all earlier work requests.
 class SendQueue {
   public:
-    /// @param depth  number of entries of the send queue. One entry is reserved for the work
-    ///               request that RailSet::fail() posts.
+    /// @param depth  number of entries of the send queue. One entry is reserved for the last work
+    ///               request that RailSet posts when the queue pair fails.
     explicit SendQueue(std::uint32_t depth) noexcept
         : depth_(depth - 1), full_depth_(depth - 1), signal_interval_((depth - 1) / 4) {}
 
-    /// Returns true if another work request can be posted so that at least @p reserve entries
-    /// remain free after it.
+    /// Returns true if a work request can be posted, and at least @p reserve entries are still free
+    /// after that.
     [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
@@ -65,8 +73,8 @@ class SendQueue {
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
     /// Returns the sequence number of the next work request.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
-    /// Returns true if the next work request must be signaled: a quarter of the send queue is in
-    /// use by unsignaled work requests.
+    /// Returns true if the next work request must be signaled, because unsignaled work requests
+    /// would otherwise use a quarter of the send queue.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= signal_interval_;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,13 +20,15 @@ namespace rdmabuf::transport::detail {
 
 struct SharedRail;
 
-/// A UD queue pair on the first device of an endpoint, by which the endpoint sends and receives the
-/// ConnectedDatagram messages of all its prepared channels. Datagrams can be lost: see PeerSetup.
+/// A UD queue pair on the first device of an endpoint. The endpoint sends and receives the
+/// ConnectedDatagram messages of all its prepared channels on this queue pair. Datagrams can be
+/// lost: see PeerSetup.
 class SetupQueuePair {
   public:
-    /// Creates the queue pair, reserves entries of the completion queue of @p rail, and posts all
-    /// receives.
-    /// @throws Error of PreparedQueuePair, MemoryRegion and SharedState::reserve_completions()
+    /// Creates the queue pair, posts all receives, and reserves entries in the completion queue of
+    /// the device @p rail.
+    /// @throws Error: the errors of PreparedQueuePair, MemoryRegion and
+    ///         SharedState::reserve_completions()
     RDMABUF_EXPORT SetupQueuePair(SharedRail& rail, const EndpointOptions& options);
     SetupQueuePair(const SetupQueuePair&) = delete;
     SetupQueuePair& operator=(const SetupQueuePair&) = delete;
@@ -34,40 +37,52 @@ class SetupQueuePair {
     [[nodiscard]] const QueuePair& queue_pair() const noexcept { return *queue_pair_; }
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
     /// Creates the address handle for the SetupQueuePair of a peer.
-    /// @throws Error of AddressHandle
-    [[nodiscard]] RDMABUF_EXPORT AddressHandle path_to(const QueuePairAddress& peer) const;
+    /// @throws Error: the errors of AddressHandle
+    [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<const AddressHandle> path_to(
+        const QueuePairAddress& peer) const;
 
-    /// Sends a datagram. If ibv_post_send(3) fails, the datagram counts as sent and lost.
+    /// Sends a datagram. If ibv_post_send(3) fails, the function also returns true, as for a
+    /// datagram that the network loses.
+    /// @param path  the address handle for @p peer; used until the send has completed
     /// @return false if all send buffers are in use: the datagram was not sent
-    [[nodiscard]] RDMABUF_EXPORT bool send(const AddressHandle& path, const QueuePairAddress& peer,
+    [[nodiscard]] RDMABUF_EXPORT bool send(std::shared_ptr<const AddressHandle> path,
+                                           const QueuePairAddress& peer,
                                            const ConnectedDatagram& datagram) noexcept;
-    /// Called when a datagram was sent. Sends complete in the order in which they were posted.
-    void send_completed() noexcept { ++sent_; }
+    /// Called when the completion of a send has arrived; the oldest send buffer in use is then
+    /// free. Sends complete in the order in which they were posted.
+    void send_completed() noexcept { paths_[sent_++ % sends].reset(); }
 
-    /// Returns the datagram in a receive buffer; std::nullopt if the bytes are no ConnectedDatagram
-    /// of this version.
+    /// Returns the datagram in receive buffer number @p buffer; std::nullopt if the bytes are not a
+    /// ConnectedDatagram of this version.
     /// @param size  WorkCompletion::byte_len
     [[nodiscard]] RDMABUF_EXPORT std::optional<ConnectedDatagram> received(
         std::uint32_t buffer, std::uint32_t size) const noexcept;
-    /// Posts a receive with the receive buffer of this index.
+    /// Posts a receive with receive buffer number @p buffer.
     RDMABUF_EXPORT Status post_receive(std::uint32_t buffer) const noexcept;
 
   private:
+    static constexpr std::uint32_t sends = 64;
+
     [[nodiscard]] std::byte* receive_buffer(std::uint32_t buffer) const noexcept {
         return memory_.get() + std::size_t{buffer} * receive_size_;
     }
 
     AddressHandleOptions path_;
     QueuePairAddress address_;
-    /// The length of a receive buffer: the length of the longest datagram that the port can
-    /// receive, so that no datagram moves the queue pair to the error state.
+    /// The length of a receive buffer in bytes. The buffer has room for a GRH and the longest
+    /// datagram that the port can receive, because a longer datagram would move the queue pair to
+    /// the error state.
     std::size_t receive_size_;
     /// The receive buffers, followed by the send buffers.
     std::unique_ptr<std::byte[]> memory_; // NOLINT(*-avoid-c-arrays)
     MemoryRegion region_;
     std::optional<QueuePair> queue_pair_;
-    /// The numbers of posted sends and of completed sends.
+    /// The address handles of the sends that have not completed. An address handle must exist until
+    /// then.
+    std::array<std::shared_ptr<const AddressHandle>, sends> paths_;
+    /// The number of sends that were posted.
     std::uint32_t posted_ = 0;
+    /// The number of sends that have completed.
     std::uint32_t sent_ = 0;
 };
 

@@ -32,7 +32,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The links of a channel in the two lists of its endpoint.
+/// The links of a channel in the lists of its endpoint.
 struct ChannelLinks {
     /// The links of the channel in SharedState::busy.
     Link<ChannelLinks> busy{};
@@ -50,7 +50,7 @@ struct ChannelLinks {
 struct Loopback {
     QueuePair queue_pair;
     SendQueue queue;
-    /// The length of the receive queue, in receives.
+    /// The number of entries of the receive queue.
     std::uint32_t receive_depth = 0;
     /// The number of posted receives that have not completed.
     std::uint32_t receives = 0;
@@ -69,20 +69,20 @@ struct SharedRail {
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
     std::optional<Loopback> loopback;
-    /// The speed of the port in Mbit/s. It determines the share of the device in striped transfers.
+    /// The speed of the port in Mbit/s. A faster device transfers a longer part of each striped
+    /// transfer.
     std::uint32_t speed = 1;
     /// The number of completions that the completion queue can hold.
     std::uint32_t cq_depth = 0;
-    /// The number of completion queue entries that are reserved for the queue pairs of all
-    /// channels.
+    /// The number of completion queue entries that are reserved: for the shared receive queue, the
+    /// loopback queue pair, the SetupQueuePair, and the queue pairs of all channels.
     std::uint32_t cq_reserved = 0;
-    /// The maximum number of work requests in flight of a queue pair.
+    /// The number of entries of the send queue of each queue pair.
     std::uint32_t send_depth = 0;
-    /// The channels of the queue pairs of this device. Queue pairs of different devices can have
-    /// the same number.
+    /// Finds the channel of each queue pair of this device. Each device has its own table, because
+    /// queue pairs of different devices can have the same number.
     QueuePairTable queue_pairs{};
-    /// The cause of the failure of the device or of a queue that all channels share; nullptr while
-    /// the device works.
+    /// Why the device, or a queue that all channels share, has failed; nullptr while both work.
     const char* failure = nullptr;
     /// True while the port of the device is not active.
     bool port_down = false;
@@ -116,28 +116,28 @@ class SharedState {
         }
     }
 
-    /// Posts a receive with this receive buffer again, after its message was processed.
+    /// Posts receive buffer number @p buffer again, after its message was processed.
     void repost(std::size_t rail, std::uint32_t buffer) noexcept {
-        SharedRail& shared = *rails[rail];
-        const std::uint64_t id = WorkId{.work = Work::receive, .number = buffer}.encode();
-        if (rail == 0) {
-            shared.replenisher.add(
-                id, {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(buffer)),
-                     .length = pool.receive_size(),
-                     .lkey = shared.bounce_buffers.lkey()});
-        } else {
-            shared.replenisher.add(id);
-        }
-        if (shared.replenisher.full()) {
-            post_receives(shared);
+        repost(*rails[rail], WorkId{.work = Work::receive, .number = buffer}.encode(),
+               pool.receive_buffer(buffer));
+    }
+    /// Posts a receive to the shared receive queue again, in a batch with other receives; see
+    /// ReceiveReplenisher.
+    /// @param wr_id   the encoded WorkId of the receive
+    /// @param buffer  the address of its receive buffer
+    void repost(SharedRail& rail, std::uint64_t wr_id, const std::byte* buffer) noexcept {
+        rail.replenisher.add(wr_id, buffer);
+        if (rail.replenisher.full()) [[unlikely]] {
+            post_receives(rail);
         }
     }
-    void post_receives(SharedRail& rail) noexcept {
+    [[gnu::noinline]] void post_receives(SharedRail& rail) noexcept {
         if (rail.replenisher.post(rail.srq.native()) != 0) {
             fail(rail, "ibv_post_srq_recv failed on the shared receive queue of a device");
         }
     }
-    /// Marks a device as failed. progress() then ends the channels that use the device.
+    /// Marks a device as failed. progress() then stops using the queue pairs of the device, and
+    /// ends the channels whose first queue pair is on the device.
     /// @param reason  a constant text
     void fail(SharedRail& rail, const char* reason) noexcept {
         if (rail.failure == nullptr) {
@@ -149,18 +149,27 @@ class SharedState {
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel
     /// @param channel_number  see RequestState::channel_number
-    /// @param request         set to identify the request
+    /// @param request         output: the handle by which the program identifies the request
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request, void* context) const noexcept {
         state.buffer = buffer;
         state.bytes = buffer.length;
         state.context = context;
-        state.deadline = options.timeout.count() > 0
-                             ? now_ns() + std::chrono::nanoseconds(options.timeout).count()
-                             : 0;
+        if (options.timeout.count() > 0) [[unlikely]] {
+            state.deadline = now_ns() + std::chrono::nanoseconds(options.timeout).count();
+        }
         state.channel = channel;
         state.channel_number = channel_number;
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
+    }
+    /// Ends a receive that has succeeded.
+    [[gnu::always_inline]] void complete_receive(ReceiveRequest& receive) noexcept {
+        if (receive.context != nullptr) [[unlikely]] {
+            complete(receive);
+            return;
+        }
+        receive.done = true;
+        receive.error = 0;
     }
     /// Ends a request. Its completion can then be reported to the program.
     void complete(RequestState& request, int request_error = 0) noexcept {
@@ -179,8 +188,8 @@ class SharedState {
             }
         }
     }
-    /// Makes a request the owner of the memory that it uses. If the request has already completed,
-    /// the lease of the memory ends at once.
+    /// Makes a request the owner of the registration lease of its memory. If the request has
+    /// already completed, ends the lease at once.
     void hold(RequestState& request, LeasedMemory* memory) noexcept {
         if (request.done) {
             leases.give_back(memory);
@@ -200,24 +209,26 @@ class SharedState {
     }
     /// Returns the request with this RequestState::index; nullptr if there is no such request.
     [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
-        const std::uint32_t position = index & position_mask;
-        switch (static_cast<RequestType>(index >> RequestState::type_shift)) {
-            case RequestType::send:
-                return sends.at(position);
-            case RequestType::receive:
-                return receives.at(position);
-            case RequestType::one_sided:
-                return one_sided.at(position);
+        const std::uint32_t receive = index - first_index(RequestType::receive);
+        if (receives.contains(receive)) [[likely]] {
+            return &receives[receive];
         }
-        return nullptr;
+        const std::uint32_t send = index - first_index(RequestType::send);
+        if (sends.contains(send)) {
+            return &sends[send];
+        }
+        return one_sided.at(index - first_index(RequestType::one_sided));
     }
     void give_back(RequestState& request) noexcept {
+        if (request.type() == RequestType::receive) [[likely]] {
+            receives.give_back(static_cast<ReceiveRequest*>(&request));
+            return;
+        }
         switch (request.type()) {
             case RequestType::send:
                 sends.give_back(static_cast<SendRequest*>(&request));
                 break;
             case RequestType::receive:
-                receives.give_back(static_cast<ReceiveRequest*>(&request));
                 break;
             case RequestType::one_sided:
                 one_sided.give_back(static_cast<OneSidedRequest*>(&request));
@@ -230,8 +241,8 @@ class SharedState {
         return (request.index & position_mask) | (request.generation & generation_mask)
                                                      << RequestState::type_shift;
     }
-    /// Returns the receive of @p channel that a message of the peer identifies by its
-    /// wire_number(); nullptr if there is no such receive.
+    /// Returns the receive of @p channel that has this wire_number(); nullptr if there is no such
+    /// receive.
     [[nodiscard]] ReceiveRequest* receive_of(const ChannelState* channel,
                                              std::uint32_t wire) const noexcept {
         return named(receives, channel, wire);
@@ -251,9 +262,9 @@ class SharedState {
     RequestPool<ReceiveRequest, RequestType::receive> receives;
     RequestPool<OneSidedRequest, RequestType::one_sided> one_sided;
     TransferPool transfers;
-    /// The memory of the requests that were started without a Memory.
+    /// The memory of the requests that the program started without a Memory object.
     LeasePool leases;
-    /// Makes progress() call ChannelState::advance() of a channel.
+    /// Marks a channel, so that the next call of progress() calls ChannelState::advance() for it.
     void wake(ChannelLinks& channel) noexcept {
         if (!channel.is_busy) {
             channel.is_busy = true;
@@ -265,7 +276,7 @@ class SharedState {
     /// The completed requests that were started with a `context` pointer. They are reported by
     /// Endpoint::poll_completions().
     List<RequestState, &RequestState::completed> completed;
-    /// True if a device has failed and the channels that use it were not ended yet.
+    /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
 
   private:
@@ -276,6 +287,10 @@ class SharedState {
     static constexpr std::uint32_t generation_mask =
         Immediate::max_request >> RequestState::type_shift;
 
+    /// Returns RequestState::index of the first object of a type.
+    [[nodiscard]] static constexpr std::uint32_t first_index(RequestType type) noexcept {
+        return static_cast<std::uint32_t>(type) << RequestState::type_shift;
+    }
     template <class T, RequestType Type>
     [[nodiscard]] static T* named(const RequestPool<T, Type>& pool, const ChannelState* channel,
                                   std::uint32_t wire) noexcept {

@@ -32,16 +32,16 @@ class Timeout {
     std::int64_t end_;
 };
 
-/// Controls the pauses of a loop that tests for a completion. Most calls of wait() return at once.
-/// One call in 64 yields the processor and checks the time limit.
+/// Controls a loop that polls for a completion: the loop calls wait() between two polls. Most calls
+/// return at once. One call in 64 yields the processor and checks the time limit.
 class SpinWait {
   public:
-    /// @param timeout  the time limit of the loop; negative: no limit; 0: a single test
+    /// @param timeout  the time limit of the loop; negative: no limit; 0: poll only once
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
-    /// Pauses between two tests. After some thousand tests, the function calls @p sleep instead,
-    /// with the maximum time to sleep.
+    /// Pauses between two polls. After 4096 polls, the function calls @p sleep instead, with the
+    /// maximum time to sleep.
     /// @return false if the time limit is over
     template <class Sleep>
     [[nodiscard]] bool wait(const Sleep& sleep) noexcept {
@@ -51,7 +51,7 @@ class SpinWait {
         sleep(limit_.left());
         return !limit_.over();
     }
-    /// Pauses between two tests. @return false if the time limit is over
+    /// Pauses between two polls. @return false if the time limit is over
     [[nodiscard]] bool wait() noexcept {
         if (++iterations_ % iterations_between_yields != 0) {
             return !once_;

@@ -14,8 +14,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A message that arrived before its receive was posted. The data or the RTS body that followed the
-/// header of the message is stored behind this object.
+/// A message that arrived before a matching receive was posted. The data of the message, or its
+/// RtsBody, is stored behind this object.
 struct UnexpectedMessage {
     /// The pool that has allocated the memory of the message.
     BlockPool* pool = nullptr;
@@ -55,10 +55,10 @@ struct UnexpectedMessage {
     }
 };
 
-/// Matches messages with receives, for all channels of an endpoint. A message matches the first
-/// posted receive that accepts it; a receive matches the first message that has arrived and that
-/// it accepts. Receives for one channel and one tag are found by a hash table. All other receives
-/// (any channel, or a mask) are in a list in the order in which they were posted.
+/// Matches messages with receives, for all channels of an endpoint. A message that arrives matches
+/// the first posted receive that accepts it. A receive that is posted matches the first stored
+/// message that it accepts. Receives for one channel and one tag are found by a hash table. All
+/// other receives (any channel, or a mask) are in a list in the order in which they were posted.
 class TagMatcher {
   public:
     TagMatcher() = default;
@@ -74,14 +74,22 @@ class TagMatcher {
     // Posted receives
 
     void post(ReceiveRequest& receive) noexcept {
+        post(receive, receive.channel, receive.tag, receive.mask);
+    }
+    /// Posts a receive. The other parameters are equal to the members of @p receive with these
+    /// names.
+    void post(ReceiveRequest& receive, const ChannelState* channel, Tag tag, Tag mask) noexcept {
         receive.sequence = next_sequence_++;
-        list_of(receive).push_back(&receive);
+        list_of(channel, tag, mask).push_back(&receive);
     }
     /// Removes a posted receive.
-    void remove(ReceiveRequest& receive) noexcept { list_of(receive).remove(&receive); }
+    void remove(ReceiveRequest& receive) noexcept {
+        list_of(receive.channel, receive.tag, receive.mask).remove(&receive);
+    }
     /// Returns the first posted receive that accepts a message of this channel with this tag;
     /// nullptr if no receive accepts it.
-    [[nodiscard]] ReceiveRequest* find_receive(const ChannelState* channel, Tag tag) noexcept {
+    [[nodiscard, gnu::noinline]] ReceiveRequest* find_receive(const ChannelState* channel,
+                                                              Tag tag) noexcept {
         ReceiveRequest* found = nullptr;
         for (ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
              i = Receives::next(i)) {
@@ -100,9 +108,36 @@ class TagMatcher {
         }
         return found;
     }
+    /// Removes and returns the first posted receive that accepts a message of this channel with
+    /// this tag; nullptr if no receive accepts it.
+    [[nodiscard]] ReceiveRequest* take_receive(const ChannelState* channel, Tag tag) noexcept {
+        if (!wildcards_.empty()) [[unlikely]] {
+            ReceiveRequest* const found = find_receive(channel, tag);
+            if (found != nullptr) {
+                remove(*found);
+            }
+            return found;
+        }
+        Receives& list = exact_[hash(channel, tag)];
+        ReceiveRequest* found = list.front();
+        if (found == nullptr) [[unlikely]] {
+            return nullptr;
+        }
+        if (found->tag == tag && found->channel == channel) [[likely]] {
+            return list.pop_front();
+        }
+        do {
+            found = Receives::next(found);
+            if (found == nullptr) {
+                return nullptr;
+            }
+        } while (found->tag != tag || found->channel != channel);
+        list.remove(found);
+        return found;
+    }
     /// Returns true if a posted receive that was not advertised accepts messages of this channel
-    /// and tag. In this case, a later receive must not be advertised, because the next message
-    /// matches the earlier receive.
+    /// with this tag. In this case, a later receive must not be advertised, because the next
+    /// message matches the earlier receive.
     [[nodiscard]] bool has_unadvertised(const ChannelState* channel, Tag tag) const noexcept {
         for (const ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
              i = Receives::next(i)) {
@@ -126,13 +161,15 @@ class TagMatcher {
         unexpected_[hash(message.channel, message.tag)].push_back(&message);
         arrived_.push_back(&message);
     }
+    /// Returns true if a message is stored that no posted receive has accepted.
+    [[nodiscard]] bool has_messages() const noexcept { return !arrived_.empty(); }
     /// Removes a message from the lists. The caller then owns the message.
     void remove(UnexpectedMessage& message) noexcept {
         unexpected_[hash(message.channel, message.tag)].remove(&message);
         arrived_.remove(&message);
     }
-    /// Returns the first message that a receive with these parameters accepts; nullptr if no such
-    /// message has arrived.
+    /// Returns the first stored message that a receive with these parameters accepts; nullptr if
+    /// there is none.
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
                                                   Tag mask) noexcept {
@@ -155,7 +192,7 @@ class TagMatcher {
         }
         return nullptr;
     }
-    /// Removes and destroys the messages of a channel for which @p unwanted returns true.
+    /// Removes and destroys the stored messages of a channel for which @p unwanted returns true.
     template <class Unwanted>
     void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
         for (UnexpectedMessage* i = arrived_.front(); i != nullptr;) {
@@ -185,10 +222,8 @@ class TagMatcher {
         return (receive.channel == nullptr || receive.channel == channel) &&
                ((receive.tag ^ tag) & receive.mask) == 0;
     }
-    [[nodiscard]] Receives& list_of(const ReceiveRequest& receive) noexcept {
-        return receive.channel != nullptr && receive.mask == full_mask
-                   ? exact_[hash(receive.channel, receive.tag)]
-                   : wildcards_;
+    [[nodiscard]] Receives& list_of(const ChannelState* channel, Tag tag, Tag mask) noexcept {
+        return channel != nullptr && mask == full_mask ? exact_[hash(channel, tag)] : wildcards_;
     }
 
     std::array<Receives, buckets> exact_{};

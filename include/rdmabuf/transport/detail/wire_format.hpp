@@ -22,18 +22,19 @@ static_assert(std::endian::native == std::endian::little,
 /// The maximum number of queue pairs of a channel.
 inline constexpr std::size_t max_channel_rails = max_rails * max_queue_pairs_per_device;
 
-/// The type of a message. Messages are sent by the first queue pair of the channel. The numbers are
-/// part of the wire format and must not change.
+/// The type of a message. All messages are sent on the first queue pair of the channel. The numbers
+/// are part of the wire format and must not change.
 ///
 /// A message up to the eager limit is sent as `eager`. A longer message uses one of two methods:
 ///   - The receiver has advertised its receive buffer (`advertisement`) before the message was
-///     sent. The sender writes the data to this buffer by RDMA. If each queue pair writes its range
-///     by one work request, these writes have immediate data, and the length of the message is the
-///     sum of their lengths. Otherwise a `fin` ends the message.
-///   - The sender sends `rts` (request to send). After the receiver has matched it with a receive,
-///     the receiver either reads the data by RDMA and sends `rget_done`, or sends `cts` (clear to
-///     send) for the first range of its buffer. The sender writes this range and ends it with
-///     immediate data. Further ranges follow in the same way.
+///     sent. The sender writes the data to this buffer by RDMA. If each queue pair needs only one
+///     work request, these writes have immediate data, and the length of the message is the sum of
+///     their lengths. Otherwise a `fin` with the length follows the data of the first queue pair.
+///   - The sender sends `rts` (request to send). After the receiver has matched this message with a
+///     posted receive, it either reads the data by RDMA and sends `rget_done`, or it sends `cts`
+///     (clear to send) for the first part of its buffer. The sender writes this part, and the last
+///     write of each queue pair has immediate data. If the buffer has further parts, they follow in
+///     the same way.
 enum class Kind : std::uint8_t {
     /// An eager message. Its data follows the header. `value` is the tag.
     eager = 1,
@@ -43,18 +44,19 @@ enum class Kind : std::uint8_t {
     cts = 3,
     /// Advertisement of a posted receive. CtsBody follows the header. `value` is the tag.
     advertisement = 4,
-    /// FIN (end of the data). The sender has written `value` bytes to the advertised receive that
-    /// `number` identifies.
+    /// FIN (end of the data). The sender has written a message of `value` bytes to the buffer of
+    /// the advertised receive that `number` identifies.
     fin = 5,
     /// NACK. The message of the send request that `number` identifies is longer than the receive
     /// buffer.
     nack = 6,
-    /// End of a read. The receiver has read all data of the send request that `number` identifies.
+    /// End of an RDMA read. The receiver has read all data of the send request that `number`
+    /// identifies.
     rget_done = 7,
     /// A notification, whose bytes follow the header. See NotificationFences for `value`.
     notify = 8,
-    /// A message that only returns credits. `number` has the same meaning as for `eager`; `value`
-    /// is the total number of bytes of consumed notifications.
+    /// A message that only returns credits. For `number`, see Header::number. `value` is the total
+    /// number of bytes of notifications that the sender of this message has consumed.
     credit = 9,
     /// The receiver withdraws the advertisement of the receive that `number` identifies.
     cancel = 10,
@@ -63,24 +65,31 @@ enum class Kind : std::uint8_t {
     cancelled = 11,
     /// The sender of this message closes the channel. No further message follows.
     close = 12,
-    /// The sender of this message has left out a queue pair; see RailRecovery. `rails` is its
-    /// index.
-    /// `value` is the number of RDMA writes with immediate data that have arrived on it.
+    /// A queue pair has failed, and the sender of this message no longer uses it; see RailRecovery.
+    /// `rails` is the index of the queue pair. `value` is the number of RDMA writes with immediate
+    /// data that have arrived on it.
     rail_down = 13,
-    /// The sender has repeated, on the first queue pair, the RDMA writes of a queue pair that was
-    /// left out: `value` bytes for the receive that `number` identifies. `rails` is a
-    /// RepeatedRails.
+    /// The sender has written `value` bytes for the receive that `number` identifies. They were
+    /// written on the first queue pair, because the queue pair that should have written them has
+    /// failed. `rails` is an encoded RepeatedRails.
     range_repeated = 14,
-    /// The sender has repeated all RDMA writes of a queue pair that was left out. `rails` is its
-    /// index.
+    /// The sender has posted again, on the first queue pair, all RDMA writes that were lost with a
+    /// failed queue pair. `rails` is the index of the failed queue pair.
     rail_recovered = 15,
+    /// The sender has created a new queue pair that replaces a failed one; see RailProbation.
+    /// `rails` is the index of both queue pairs. The address of the new queue pair
+    /// (QueuePairAddress::encode()) follows the header.
+    rail_replaced = 16,
+    /// The sender has connected the new queue pair that its `rail_replaced` message described.
+    /// `rails` is the index of this queue pair.
+    rail_connected = 17,
 };
 
 /// The first bytes of each message. A message without a body consists only of this header.
 struct Header {
     Kind kind{};
-    /// For `fin`: the number of queue pairs that transfer the data. See Kind for `rail_down`,
-    /// `range_repeated` and `rail_recovered`.
+    /// For `fin`: the number of queue pairs that transfer the data. For the kinds from `rail_down`
+    /// on, see Kind.
     std::uint8_t rails = 0;
     /// The lower 16 bits of the number of `eager` and `rts` messages that the sender of this header
     /// has received.
@@ -102,7 +111,7 @@ struct KeyedChunk {
 static_assert(sizeof(KeyedChunk) == 32 && std::is_trivially_copyable_v<KeyedChunk>);
 
 /// The body of an RTS. `chunks` KeyedChunk objects follow. They describe the memory of the sender,
-/// if the receiver may read it by RDMA; otherwise `chunks` is 0.
+/// if the receiver may read this memory by RDMA; otherwise `chunks` is 0.
 struct RtsBody {
     /// The length of the message in bytes.
     std::uint64_t length = 0;
@@ -114,9 +123,9 @@ struct RtsBody {
 static_assert(sizeof(RtsBody) == 16 && std::is_trivially_copyable_v<RtsBody>);
 
 /// The body of a CTS or of an advertisement. `chunks` KeyedChunk objects follow. They describe the
-/// memory to which the sender may write.
+/// receive buffer, to which the sender of the data may write.
 struct CtsBody {
-    /// The number of bytes that the sender may write.
+    /// The number of bytes that the sender of the data may write.
     std::uint64_t length = 0;
     /// The number of the receive request; see SharedState::wire_number().
     std::uint32_t request = 0;
@@ -129,13 +138,13 @@ inline constexpr std::size_t max_body = sizeof(CtsBody) + max_chunks * sizeof(Ke
 /// Maximum length in bytes of a message without user data.
 inline constexpr std::size_t max_control_message = sizeof(Header) + max_body;
 
-/// The value of a `notify` message. It describes the fences that precede the notification. A fence
-/// is an RDMA write of 0 bytes with immediate data. It is posted on a queue pair that has written
-/// data. When the fences have arrived, all earlier RDMA writes are visible, so the receiver then
-/// reports the notification.
+/// Header::value of a `notify` message. It lists the fences of the notification. A fence is an RDMA
+/// write of 0 bytes with immediate data, on a queue pair other than the first that has written
+/// data. The receiver reports the notification after all its fences have arrived, because all
+/// earlier RDMA writes are then visible.
 struct NotificationFences {
-    /// The number of the notification; the numbers wrap around at Immediate::max_request. Its
-    /// fences have the same number in Immediate::request.
+    /// The sequence number of the notification. It wraps around at Immediate::max_request. The
+    /// fences of the notification contain the same number in Immediate::request.
     std::uint32_t number = 0;
     /// Bit i is set if the queue pair with the index i has posted a fence for this notification.
     std::uint32_t rails = 0;
@@ -148,10 +157,10 @@ struct NotificationFences {
     }
 };
 
-/// The immediate data of an RDMA write. The write either is the last write of a queue pair for a
-/// receive, or a fence that precedes a notification.
+/// The immediate data of an RDMA write. The write is either the last one of a queue pair to a
+/// receive buffer, or a fence of a notification (see NotificationFences).
 struct Immediate {
-    /// The number of bits of `request`, which are the lower bits of the immediate data.
+    /// The number of bits of `request`. They are the lower bits of the immediate data.
     static constexpr unsigned request_bits = 27;
     /// Maximum value of `request`.
     static constexpr std::uint32_t max_request = (1U << request_bits) - 1;
@@ -174,11 +183,11 @@ struct Immediate {
 };
 static_assert(max_channel_rails <= 16, "Immediate::rails has four bits");
 
-/// The member Header::rails of a `range_repeated` message.
+/// The two numbers that Header::rails of a `range_repeated` message contains.
 struct RepeatedRails {
-    /// The index of the queue pair that was left out.
+    /// The index of the failed queue pair.
     std::uint32_t rail = 0;
-    /// See Immediate::rails.
+    /// The number of queue pairs among which the data of the receive was divided.
     std::uint32_t rails = 1;
 
     [[nodiscard]] std::uint8_t encode() const noexcept {
@@ -189,11 +198,12 @@ struct RepeatedRails {
     }
 };
 
-/// The first message that a connector sends on its socket. Before the listener has checked the
-/// secret in it, the listener sends nothing and allocates no memory for the peer.
+/// The first message that a connector sends on its socket. It contains a secret. The listener sends
+/// nothing and allocates no queue pairs or buffers for the connector before it has checked this
+/// secret.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
-    static constexpr std::uint16_t current_version = 5;
+    static constexpr std::uint16_t current_version = 6;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -205,41 +215,42 @@ struct ConnectorProof {
 };
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
 
-/// Describes the queue pairs and limits of one end of a channel. On a socket, the listener sends
-/// its Hello first; then the connector sends its Hello. A ChannelAddress also contains a Hello.
+/// Describes the queue pairs and limits of one end of a channel. If the ends connect by a socket,
+/// the listener sends its Hello first; then the connector sends its Hello. A ChannelAddress also
+/// contains a Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t current_version = 5;
+    static constexpr std::uint16_t current_version = 6;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
     /// The number of devices of this end.
     std::uint16_t rails = 0;
     /// In the Hello of the listener: the secret that Handle::listener_secret() returns. In a
-    /// ChannelAddress: the random number that identifies the end in ConnectedDatagram. In the Hello
-    /// of the connector, this member is not used.
+    /// ChannelAddress: the random number that identifies this end in a ConnectedDatagram. In the
+    /// Hello of the connector, this member is not used.
     Handle::Secret secret{};
     /// The errno value with which this end failed to create its queue pairs; 0 if they were
     /// created.
     std::uint32_t error = 0;
     /// Maximum length of an eager message that this end can receive, in bytes.
     std::uint32_t eager_limit = 0;
-    /// Maximum number of bytes of unexpected eager messages that the sender of this Hello stores:
-    /// messages for which it has not posted a receive yet.
+    /// Maximum number of bytes of unexpected eager messages that this end stores. A message is
+    /// unexpected if it arrives before its receive is posted.
     std::uint32_t unexpected_limit = 0;
-    /// Maximum number of bytes of notifications that may wait at this end for the program.
+    /// Maximum number of bytes of notifications that this end stores until its program reads them.
     std::uint32_t notification_limit = 0;
-    /// 0 if EndpointOptions::keep_sockets of this end is false. If it is 0 in the Hello of one end,
-    /// both ends close the socket after the channel is connected.
+    /// 0 if EndpointOptions::keep_sockets of this end is false. If one of the ends sends 0, both
+    /// ends close the socket after the channel is connected.
     std::uint32_t keep_socket = 1;
     /// The number of queue pairs of this end on each device.
     std::uint32_t queue_pairs_per_device = 1;
-    /// The maximum message length of the ports of this end, in bytes.
+    /// The maximum message length that all ports of this end support, in bytes.
     std::uint64_t max_message_size = 0;
-    /// The address of memory of this end whose contents are not used. The peer writes to it as a
-    /// keepalive, and reads from it to wait until its earlier writes are visible (fences).
+    /// The address of a few bytes of memory of this end, which are the target of keepalive writes
+    /// and fences of the peer. The contents of this memory are not used.
     std::uint64_t probe_address = 0;
-    /// The rkeys of the memory at probe_address, for each device.
+    /// For each device of this end, the rkey of the memory at probe_address.
     std::array<std::uint32_t, max_rails> probe_rkeys{};
     /// The addresses of the queue pairs. Queue pair number i of a device has the index
     /// max_queue_pairs_per_device * device + i.
@@ -248,8 +259,8 @@ struct Hello {
 static_assert(std::is_trivially_copyable_v<Hello> &&
               std::has_unique_object_representations_v<Hello>);
 
-/// The datagram by which an end of a PreparedChannel informs the other end that all its queue pairs
-/// are connected; see PeerSetup.
+/// The datagram with which one end of a channel informs the other end that all queue pairs of the
+/// sender are connected. It is used with PreparedChannel only; see PeerSetup.
 struct ConnectedDatagram {
     static constexpr std::uint32_t expected_magic = 0x43444452; // "RDDC"
 
@@ -257,14 +268,17 @@ struct ConnectedDatagram {
     std::uint16_t version = Hello::current_version;
     /// 1 if the sender has not received a ConnectedDatagram of the other end yet; otherwise 0.
     std::uint16_t needs_reply = 0;
-    /// Hello::secret in the addresses of the receiver and of the sender.
+    /// Identifies the receiver. A copy of Hello::secret in the ChannelAddress that the receiver has
+    /// sent.
     Handle::Secret to{};
+    /// Identifies the sender. A copy of Hello::secret in the ChannelAddress that the sender has
+    /// sent.
     Handle::Secret from{};
 };
 static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<ConnectedDatagram>);
 
-/// The last message that each end sends on the socket: the errno value with which this end failed
-/// to connect its queue pairs, or 0.
+/// The last message that each end sends on the socket: 0 if its queue pairs are connected;
+/// otherwise the errno value of the failure.
 using ConnectResult = std::uint32_t;
 
 } // namespace rdmabuf::transport::detail

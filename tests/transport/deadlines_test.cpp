@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Every kind of request ends when EndpointOptions::timeout is over, if the peer does not respond.
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "features_fixture.hpp"
+#include "raw_connector.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::TransferEntry;
+using Wire = transport::detail::Kind;
+
+class Deadlines : public FeaturesTest {
+  protected:
+    static constexpr std::chrono::milliseconds limit = 100ms;
+    /// Much longer than a busy machine needs.
+    static constexpr std::chrono::seconds most = 20s;
+
+    Deadlines() {
+        options_.timeout = limit;
+        options_.linger = 1ms;
+        options_.ack_timeout = 18; // Devices report a peer that does not respond after 8 s.
+        options_.heartbeat = 10s;
+        options_.notification_limit = 4096;
+        options_.unexpected_limit = 4096;
+    }
+
+    /// Expects that a request ends with an error, not before the time limit and not much later.
+    /// @param test   returns the state of the request
+    /// @param begin  a time before the request was started
+    template <class Test>
+    static void expect_end(const Test& test, std::chrono::steady_clock::time_point begin,
+                           int error = ETIMEDOUT) {
+        Completion completion;
+        while (!completion.done && std::chrono::steady_clock::now() < begin + most) {
+            completion = test();
+        }
+        const auto duration = std::chrono::steady_clock::now() - begin;
+        ASSERT_TRUE(completion.done) << "the request has not ended";
+        EXPECT_EQ(completion.error, code(error)) << completion.error.message();
+        EXPECT_EQ(completion.bytes, 0);
+        EXPECT_GE(duration, limit);
+        EXPECT_LT(duration, most);
+    }
+    static void expect_failed(Channel& channel) {
+        EXPECT_EQ(channel.state(), code(ECONNABORTED));
+        EXPECT_STREQ(channel.reason(), "a request exceeded EndpointOptions::timeout");
+        EXPECT_EQ(channel.in_flight(), 0);
+    }
+};
+
+// The port of the device is down
+
+/// A request of the left end. The device does not transfer its packets.
+struct Operation {
+    const char* name;
+    std::error_code (*start)(Channel& channel, const TestMemory& memory, const RemoteMemory& remote,
+                             Request& request);
+};
+void PrintTo(const Operation& operation, // NOLINT(readability-identifier-naming)
+             std::ostream* out) {
+    *out << operation.name;
+}
+
+/// The entries of lists.
+std::array<TransferEntry, 2> entries_of(const TestMemory& memory, const RemoteMemory& remote) {
+    return {{{.memory = &memory.memory(),
+              .address = memory.data(),
+              .length = 1000,
+              .remote = &remote,
+              .offset = 5000},
+             {.memory = &memory.memory(),
+              .address = memory.data(2000),
+              .length = 100000,
+              .remote = &remote,
+              .offset = 10000}}};
+}
+
+const auto operations = std::to_array<Operation>({
+    {"eager_message",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
+         return channel.isend(memory.memory(), memory.data(), 5000, 1, request);
+     }},
+    {"long_message",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
+         return channel.isend(memory.memory(), memory.data(), 200000, 1, request);
+     }},
+    {"short_receive",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
+         return channel.irecv(memory.memory(), memory.data(), 100, 1, request);
+     }},
+    {"advertised_receive",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
+         return channel.irecv(memory.memory(), memory.data(), 200000, 1, request);
+     }},
+    {"put",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iput(memory.memory(), memory.data(), 200000, remote, 0, request);
+     }},
+    {"inline_put",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iput(memory.memory(), memory.data(), 8, remote, 0, request);
+     }},
+    {"put_with_notification",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iput_notify(memory.memory(), memory.data(), 200000, remote, 0, 7, request);
+     }},
+    {"get",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iget(memory.memory(), memory.data(), 200000, remote, 0, request);
+     }},
+    {"put_list",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iput_list(entries_of(memory, remote), request);
+     }},
+    {"get_list",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.iget_list(entries_of(memory, remote), request);
+     }},
+    {"fetch_add",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.ifetch_add(memory.memory(), reinterpret_cast<std::uint64_t*>(memory.data()),
+                                   remote, 0, 1, request);
+     }},
+    {"compare_swap",
+     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
+         return channel.icompare_swap(memory.memory(),
+                                      reinterpret_cast<std::uint64_t*>(memory.data()), remote, 0, 1,
+                                      2, request);
+     }},
+    {"fence", [](Channel& channel, const TestMemory&, const RemoteMemory&,
+                 Request& request) { return channel.ifence(request); }},
+});
+
+class DeadlinesOfOperations : public Deadlines, public ::testing::WithParamInterface<Operation> {};
+
+INSTANTIATE_TEST_SUITE_P(of, DeadlinesOfOperations, ::testing::ValuesIn(operations),
+                         [](const auto& value) { return std::string(value.param.name); });
+
+TEST_P(DeadlinesOfOperations, end_the_request_and_the_channel) {
+    connect_with_memory(memory_size, Endpoint::default_access | Access::remote_atomic);
+    const RemoteMemory target = remote();
+    const std::vector<std::byte> before = from_->bytes(0, memory_size);
+    if (std::string(GetParam().name) == "fence") {
+        // A fence of a channel that has written nothing does not need the peer.
+        Request put;
+        ASSERT_EQ(left().iput(from_->memory(), from_->data(), 8, target, 0, put), code(0));
+        EXPECT_EQ(complete(left(), put).error, code(0));
+    }
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    const auto begin = std::chrono::steady_clock::now();
+    Request request;
+    ASSERT_EQ(GetParam().start(left(), *from_, target, request), code(0));
+    expect_end([&] { return left().test(request); }, begin);
+    expect_failed(left());
+    // Nothing is written to the memory of the request after its end.
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    settle();
+    EXPECT_TRUE(from_->bytes(0, memory_size) == before);
+}
+
+// The loopback queue pair belongs to the endpoint. Therefore a flush whose work request is posted
+// ends when the device reports it, with the error of the device.
+TEST_F(Deadlines, of_a_flush_end_the_channel_and_the_flush_when_the_device_reports_it) {
+    options_.ack_timeout = 14; // The device reports the error after 0.5 s.
+    connect_with_memory();
+    const TestMemory device = left_memory(4096, Kind::dmabuf);
+    const auto memory = left_end().register_memory(device.data(), 4096, Endpoint::default_access,
+                                                   transport::Visibility::running_kernel);
+    ASSERT_TRUE(memory.ok()) << memory.message();
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    const auto begin = std::chrono::steady_clock::now();
+    Request request;
+    ASSERT_EQ(left().iflush(*memory, device.data(), 64, request), code(0));
+    expect_end([&] { return left().test(request); }, begin, EFAULT);
+    expect_failed(left());
+}
+
+TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
+    connect_with_memory();
+    const auto begin = std::chrono::steady_clock::now();
+    Request request;
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 100, 1, full_mask, request), code(0));
+    expect_end([&] { return right_end().test(request); }, begin);
+    EXPECT_EQ(right().state(), code(0));
+    EXPECT_EQ(left().state(), code(0));
+}
+
+// The device of the peer responds, but the peer sends no message
+
+class DeadlinesOfSilentPeers : public Deadlines {
+  protected:
+    void TearDown() override {
+        to_.reset();
+        channel_.reset();
+        raw_.reset();
+        disconnect_all();
+    }
+    void connect_raw(std::uint32_t slots = 256, std::uint32_t unexpected_limit = 4096) {
+        open();
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok()) << listener.message();
+        raw_.emplace(1, 1, slots);
+        raw_->hello.unexpected_limit = unexpected_limit;
+        ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+        to_.emplace(right_memory(memory_size));
+    }
+    /// Starts @p count requests, which complete; then one that does not complete.
+    template <class Start>
+    void expect_timeout_after(std::size_t count, const Start& start) {
+        Request request;
+        for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(start(request), code(0));
+            ASSERT_EQ(wait(*channel_, request, 20s).error, code(0)) << i;
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        ASSERT_EQ(start(request), code(0));
+        expect_end([&] { return channel_->test(request); }, begin);
+        expect_failed(*channel_);
+    }
+
+    std::optional<RawConnector> raw_;
+    std::optional<Channel> channel_;
+};
+
+TEST_F(DeadlinesOfSilentPeers, end_a_long_message) {
+    connect_raw();
+    expect_timeout_after(0, [&](Request& request) {
+        return channel_->isend(to_->memory(), to_->data(), 200000, 1, request);
+    });
+    EXPECT_EQ(raw_->receive().header.kind, Wire::rts);
+}
+
+TEST_F(DeadlinesOfSilentPeers, end_a_message_for_which_the_peer_gives_no_credit) {
+    connect_raw();
+    expect_timeout_after(RawConnector::credits, [&](Request& request) {
+        return channel_->isend(to_->memory(), to_->data(), 0, 1, request);
+    });
+    for (std::uint32_t i = 0; i < RawConnector::credits; ++i) {
+        EXPECT_EQ(raw_->receive().header.kind, Wire::eager);
+    }
+    EXPECT_EQ(raw_->receive().header.kind, Wire::rts);
+}
+
+TEST_F(DeadlinesOfSilentPeers, end_a_message_for_which_the_peer_has_no_receive_buffer) {
+    connect_raw(2, 1U << 20U);
+    expect_timeout_after(1, [&](Request& request) {
+        return channel_->isend(to_->memory(), to_->data(), 5000, 1, request);
+    });
+}
+
+TEST_F(DeadlinesOfSilentPeers, end_a_notification_for_which_the_peer_has_no_room) {
+    connect_raw();
+    const KeyedChunk chunk = raw_->chunk(4096);
+    transport::detail::RemoteTable table = {.chunks = 1, .rails = 1};
+    table.regions[0][0] = {
+        .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[0]};
+    const RemoteMemory target(table, chunk.length, Access::remote_write);
+    constexpr std::size_t room = 4096 / (8 + 64);
+    expect_timeout_after(room, [&](Request& request) {
+        return channel_->iput_notify(to_->memory(), to_->data(), 8, target, 0, 1, request);
+    });
+}
+
+TEST_F(DeadlinesOfSilentPeers, end_an_advertised_receive) {
+    connect_raw();
+    expect_timeout_after(0, [&](Request& request) {
+        return channel_->irecv(to_->memory(), to_->data(), 200000, 1, request);
+    });
+    EXPECT_EQ(raw_->receive().header.kind, Wire::advertisement);
+}
+
+} // namespace
+} // namespace rdmabuf::testing

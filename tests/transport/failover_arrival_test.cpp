@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A failed queue pair: data that the peer has already used is not written again, and a fence
+// follows all data that is written again.
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "failover_fixture.hpp"
+#include "post_filter.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::TransferEntry;
+using transport::detail::Header;
+
+class FailoverArrival : public Failover {
+  protected:
+    using Kind = transport::detail::Kind;
+
+    static constexpr std::size_t length = 100000;
+
+    /// Makes progress at the right end only, until it has a notification of 8 bytes.
+    void await_notification() {
+        const auto end = std::chrono::steady_clock::now() + 30s;
+        while (!right().notification()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end) << right().reason();
+        }
+    }
+    /// Waits until the right end has a notification; the left end polls no completion. The right
+    /// end then writes other data to its memory. Then the second queue pair fails, and its
+    /// acknowledgements are lost.
+    void fail_after_notification(Request& request) {
+        ASSERT_NO_FATAL_FAILURE(await_notification());
+        EXPECT_TRUE(received(0, 0, length));
+        const std::vector<std::byte> newer = pattern(length, 9);
+        to_->fill(newer);
+        ibv_context* const context = left_end().protection_domain(1).context().native();
+        original_poll = std::exchange(context->ops.poll_cq, poll_as_flushed);
+        ASSERT_NO_FATAL_FAILURE(fail_queue_pair(*from_, 1));
+        EXPECT_EQ(complete(left(), request).error, code(0)) << left().reason();
+        // This message arrives after the last writes of the failover.
+        pass(*from_, *to_, 100, 1, 0, length);
+        settle();
+        context->ops.poll_cq = original_poll;
+        EXPECT_EQ(left().working_rails(), 1);
+        EXPECT_TRUE(to_->bytes(0, length) == newer) << "older data was written again";
+    }
+
+  private:
+    static inline int (*original_poll)(ibv_cq*, int, ibv_wc*) = nullptr;
+
+    /// Replaces ibv_poll_cq() of a device: the acknowledgements of all writes are lost.
+    static int poll_as_flushed(ibv_cq* cq, int count, ibv_wc* completions) {
+        const int polled = original_poll(cq, count, completions);
+        for (int i = 0; i < polled; ++i) {
+            if (completions[i].opcode == IBV_WC_RDMA_WRITE) {
+                completions[i].status = IBV_WC_WR_FLUSH_ERR;
+            }
+        }
+        return polled;
+    }
+};
+
+TEST_F(FailoverArrival, does_not_write_again_what_a_notification_has_followed) {
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    settle();
+    Request put;
+    ASSERT_EQ(left().iput_notify(from_->memory(), from_->data(), length, remote(), 0, 7, put),
+              code(0));
+    ASSERT_NO_FATAL_FAILURE(fail_after_notification(put));
+}
+
+TEST_F(FailoverArrival, does_not_write_a_list_again_that_a_notification_has_followed) {
+    constexpr std::size_t count = 10;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    const RemoteMemory there = remote();
+    std::vector<TransferEntry> entries;
+    for (std::size_t k = 0; k < count; ++k) {
+        entries.push_back({.memory = &from_->memory(),
+                           .address = from_->data(k * length / count),
+                           .length = length / count,
+                           .remote = &there,
+                           .offset = k * length / count});
+    }
+    settle();
+    Request list;
+    ASSERT_EQ(left().iput_list(entries, list, pattern(8)), code(0));
+    ASSERT_NO_FATAL_FAILURE(fail_after_notification(list));
+}
+
+// Two queue pairs fail. The right end reports the failure of the second one later.
+TEST_F(FailoverArrival, ends_a_fence_after_the_data_of_all_failed_queue_pairs) {
+    for (int i = 0; i < 5; ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(connect_devices(3));
+        clear_received();
+        const RemoteMemory there = remote();
+        settle();
+        bool holds = true;
+        const PostFilter filter(
+            right_end().protection_domain().context().native(),
+            [&holds](const ibv_qp&, const ibv_send_wr& work) {
+                Header header;
+                if (!holds || work.opcode != IBV_WR_SEND ||
+                    work.sg_list[0].length < sizeof header) {
+                    return 0;
+                }
+                std::memcpy(&header,
+                            // NOLINTNEXTLINE(*-no-int-to-ptr)
+                            reinterpret_cast<const void*>(work.sg_list[0].addr), sizeof header);
+                return header.kind == Kind::rail_down && header.rails == 2 ? ENOMEM : 0;
+            });
+        Request put;
+        Request fence;
+        ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, there, 0, put), code(0));
+        ASSERT_EQ(left().ifence(fence), code(0));
+        ASSERT_NO_FATAL_FAILURE(fail_queue_pair(*from_, 1));
+        ASSERT_NO_FATAL_FAILURE(fail_queue_pair(*from_, 2));
+        const auto fenced = [&] {
+            const Completion completion = left().test(fence);
+            if (completion.done) {
+                EXPECT_EQ(completion.error, code(0)) << left().reason();
+                EXPECT_TRUE(received(0, 0, 300000))
+                    << "the fence has ended before the data arrived";
+            }
+            return completion.done;
+        };
+        bool done = false;
+        for (int calls = 0; calls < 2000 && !done; ++calls) {
+            progress_all();
+            done = fenced();
+        }
+        holds = false;
+        EXPECT_TRUE(done || progress_until(fenced));
+        EXPECT_EQ(complete(left(), put).error, code(0)) << left().reason();
+    }
+}
+
+/// Replaces ibv_poll_cq() of a device that no longer responds.
+int poll_nothing(ibv_cq*, int, ibv_wc*) {
+    return 0;
+}
+
+// With a short timeout, a device counts as failed after 5 seconds without a completion.
+TEST_F(FailoverArrival, leaves_out_a_device_that_reports_no_completions) {
+    options_.ack_timeout = 8; // 1 ms
+    options_.retry_count = 1;
+    options_.heartbeat = 100ms;
+    options_.read_async_events = false;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    settle();
+    ibv_context* const context = left_end().protection_domain(1).context().native();
+    const auto poll = context->ops.poll_cq;
+    context->ops.poll_cq = poll_nothing;
+    Request put;
+    ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, remote(), 0, put), code(0));
+    EXPECT_EQ(complete(left(), put).error, code(0)) << left().reason();
+    EXPECT_EQ(left().working_rails(), 1);
+    EXPECT_STREQ(left().rail_reason(1), "the device reports no completions");
+    EXPECT_EQ(left().state(), code(0));
+    context->ops.poll_cq = poll;
+    pass(*from_, *to_, 300000);
+}
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <softverbs/softverbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <rdmabuf/transport.hpp>
+
+#include "features_fixture.hpp"
+#include "recorder/verbs_recorder.hpp"
+
+namespace rdmabuf::testing {
+
+/// How a queue pair fails.
+enum class Failure : std::uint8_t { of_left, of_right, of_both, of_port, of_device };
+inline constexpr std::array failures = {Failure::of_left, Failure::of_right, Failure::of_both,
+                                        Failure::of_port, Failure::of_device};
+
+inline std::string name_of(Failure failure) {
+    constexpr std::array names = {"of_left", "of_right", "of_both", "of_port", "of_device"};
+    return names.at(static_cast<std::size_t>(failure));
+}
+
+/// Two endpoints whose channel has several queue pairs, which can fail. They are not put on
+/// probation.
+class Failover : public FeaturesTest {
+  protected:
+    Failover() {
+        options_.ack_timeout = 12; // 17 ms
+        options_.retry_count = 7;
+        options_.min_fragment = 4096;
+        options_.probation = 0ms;
+    }
+
+    /// The maximum length of a work request in bytes; 0 for that of the device.
+    std::uint32_t max_message_ = 0;
+
+    /// Connects two endpoints with one queue pair on each device.
+    void connect_devices(std::size_t devices = 2) {
+        disconnect_all();
+        devices_ = devices;
+        use_devices(devices);
+        if (max_message_ != 0) {
+            ibv_port_attr port = roce_port();
+            port.max_msg_sz = max_message_;
+            for (unsigned device = 0; device < devices; ++device) {
+                set_port(port, 1, device);
+            }
+        }
+        forget_calls();
+        connect_with_memory();
+        ASSERT_EQ(left().rails(), devices * options_.queue_pairs_per_device);
+    }
+    /// Returns the last queue pair of an endpoint on a device.
+    /// @param memory  memory of this endpoint
+    [[nodiscard]] static ibv_qp* last_queue_pair(const TestMemory& memory, std::size_t device) {
+        const auto* const state =
+            static_cast<const transport::detail::EndpointState*>(memory.memory().state()->endpoint);
+        const ibv_cq* const cq = state->shared.rails[device]->cq.native();
+        ibv_qp* pair = nullptr;
+        for (std::size_t i = 0; i < record().queue_pairs.size(); ++i) {
+            if (record().qps[i].send_cq == cq) {
+                pair = record().queue_pairs[i];
+            }
+        }
+        return pair;
+    }
+    /// Moves the last queue pair of an endpoint on a device to the error state.
+    static void fail_queue_pair(const TestMemory& memory, std::size_t device) {
+        ibv_qp* const pair = last_queue_pair(memory, device);
+        ASSERT_NE(pair, nullptr);
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_ERR;
+        ASSERT_EQ(ibv_modify_qp(pair, &attributes, IBV_QP_STATE), 0);
+    }
+    void fail(Failure failure, std::size_t device = 1) {
+        if (failure == Failure::of_left || failure == Failure::of_both) {
+            fail_queue_pair(*from_, device);
+        }
+        if (failure == Failure::of_right || failure == Failure::of_both) {
+            fail_queue_pair(*to_, device);
+        }
+        if (failure == Failure::of_port) {
+            ASSERT_EQ(softverbs_set_port_state(static_cast<unsigned>(device), 1, IBV_PORT_DOWN), 0);
+        }
+        if (failure == Failure::of_device) {
+            ASSERT_EQ(softverbs_reset_device(static_cast<unsigned>(device)), 0);
+        }
+    }
+    void some_progress(unsigned calls) {
+        for (unsigned i = 0; i < calls; ++i) {
+            progress_all();
+        }
+    }
+    void expect_usable(std::size_t working) {
+        EXPECT_EQ(left().state(), code(0)) << left().reason();
+        EXPECT_EQ(right().state(), code(0)) << right().reason();
+        clear_received();
+        pass(*from_, *to_, 100);
+        pass(*from_, *to_, 300000);
+        EXPECT_TRUE(progress_until([&] {
+            return left().working_rails() == working && right().working_rails() == working;
+        }));
+        EXPECT_THAT(left().rail_reason(left().rails() - 1), ::testing::StrNe(""));
+        EXPECT_STREQ(left().rail_reason(0), "");
+    }
+    /// Sends long messages, and fails a queue pair after @p calls calls of progress().
+    void pass_messages(Failure failure, unsigned calls, bool receives_first, std::size_t rail = 1) {
+        constexpr std::size_t length = 60000;
+        constexpr std::size_t count = 12;
+        clear_received();
+        std::array<Request, count> receives;
+        std::array<Request, count> sends;
+        const auto post_receives = [&] {
+            for (std::size_t i = 0; i < count; ++i) {
+                receives[i] = receive(length, i, i * length);
+            }
+        };
+        if (receives_first) {
+            post_receives();
+            settle();
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            sends[i] = send(length, i, i * length);
+        }
+        if (!receives_first) {
+            post_receives();
+        }
+        some_progress(calls);
+        ASSERT_NO_FATAL_FAILURE(fail(failure, rail));
+        for (std::size_t i = 0; i < count; ++i) {
+            const Completion received = complete(right(), receives[i]);
+            EXPECT_EQ(received.error, code(0)) << i << ": " << right().reason();
+            EXPECT_EQ(received.bytes, length);
+            EXPECT_EQ(complete(left(), sends[i]).error, code(0)) << i << ": " << left().reason();
+        }
+        EXPECT_TRUE(this->received(0, 0, count * length));
+    }
+};
+
+} // namespace rdmabuf::testing

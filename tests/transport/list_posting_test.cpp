@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The work requests of transfer lists: how many of them one call of ibv_post_send(3) posts, and
+// what happens if it posts only some of them.
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "features_fixture.hpp"
+#include "post_filter.hpp"
+#include "recorder/verbs_recorder.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::TransferEntry;
+
+class ListPosting : public FeaturesTest {
+  protected:
+    static constexpr std::size_t block = 100;
+
+    /// Connects two endpoints, and makes a list of @p count blocks. The last block of the left
+    /// memory is written to the first block of the right memory.
+    void connect_with_list(std::size_t count) {
+        connect_with_memory();
+        remote_ = remote();
+        for (std::size_t i = 0; i < count; ++i) {
+            entries_.push_back({.memory = &from_->memory(),
+                                .address = from_->data(i * block),
+                                .length = block,
+                                .remote = &remote_,
+                                .offset = (count - 1 - i) * block});
+        }
+        settle();
+        forget_calls();
+    }
+    Request write_list() {
+        Request request;
+        EXPECT_EQ(left().iput_list(entries_, request), code(0));
+        return request;
+    }
+    void expect_written(Request& request) {
+        const Completion completion = complete(left(), request);
+        EXPECT_EQ(completion.error, code(0)) << left().reason();
+        EXPECT_EQ(completion.bytes, entries_.size() * block);
+        settle(); // With SOFTVERBS_DISORDER, data may arrive after the completion.
+        for (std::size_t i = 0; i < entries_.size(); ++i) {
+            ASSERT_TRUE(received(entries_[i].offset, i * block, block)) << i;
+        }
+    }
+    /// Returns the work requests of the list in the order in which they were posted: "w", or "W" if
+    /// it is signaled. A space separates the calls of ibv_post_send(3).
+    static std::string posted_calls() {
+        std::string calls;
+        unsigned call = 0;
+        for (const Send& send : record().sends) {
+            if (send.entries.size() != 1 || send.entries[0].length != block) {
+                continue;
+            }
+            if (!calls.empty() && send.call != call) {
+                calls += ' ';
+            }
+            call = send.call;
+            calls += (send.request.send_flags & IBV_SEND_SIGNALED) != 0 ? 'W' : 'w';
+        }
+        return calls;
+    }
+
+    std::vector<TransferEntry> entries_;
+    RemoteMemory remote_;
+};
+
+TEST_F(ListPosting, posts_16_work_requests_by_one_call_with_one_completion) {
+    connect_with_list(40);
+    Request request = write_list();
+    EXPECT_EQ(posted_calls(), "wwwwwwwwwwwwwwwW wwwwwwwwwwwwwwwW wwwwwwwW");
+    expect_written(request);
+}
+
+TEST_F(ListPosting, goes_on_when_the_send_queue_has_room_again) {
+    options_.send_depth = 16;
+    connect_with_list(1000);
+    Request request = write_list();
+    expect_written(request);
+    EXPECT_EQ(std::ranges::count_if(record().sends,
+                                    [](const Send& send) {
+                                        return send.entries.size() == 1 &&
+                                               send.entries[0].length == block;
+                                    }),
+              1000);
+}
+
+TEST_F(ListPosting, skips_empty_entries) {
+    connect_with_list(3);
+    const TransferEntry empty = {
+        .memory = &from_->memory(), .address = from_->data(), .remote = &remote_};
+    entries_.insert(entries_.begin(), empty);
+    entries_.insert(entries_.begin() + 2, empty);
+    entries_.push_back(empty);
+    Request request = write_list();
+    EXPECT_EQ(posted_calls(), "wwW");
+    EXPECT_EQ(complete(left(), request).bytes, 3 * block);
+}
+
+TEST_F(ListPosting, posts_the_rest_later_if_a_work_request_could_not_be_posted) {
+    // The positions are those of the first, a middle and the last work request of a call.
+    for (const std::size_t refused : {0U, 5U, 15U, 16U, 39U}) {
+        SCOPED_TRACE(refused);
+        disconnect_all();
+        entries_.clear();
+        connect_with_list(40);
+        Request request;
+        {
+            std::size_t position = 0;
+            const PostFilter filter(left_end().protection_domain().context().native(),
+                                    [&](const ibv_qp&, const ibv_send_wr& work) {
+                                        const bool of_list = work.opcode == IBV_WR_RDMA_WRITE &&
+                                                             work.num_sge == 1 &&
+                                                             work.sg_list[0].length == block;
+                                        return of_list && position++ == refused ? ENOMEM : 0;
+                                    });
+            request = write_list();
+            expect_written(request);
+        }
+        EXPECT_EQ(left().state(), code(0));
+        EXPECT_EQ(left().in_flight(), 0);
+    }
+}
+
+TEST_F(ListPosting, ends_with_its_channel_if_a_work_request_is_invalid) {
+    for (const std::size_t refused : {0U, 5U, 15U, 20U}) {
+        SCOPED_TRACE(refused);
+        disconnect_all();
+        entries_.clear();
+        connect_with_list(40);
+        Request request;
+        {
+            std::size_t position = 0;
+            const PostFilter filter(
+                left_end().protection_domain().context().native(),
+                [&](const ibv_qp&, const ibv_send_wr& work) {
+                    return work.opcode == IBV_WR_RDMA_WRITE && position++ == refused ? EINVAL : 0;
+                });
+            request = write_list();
+        }
+        EXPECT_EQ(complete(left(), request).error, code(EINVAL));
+        EXPECT_EQ(left().state(), code(EIO));
+        EXPECT_EQ(left().in_flight(), 0);
+    }
+}
+
+TEST_F(ListPosting, ends_with_eacces_if_the_memory_of_one_block_was_deregistered) {
+    connect_with_list(40);
+    auto other = right_memory(block);
+    const RemoteMemory gone = other.memory().remote().value();
+    other.deregister();
+    right_end().cache().clear();
+    entries_[7].remote = &gone;
+    entries_[7].offset = 0;
+    Request request = write_list();
+    EXPECT_EQ(complete(left(), request).error, code(EACCES));
+    EXPECT_NE(left().state(), code(0));
+    EXPECT_EQ(left().in_flight(), 0);
+}
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The work requests of iput_notify(): which of them one call of ibv_post_send(3) posts, and what
+// happens if it posts only some of them.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "features_fixture.hpp"
+#include "post_filter.hpp"
+#include "recorder/verbs_recorder.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::max_notification;
+using transport::detail::Header;
+using transport::detail::Immediate;
+
+class NotifiedWrites : public FeaturesTest {
+  protected:
+    /// Connects two endpoints, and ends the work requests of the set-up.
+    void connect_ends() {
+        connect_with_memory();
+        settle();
+        forget_calls();
+    }
+    /// Writes @p length bytes to the same offset of the memory of the right end.
+    Request put(std::size_t offset, std::size_t length) {
+        Request request;
+        EXPECT_EQ(
+            left().iput(from_->memory(), from_->data(offset), length, remote(), offset, request),
+            code(0));
+        return request;
+    }
+    Request put_notify(std::size_t offset, std::size_t length,
+                       std::span<const std::byte> notification) {
+        Request request;
+        EXPECT_EQ(left().iput_notify(from_->memory(), from_->data(offset), length, remote(), offset,
+                                     notification, request),
+                  code(0));
+        return request;
+    }
+    /// Makes progress until the right end has a notification. Returns its bytes.
+    [[nodiscard]] std::vector<std::byte> next() {
+        std::vector<std::byte> bytes(max_notification);
+        static_cast<void>(progress_until([&] {
+            const auto size = right().notification(bytes);
+            if (size) {
+                bytes.resize(*size);
+            }
+            return size.ok();
+        }));
+        return bytes;
+    }
+    [[nodiscard]] bool has_notification() {
+        std::array<std::byte, max_notification> bytes{};
+        return right().notification(bytes).ok();
+    }
+    void expect_complete(Request& request, std::size_t length) {
+        const Completion completion = complete(left(), request);
+        EXPECT_EQ(completion.error, code(0)) << left().reason();
+        EXPECT_EQ(completion.bytes, length);
+    }
+    /// Returns the number of posted work requests of a kind.
+    /// @param bytes  their length; std::nullopt for any length
+    static std::ptrdiff_t posted(ibv_wr_opcode opcode,
+                                 std::optional<std::size_t> bytes = std::nullopt) {
+        return std::ranges::count_if(record().sends, [&](const Send& send) {
+            return send.request.opcode == opcode &&
+                   (!bytes || (send.entries.size() == 1 && send.entries[0].length == *bytes));
+        });
+    }
+    /// Returns the work requests in the order in which they were posted, as one letter each: a
+    /// write (w), a fence (f), or a message (m); a space separates the calls of ibv_post_send(3).
+    static std::string posted_calls() {
+        std::string calls;
+        unsigned call = 0;
+        for (const Send& send : record().sends) {
+            if (!calls.empty() && send.call != call) {
+                calls += ' ';
+            }
+            call = send.call;
+            switch (send.request.opcode) {
+                case IBV_WR_RDMA_WRITE:
+                    calls += 'w';
+                    break;
+                case IBV_WR_RDMA_WRITE_WITH_IMM:
+                    calls += 'f';
+                    break;
+                case IBV_WR_SEND:
+                    calls += 'm';
+                    break;
+                default:
+                    calls += '?';
+                    break;
+            }
+        }
+        return calls;
+    }
+    /// While the result exists, work requests of a kind that the left end posts on its first device
+    /// fail.
+    [[nodiscard]] PostFilter fail_each(ibv_wr_opcode opcode, int error) {
+        return {left_end().protection_domain().context().native(),
+                [opcode, error](const ibv_qp&, const ibv_send_wr& work) {
+                    return work.opcode == opcode ? error : 0;
+                }};
+    }
+};
+
+struct Form {
+    const char* name;
+    std::size_t length;
+    std::size_t notification;
+    TestMemory::Kind memory = TestMemory::Kind::host;
+    std::uint32_t inline_data = 128;
+    bool write_is_inline = false;
+    bool message_is_inline = false;
+};
+void PrintTo(const Form& form, std::ostream* out) { // NOLINT(readability-identifier-naming)
+    *out << form.name;
+}
+
+constexpr auto forms = std::to_array<Form>({
+    {.name = "inline_without_bytes",
+     .length = 1,
+     .notification = 0,
+     .write_is_inline = true,
+     .message_is_inline = true},
+    {.name = "longest_inline",
+     .length = 128,
+     .notification = 128 - sizeof(Header),
+     .write_is_inline = true,
+     .message_is_inline = true},
+    {.name = "inline_with_buffered_notification",
+     .length = 8,
+     .notification = 129 - sizeof(Header),
+     .write_is_inline = true},
+    {.name = "short_with_inline_notification",
+     .length = 129,
+     .notification = 8,
+     .message_is_inline = true},
+    {.name = "long_with_longest_notification", .length = 300000, .notification = max_notification},
+    {.name = "no_inline_data", .length = 8, .notification = 8, .inline_data = 0},
+    {.name = "device_memory",
+     .length = 8,
+     .notification = 8,
+     .memory = TestMemory::Kind::dmabuf,
+     .message_is_inline = true},
+});
+
+class NotifiedWrite : public NotifiedWrites, public ::testing::WithParamInterface<Form> {};
+INSTANTIATE_TEST_SUITE_P(of, NotifiedWrite, ::testing::ValuesIn(forms),
+                         [](const auto& value) { return std::string(value.param.name); });
+
+TEST_P(NotifiedWrite, and_its_notification_are_posted_by_one_call) {
+    const Form& form = GetParam();
+    options_.inline_data = form.inline_data;
+    connect_with_memory();
+    const TestMemory mine = left_memory(memory_size, form.memory);
+    const TestMemory theirs = right_memory(memory_size, form.memory);
+    const std::vector<std::byte> bytes = pattern(form.length, 2);
+    std::ranges::copy(bytes, mine.data(3));
+    const RemoteMemory target = theirs.memory().remote().value();
+    const std::vector<std::byte> notification = pattern(form.notification, 3);
+    settle();
+    for (int round = 0; round < 3; ++round) {
+        SCOPED_TRACE(round);
+        std::ranges::fill(std::span(theirs.data(), memory_size), std::byte{});
+        forget_calls();
+        Request request;
+        ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(3), form.length, target, 77,
+                                     notification, request),
+                  code(0));
+        ASSERT_EQ(posted_calls(), "wm");
+        const Send& write = record().sends[0];
+        const Send& message = record().sends[1];
+        const auto has = [](const Send& send, ibv_send_flags flag) {
+            return (send.request.send_flags & flag) != 0;
+        };
+        EXPECT_EQ(has(write, IBV_SEND_INLINE), form.write_is_inline);
+        EXPECT_EQ(has(message, IBV_SEND_INLINE), form.message_is_inline);
+        // One completion for both.
+        EXPECT_FALSE(has(write, IBV_SEND_SIGNALED));
+        EXPECT_TRUE(has(message, IBV_SEND_SIGNALED));
+        EXPECT_EQ(write.entries.at(0).length, form.length);
+        EXPECT_EQ(message.entries.at(0).length, sizeof(Header) + form.notification);
+
+        EXPECT_TRUE(next() == notification);
+        EXPECT_TRUE(theirs.bytes(77, form.length) == bytes);
+        expect_complete(request, form.length);
+        EXPECT_FALSE(has_notification());
+        EXPECT_EQ(posted(IBV_WR_RDMA_WRITE), 1);
+    }
+}
+
+TEST_F(NotifiedWrites, of_no_data_are_only_a_message) {
+    connect_ends();
+    Request request = put_notify(0, 0, pattern(8));
+    EXPECT_EQ(posted_calls(), "m");
+    EXPECT_TRUE(next() == pattern(8));
+    expect_complete(request, 0);
+}
+
+TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_notification) {
+    ibv_port_attr port = roce_port();
+    port.max_msg_sz = 4096;
+    set_port(port, 1, 0);
+    connect_ends();
+    Request request = put_notify(0, 4096, pattern(8));
+    EXPECT_EQ(posted_calls(), "wm");
+    EXPECT_TRUE(next() == pattern(8));
+    expect_complete(request, 4096);
+    forget_calls();
+    request = put_notify(4096, 4097, pattern(8));
+    EXPECT_EQ(posted_calls(), "w w m");
+    EXPECT_TRUE(next() == pattern(8));
+    EXPECT_TRUE(received(0, 0, 8193));
+    expect_complete(request, 4097);
+}
+
+// The send queue, the send buffers and the credits are exhausted again and again.
+TEST_F(NotifiedWrites, keep_their_order_while_requests_wait) {
+    constexpr std::size_t count = 400;
+    constexpr std::size_t block = 2048;
+    options_.send_depth = 16;
+    options_.send_buffers = 4;
+    options_.notification_limit = 4096;
+    options_.depth = 3 * count;
+    options_.ack_timeout = 18; // 1 s, for a machine with a high load
+    connect_ends();
+    std::mt19937 random(1); // NOLINT(*-msc51-cpp): the same sequence in every run
+    struct Started {
+        std::size_t length = 0;
+        std::vector<std::byte> notification;
+        Request put{};
+        Request notified{};
+    };
+    std::deque<Started> started;
+    const auto receive_one = [&](std::size_t i) {
+        Started& first = started.front();
+        ASSERT_TRUE(next() == first.notification) << i;
+        // The plain write was started before the write with the notification.
+        ASSERT_TRUE(received(i * block, i * block, first.length + 8)) << i;
+        expect_complete(first.put, 8);
+        expect_complete(first.notified, first.length);
+        started.pop_front();
+    };
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        Started request;
+        request.length = 1 + random() % 2000;
+        request.notification = pattern(random() % (max_notification + 1), static_cast<unsigned>(i));
+        request.put = put(i * block + request.length, 8);
+        request.notified = put_notify(i * block, request.length, request.notification);
+        started.push_back(std::move(request));
+        while (random() % 50 == 0 && !started.empty()) {
+            ASSERT_NO_FATAL_FAILURE(receive_one(done++));
+        }
+    }
+    while (!started.empty()) {
+        ASSERT_NO_FATAL_FAILURE(receive_one(done++));
+    }
+    EXPECT_FALSE(has_notification());
+}
+
+// The device accepts the write, and has no room for the notification. More often than this end has
+// send buffers.
+TEST_F(NotifiedWrites, are_not_repeated_if_only_their_notification_was_not_posted) {
+    options_.send_buffers = 4;
+    connect_ends();
+    for (const std::size_t size : {std::size_t{8}, std::size_t{300}}) {
+        const std::vector<std::byte> bytes = pattern(size, 5);
+        const std::vector<std::byte> other = pattern(size, 6);
+        for (int round = 0; round < 10; ++round) {
+            SCOPED_TRACE(std::to_string(size) + ", round " + std::to_string(round));
+            clear_received();
+            settle();
+            forget_calls();
+            Request first;
+            Request second;
+            {
+                const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+                first = put_notify(0, 100, bytes);
+                EXPECT_EQ(posted_calls(), "w");
+                second = put_notify(100, 5000, other);
+                progress_all();
+                EXPECT_EQ(posted_calls(), "w w");
+                EXPECT_FALSE(left().test(first).done);
+                EXPECT_FALSE(left().test(second).done);
+            }
+            EXPECT_TRUE(next() == bytes);
+            EXPECT_TRUE(received(0, 0, 100));
+            EXPECT_TRUE(next() == other);
+            EXPECT_TRUE(received(100, 100, 5000));
+            expect_complete(first, 100);
+            expect_complete(second, 5000);
+            EXPECT_FALSE(has_notification());
+            EXPECT_EQ(posted(IBV_WR_RDMA_WRITE), 2);
+            EXPECT_EQ(posted(IBV_WR_SEND, sizeof(Header) + size), 2);
+        }
+    }
+}
+
+// No other request wakes the channel.
+TEST_F(NotifiedWrites, send_a_notification_that_was_not_posted_without_another_request) {
+    connect_ends();
+    Request request;
+    {
+        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+        request = put_notify(0, 100, pattern(8));
+        EXPECT_EQ(posted_calls(), "w");
+    }
+    EXPECT_TRUE(next() == pattern(8));
+    EXPECT_TRUE(received(0, 0, 100));
+    expect_complete(request, 100);
+    EXPECT_EQ(posted_calls(), "w m");
+}
+
+TEST_F(NotifiedWrites, are_posted_later_if_nothing_was_posted) {
+    connect_ends();
+    Request request;
+    {
+        const PostFilter filter = fail_each(IBV_WR_RDMA_WRITE, ENOMEM);
+        request = put_notify(0, 100, pattern(8));
+        progress_all();
+        EXPECT_EQ(posted_calls(), "");
+    }
+    EXPECT_TRUE(next() == pattern(8));
+    EXPECT_TRUE(received(0, 0, 100));
+    expect_complete(request, 100);
+    EXPECT_EQ(posted(IBV_WR_RDMA_WRITE), 1);
+    EXPECT_EQ(posted(IBV_WR_SEND, sizeof(Header) + 8), 1);
+}
+
+TEST_F(NotifiedWrites, end_with_their_channel_if_a_work_request_is_invalid) {
+    for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_SEND}) {
+        SCOPED_TRACE(opcode);
+        disconnect_all();
+        connect_ends();
+        Request request;
+        {
+            const PostFilter filter = fail_each(opcode, EINVAL);
+            request = put_notify(0, 100, pattern(8));
+        }
+        EXPECT_EQ(complete(left(), request).error, code(EINVAL));
+        EXPECT_EQ(left().state(), code(EIO));
+        EXPECT_EQ(left().in_flight(), 0);
+        EXPECT_EQ(posted(IBV_WR_RDMA_WRITE), opcode == IBV_WR_SEND ? 1 : 0);
+    }
+}
+
+class FencesOfNotifications : public NotifiedWrites {
+  protected:
+    void connect_devices(std::size_t devices, std::uint32_t max_message = 1U << 30U) {
+        use_devices(devices);
+        for (unsigned device = 0; device < devices; ++device) {
+            ibv_port_attr port = roce_port();
+            port.max_msg_sz = max_message;
+            set_port(port, 1, device);
+        }
+        connect_ends();
+    }
+    /// @param written  the number of bytes that the right end must then have
+    void notified(Request& request, std::size_t length, std::size_t written) {
+        EXPECT_TRUE(next() == pattern(8));
+        EXPECT_TRUE(received(0, 0, written));
+        expect_complete(request, length);
+        settle();
+        clear_received();
+        forget_calls();
+    }
+};
+
+TEST_F(FencesOfNotifications, are_not_posted_if_the_first_queue_pair_writes_all_data) {
+    connect_devices(2, 16384);
+    Request request = put_notify(0, 16384, pattern(8));
+    EXPECT_EQ(posted_calls(), "wm");
+    notified(request, 16384, 16384);
+    // This write consists of several work requests.
+    request = put_notify(0, 40000, pattern(8));
+    EXPECT_EQ(posted_calls(), "w w w m");
+    notified(request, 40000, 40000);
+}
+
+TEST_F(FencesOfNotifications, are_posted_once_after_a_striped_write) {
+    connect_devices(2);
+    Request striped = put(0, 200000);
+    EXPECT_EQ(posted_calls(), "w w");
+    expect_complete(striped, 200000);
+    forget_calls();
+    Request request = put_notify(0, 100, pattern(8));
+    EXPECT_EQ(posted_calls(), "w f m");
+    notified(request, 100, 200000);
+    request = put_notify(0, 100, pattern(8));
+    EXPECT_EQ(posted_calls(), "wm");
+    notified(request, 100, 100);
+    request = put_notify(0, 200000, pattern(8));
+    EXPECT_EQ(posted_calls(), "w w f m");
+    notified(request, 200000, 200000);
+}
+
+TEST_F(FencesOfNotifications, are_posted_only_on_queue_pairs_that_have_written) {
+    connect_devices(4);
+    Request request = put_notify(0, 100000, pattern(8)); // More than min_fragment, less than twice.
+    EXPECT_EQ(posted_calls(), "w w f m");
+    notified(request, 100000, 100000);
+    request = put_notify(0, memory_size, pattern(8));
+    EXPECT_EQ(posted_calls(), "w w w w f f f m");
+    notified(request, memory_size, memory_size);
+    // A read needs no fence.
+    Request read;
+    ASSERT_EQ(left().iget(from_->memory(), from_->data(), memory_size, remote(), 0, read), code(0));
+    expect_complete(read, memory_size);
+    forget_calls();
+    request = put_notify(0, 100, pattern(8));
+    EXPECT_EQ(posted_calls(), "wm");
+    notified(request, 100, 100);
+}
+
+// The fence for a notification is posted, but the notification must wait. Meanwhile, the queue pair
+// writes the data of another request.
+TEST_F(FencesOfNotifications, are_posted_again_for_the_writes_of_the_next_notification) {
+    constexpr std::size_t length = 200000;
+    connect_devices(2);
+    Request first;
+    Request second;
+    {
+        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+        first = put_notify(0, length, pattern(8, 1));
+        EXPECT_EQ(posted_calls(), "w w f");
+        second = put_notify(length, length, pattern(8, 2));
+        EXPECT_EQ(posted_calls(), "w w f w w");
+    }
+    EXPECT_TRUE(next() == pattern(8, 1));
+    EXPECT_TRUE(received(0, 0, length));
+    EXPECT_TRUE(next() == pattern(8, 2));
+    EXPECT_TRUE(received(length, length, length));
+    expect_complete(first, length);
+    expect_complete(second, length);
+    EXPECT_EQ(posted_calls().substr(0, 15), "w w f w w m f m");
+    std::vector<std::uint32_t> numbers;
+    for (const Send& send : record().sends) {
+        if (send.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+            numbers.push_back(Immediate::decode(be32toh(send.request.imm_data)).request);
+        }
+    }
+    EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1, 2}));
+}
+
+// A transfer that was striped over a queue pair that is left out afterwards is repeated. The
+// notification of a later write on the first queue pair is not reported before that.
+TEST_F(FencesOfNotifications, are_replaced_by_the_recovery_of_a_queue_pair) {
+    constexpr std::size_t length = 200000;
+    options_.ack_timeout = 12; // 17 ms
+    for (unsigned calls = 0; calls < 4; ++calls) {
+        SCOPED_TRACE(calls);
+        disconnect_all();
+        use_devices(2);
+        connect_ends();
+        clear_received();
+        ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+        Request striped = put(0, length);
+        for (unsigned i = 0; i < calls; ++i) {
+            progress_all();
+        }
+        Request request = put_notify(length, 100, pattern(8));
+        EXPECT_TRUE(next() == pattern(8));
+        EXPECT_TRUE(received(0, 0, length + 100));
+        expect_complete(striped, length);
+        expect_complete(request, 100);
+        EXPECT_EQ(left().working_rails(), 1);
+        clear_received();
+        forget_calls();
+        request = put_notify(0, length, pattern(8));
+        EXPECT_EQ(posted_calls(), "wm");
+        notified(request, length, length);
+    }
+}
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A queue pair that was left out is replaced by another one, and is used again.
+#include <softverbs/softverbs.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "failover_fixture.hpp"
+#include "raw_connector.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using transport::TransferEntry;
+
+class Probation : public Failover {
+  protected:
+    Probation() {
+        options_.probation = 10ms;
+        options_.heartbeat = 20ms; // Probations are checked ten times in this time.
+    }
+
+    /// Waits until both ends use all queue pairs.
+    void expect_all_used(std::size_t rails = 2) {
+        EXPECT_TRUE(progress_until([&] {
+            return (left().working_rails() == rails && right().working_rails() == rails) ||
+                   left().state() || right().state();
+        }));
+        EXPECT_EQ(left().state(), code(0)) << left().reason();
+        EXPECT_EQ(right().state(), code(0)) << right().reason();
+        for (std::size_t i = 0; i < rails; ++i) {
+            EXPECT_STREQ(left().rail_reason(i), "");
+            EXPECT_STREQ(right().rail_reason(i), "");
+        }
+    }
+    /// Sends messages until both ends have replaced a queue pair, and waits until they use all of
+    /// them. A queue pair that fails without a work request is noticed when it is used.
+    /// @param before  number of queue pairs that were created before the failure
+    void expect_replaced(std::size_t before) {
+        EXPECT_TRUE(progress_until([&] {
+            pass(*from_, *to_, 300000);
+            return record().queue_pairs.size() >= before + 2;
+        }));
+        expect_all_used();
+    }
+    /// Sends messages until both ends have left out a queue pair, which is not replaced soon.
+    void expect_left_out() {
+        EXPECT_TRUE(progress_until([&] {
+            pass(*from_, *to_, 300000);
+            return left().working_rails() == 1 && right().working_rails() == 1;
+        }));
+    }
+    /// Makes progress for some time, in which a probation would end.
+    void let_time_pass(std::chrono::milliseconds time = 200ms) {
+        const auto end = std::chrono::steady_clock::now() + time;
+        while (std::chrono::steady_clock::now() < end) {
+            progress_all();
+        }
+    }
+    /// Returns the number of bytes that the newest queue pair of a device has written or read for
+    /// this function, which transfers @p length bytes.
+    std::size_t transferred_by(std::size_t device, std::size_t length) {
+        const std::size_t before = record().sends.size();
+        pass(*from_, *to_, length);
+        std::size_t bytes = 0;
+        const auto count = [&](const TestMemory& memory) {
+            const std::uint32_t number = last_queue_pair(memory, device)->qp_num;
+            for (std::size_t i = before; i < record().sends.size(); ++i) {
+                for (const ibv_sge& entry : record().sends[i].entries) {
+                    bytes += record().sends[i].queue_pair == number ? entry.length : 0;
+                }
+            }
+        };
+        count(*from_);
+        count(*to_);
+        return bytes;
+    }
+    static void set_port_state(unsigned device, ibv_port_state state) {
+        ASSERT_EQ(softverbs_set_port_state(device, 1, state), 0);
+    }
+};
+
+class ProbationAfter : public Probation, public ::testing::WithParamInterface<Failure> {};
+INSTANTIATE_TEST_SUITE_P(failure, ProbationAfter,
+                         ::testing::Values(Failure::of_left, Failure::of_right, Failure::of_both,
+                                           Failure::of_port),
+                         [](const auto& value) { return name_of(value.param); });
+
+TEST_P(ProbationAfter, uses_the_queue_pair_again) {
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        const std::size_t before = record().queue_pairs.size();
+        ASSERT_NO_FATAL_FAILURE(pass_messages(GetParam(), 2, true));
+        if (GetParam() == Failure::of_port) {
+            expect_left_out();
+            set_port_state(1, IBV_PORT_ACTIVE);
+        }
+        expect_replaced(before);
+        EXPECT_GT(transferred_by(1, 500000), 200000);
+        EXPECT_TRUE(received(0, 0, 500000));
+    }
+}
+
+TEST_P(ProbationAfter, keeps_the_order_of_writes_and_notifications) {
+    constexpr std::size_t length = 100000;
+    constexpr std::size_t count = 4;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    const RemoteMemory there = remote();
+    std::uint64_t next = 0;
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        clear_received();
+        std::array<Request, 2 * count> puts;
+        const auto put = [&](std::size_t begin) {
+            for (std::size_t k = begin; k < begin + count; ++k) {
+                ASSERT_EQ(left().iput_notify(from_->memory(), from_->data(k * length), length,
+                                             there, k * length, next + k, puts[k]),
+                          code(0));
+            }
+        };
+        put(0);
+        some_progress(2);
+        ASSERT_NO_FATAL_FAILURE(fail(GetParam()));
+        // The notifications wait at the receiver while the queue pair is replaced.
+        for (std::size_t k = 0; k < count; ++k) {
+            EXPECT_EQ(complete(left(), puts[k]).error, code(0)) << left().reason();
+        }
+        if (GetParam() == Failure::of_port) {
+            expect_left_out();
+            set_port_state(1, IBV_PORT_ACTIVE);
+        }
+        expect_all_used();
+        put(count);
+        for (std::size_t k = 0; k < 2 * count; ++k) {
+            const std::optional<std::uint64_t> value = next_notification(right());
+            ASSERT_TRUE(value.has_value()) << left().reason() << right().reason();
+            EXPECT_EQ(*value, next + k);
+            EXPECT_TRUE(received(k * length, k * length, length)) << k;
+        }
+        for (std::size_t k = count; k < 2 * count; ++k) {
+            EXPECT_EQ(complete(left(), puts[k]).error, code(0)) << left().reason();
+        }
+        next += 2 * count;
+    }
+}
+
+TEST_P(ProbationAfter, keeps_lists_and_fences) {
+    constexpr std::size_t length = 8192;
+    constexpr std::size_t count = 64;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    const RemoteMemory there = remote();
+    std::vector<TransferEntry> entries;
+    for (std::size_t i = 0; i < count; ++i) {
+        entries.push_back({.memory = &from_->memory(),
+                           .address = from_->data(i * length),
+                           .length = length,
+                           .remote = &there,
+                           .offset = i * length});
+    }
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        clear_received();
+        Request list;
+        Request fence;
+        ASSERT_EQ(left().iput_list(entries, list), code(0));
+        ASSERT_EQ(left().ifence(fence), code(0));
+        if (i > 0) {
+            some_progress(2);
+            ASSERT_NO_FATAL_FAILURE(fail(GetParam()));
+        }
+        EXPECT_EQ(complete(left(), fence).error, code(0)) << left().reason();
+        EXPECT_TRUE(received(0, 0, count * length));
+        EXPECT_EQ(complete(left(), list).error, code(0)) << left().reason();
+        if (i > 0 && GetParam() == Failure::of_port) {
+            expect_left_out();
+            set_port_state(1, IBV_PORT_ACTIVE);
+        }
+        expect_all_used();
+    }
+}
+
+// Messages are in flight all the time.
+TEST_F(Probation, of_a_port_that_flaps_loses_nothing) {
+    options_.ack_timeout = 8; // 1 ms
+    options_.retry_count = 2;
+    ASSERT_NO_FATAL_FAILURE(connect_devices(3));
+    bool down = false;
+    int changes = 0;
+    auto next = std::chrono::steady_clock::now();
+    for (std::uint8_t i = 0; changes < 16 || down; ++i) {
+        if (std::chrono::steady_clock::now() > next) {
+            down = !down;
+            set_port_state(1, down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE);
+            ++changes;
+            next += 25ms;
+        }
+        clear_received();
+        Request received = receive(300000, i);
+        Request sent = send(300000, i);
+        ASSERT_EQ(complete(right(), received).error, code(0)) << right().reason();
+        ASSERT_EQ(complete(left(), sent).error, code(0)) << left().reason();
+        ASSERT_TRUE(this->received(0, 0, 300000)) << changes;
+    }
+    EXPECT_TRUE(progress_until([&] {
+        pass(*from_, *to_, 300000);
+        return left().working_rails() == 3 && right().working_rails() == 3;
+    }));
+}
+
+TEST_F(Probation, of_several_queue_pairs_on_each_device) {
+    options_.queue_pairs_per_device = 2;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    ASSERT_NO_FATAL_FAILURE(fail(Failure::of_left, 0)); // the second queue pair of this device
+    ASSERT_NO_FATAL_FAILURE(fail(Failure::of_right, 1));
+    const std::size_t before = record().queue_pairs.size();
+    // There are more new queue pairs if a probation fails and is repeated.
+    EXPECT_TRUE(progress_until([&] {
+        pass(*from_, *to_, 300000);
+        return record().queue_pairs.size() >= before + 4;
+    })) << record().queue_pairs.size() - before
+        << " queue pairs were created";
+    expect_all_used(4);
+    pass(*from_, *to_, 500000);
+}
+
+TEST_F(Probation, begins_when_the_port_is_active) {
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_port, 2, true));
+    expect_left_out();
+    const std::size_t before = record().queue_pairs.size();
+    let_time_pass();
+    EXPECT_EQ(record().queue_pairs.size(), before);
+    set_port_state(1, IBV_PORT_ACTIVE);
+    expect_all_used();
+    EXPECT_GE(record().queue_pairs.size(), before + 2);
+}
+
+// Without the events, both ends find out by failed probations that the port is down.
+TEST_F(Probation, is_repeated_until_the_queue_pair_works) {
+    options_.read_async_events = false;
+    options_.ack_timeout = 8; // 1 ms
+    options_.retry_count = 1;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_port, 2, true));
+    expect_left_out();
+    const std::size_t before = record().queue_pairs.size();
+    EXPECT_TRUE(progress_until([&] { return record().queue_pairs.size() >= before + 6; }));
+    EXPECT_EQ(left().working_rails(), 1);
+    EXPECT_THAT(std::string_view(left().rail_reason(1)),
+                ::testing::AnyOf("the peer's device does not respond",
+                                 "the peer has left out the queue pair"));
+    pass(*from_, *to_, 300000);
+    set_port_state(1, IBV_PORT_ACTIVE);
+    expect_all_used();
+    EXPECT_GT(transferred_by(1, 500000), 200000);
+}
+
+TEST_F(Probation, does_not_use_a_device_that_has_failed) {
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_device, 2, true));
+    expect_left_out();
+    const std::size_t before = record().queue_pairs.size();
+    let_time_pass();
+    EXPECT_EQ(record().queue_pairs.size(), before);
+    EXPECT_EQ(left().working_rails(), 1);
+    pass(*from_, *to_, 300000);
+}
+
+TEST_F(Probation, is_not_made_if_its_time_is_0) {
+    options_.probation = 0ms;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_both, 2, true));
+    expect_left_out();
+    const std::size_t before = record().queue_pairs.size();
+    let_time_pass();
+    EXPECT_EQ(record().queue_pairs.size(), before);
+    EXPECT_EQ(left().working_rails(), 1);
+}
+
+// Every verbs call of a probation fails once, at either end.
+TEST_F(Probation, is_repeated_after_a_verbs_call_has_failed) {
+    // Each end moves its queue pair to the states INIT, RTR and RTS.
+    constexpr std::array verbs = {std::pair("ibv_create_qp", 2), std::pair("ibv_modify_qp", 6)};
+    for (const auto& [verb, calls] : verbs) {
+        for (int call = 1; call <= calls; ++call) {
+            SCOPED_TRACE(std::string(verb) + " number " + std::to_string(call));
+            ASSERT_NO_FATAL_FAILURE(connect_devices());
+            ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_port, 2, true));
+            expect_left_out();
+            int created = 0;
+            before_each_call(
+                [&](const char* name) { created += std::strcmp(name, "ibv_create_qp") == 0; });
+            ASSERT_EQ(softverbs_fail_call(verb, static_cast<unsigned>(call), ENOMEM), 0);
+            set_port_state(1, IBV_PORT_ACTIVE);
+            expect_all_used();
+            EXPECT_GT(created, 2); // One of them was for nothing.
+            before_each_call([](const char*) {});
+            EXPECT_GT(transferred_by(1, 500000), 200000);
+        }
+    }
+}
+
+TEST_F(Probation, ends_with_its_channel) {
+    for (const bool closes_left : {false, true}) {
+        for (unsigned calls = 0; calls < 200; calls += 20) {
+            SCOPED_TRACE(calls);
+            options_.probation = 1ms;
+            options_.heartbeat = 10ms;
+            ASSERT_NO_FATAL_FAILURE(connect_devices());
+            ASSERT_NO_FATAL_FAILURE(fail(Failure::of_both));
+            pass(*from_, *to_, 300000);
+            const auto end =
+                std::chrono::steady_clock::now() + std::chrono::microseconds(calls * 100);
+            while (std::chrono::steady_clock::now() < end) {
+                progress_all();
+            }
+            EXPECT_EQ((closes_left ? left() : right()).close(), code(0));
+        }
+    }
+}
+
+/// The right end has a peer that sends the messages of a probation as a test wants.
+class ProbationPeer : public RawPeerTest {
+  protected:
+    using Kind = transport::detail::Kind;
+
+    ProbationPeer() {
+        options_.queue_pairs_per_device = 2;
+        options_.probation = 10ms;
+        options_.heartbeat = 20ms;
+    }
+    void connect_peer() {
+        ASSERT_NO_FATAL_FAILURE(connect_raw(2));
+        forget_calls();
+    }
+    void send(Kind kind, std::uint8_t rails = 1) { raw_->send({.kind = kind, .rails = rails}); }
+    /// The peer leaves out the second queue pair.
+    void leave_out() {
+        send(Kind::rail_down);
+        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_down);
+        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_recovered);
+        send(Kind::rail_recovered);
+    }
+    void send_address(std::uint8_t rail = 1) {
+        const auto address = raw_->hello.addresses[1];
+        raw_->send({.kind = Kind::rail_replaced, .rails = rail}, address);
+    }
+    /// Makes progress until the channel has failed. @return the error
+    [[nodiscard]] std::error_code failure() {
+        const auto end = std::chrono::steady_clock::now() + 20s;
+        while (!channel_->state() && std::chrono::steady_clock::now() < end) {
+            channel_->progress();
+        }
+        return channel_->state();
+    }
+};
+
+TEST_F(ProbationPeer, ends_the_channel_when_it_violates_the_protocol) {
+    const std::vector<std::pair<const char*, std::function<void()>>> violations = {
+        {"a replacement without failure", [&] { send_address(); }},
+        {"a replacement before the end of the recovery",
+         [&] {
+             send(Kind::rail_down);
+             send_address();
+         }},
+        {"a replacement of the first queue pair", [&] { send_address(0); }},
+        {"a replacement of a queue pair that does not exist", [&] { send_address(2); }},
+        {"a replacement of queue pair 255", [&] { send_address(255); }},
+        {"two replacements",
+         [&] {
+             leave_out();
+             send_address();
+             send_address();
+         }},
+        {"a replacement without an address",
+         [&] {
+             leave_out();
+             send(Kind::rail_replaced);
+         }},
+        {"connected without a replacement", [&] { send(Kind::rail_connected); }},
+        {"connected before this end",
+         [&] {
+             leave_out();
+             send(Kind::rail_connected);
+         }},
+        {"connected by the first queue pair", [&] { send(Kind::rail_connected, 0); }},
+        {"connected by queue pair 255", [&] { send(Kind::rail_connected, 255); }},
+        {"connected twice",
+         [&] {
+             leave_out();
+             EXPECT_EQ(raw_->receive().header.kind, Kind::rail_replaced);
+             send_address();
+             EXPECT_EQ(raw_->receive().header.kind, Kind::rail_connected);
+             send(Kind::rail_connected);
+             send(Kind::rail_connected);
+         }},
+    };
+    for (const auto& [what, violate] : violations) {
+        SCOPED_TRACE(what);
+        ASSERT_NO_FATAL_FAILURE(connect_peer());
+        violate();
+        EXPECT_EQ(failure(), code(EPROTO)) << channel_->reason();
+    }
+}
+
+// The peer repeats failure and replacement as fast as it can.
+TEST_F(ProbationPeer, cannot_shorten_the_time_between_probations) {
+    options_.probation = 50ms;
+    ASSERT_NO_FATAL_FAILURE(connect_peer());
+    const auto start = std::chrono::steady_clock::now();
+    constexpr std::size_t rounds = 3;
+    for (std::size_t i = 0; i < rounds; ++i) {
+        leave_out();
+        send_address();
+        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_replaced);
+        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_connected);
+    }
+    EXPECT_GE(std::chrono::steady_clock::now() - start, rounds * options_.probation);
+    EXPECT_EQ(record().queue_pairs.size(), rounds);
+    EXPECT_EQ(channel_->state(), code(0)) << channel_->reason();
+}
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A peer sends messages on connected queue pairs, and then the set-up of its channel fails.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+
+#include <rdmabuf/transport.hpp>
+
+#include "raw_connector.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+class SetupAbort : public RawPeerTest {
+  protected:
+    using Kind = transport::detail::Kind;
+
+    static constexpr Tag tag = 3;
+
+    /// Connects a peer that sends messages before it reports that it could not connect.
+    /// @param send  sends the messages
+    template <class Send>
+    void fail_set_up(const Send& send) {
+        if (!right_end_) {
+            open();
+        }
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok()) << listener.message();
+        raw_.emplace(1, 1, 64);
+        raw_->before_result = [&] { send(*raw_); };
+        std::optional<Channel> channel;
+        EXPECT_EQ(raw_->connect(*listener, channel, ENOMEM), code(ENOMEM));
+        EXPECT_FALSE(channel);
+        raw_.reset();
+        right_end().progress(); // This posts the receive buffers again.
+        right_end().progress();
+        ASSERT_FALSE(HasFailure());
+    }
+    /// Tests a receive from any channel until it has ended.
+    Completion end_of(Request& request) {
+        const auto end = std::chrono::steady_clock::now() + 30s;
+        Completion completion = right_end().test(request);
+        while (!completion.done && std::chrono::steady_clock::now() < end) {
+            completion = right_end().test(request);
+        }
+        EXPECT_TRUE(completion.done);
+        return completion;
+    }
+};
+
+TEST_F(SetupAbort, a_receive_from_any_channel_keeps_the_message_of_the_failed_channel) {
+    open();
+    const TestMemory to = right_memory(4096);
+    Request request;
+    ASSERT_EQ(right_end().irecv(to.memory(), to.data(), 4096, tag, transport::full_mask, request),
+              code(0));
+    fail_set_up([&](RawConnector& raw) {
+        raw.send({.kind = Kind::eager, .value = tag}, pattern(100));
+        for (int i = 0; i < 1000; ++i) {
+            right_end().progress();
+        }
+    });
+    const Completion completion = end_of(request);
+    EXPECT_EQ(completion.error, code(0));
+    EXPECT_EQ(completion.bytes, 100);
+    EXPECT_TRUE(to.bytes(0, 100) == pattern(100));
+}
+
+TEST_F(SetupAbort, a_receive_from_any_channel_ends_with_the_failed_channel) {
+    open();
+    const TestMemory to = right_memory(1 << 20U);
+    Request request;
+    ASSERT_EQ(
+        right_end().irecv(to.memory(), to.data(), 1 << 20U, tag, transport::full_mask, request),
+        code(0));
+    fail_set_up([&](RawConnector& raw) {
+        raw.send({.kind = Kind::rts, .value = tag},
+                 RtsBody{.length = 1 << 20U, .request = 1, .chunks = 0, .rails = 1}, {});
+        for (int i = 0; i < 1000; ++i) {
+            right_end().progress();
+        }
+    });
+    EXPECT_EQ(end_of(request).error, code(ECONNABORTED));
+}
+
+// The receive buffers of messages that were not polled must be posted again.
+TEST_F(SetupAbort, the_receive_buffers_of_the_endpoint_are_not_lost) {
+    options_.receive_buffers = 64;
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        fail_set_up([](RawConnector& raw) {
+            for (int k = 0; k < 60; ++k) {
+                raw.send({.kind = Kind::eager, .value = tag}, pattern(10));
+            }
+        });
+    }
+    ASSERT_NO_FATAL_FAILURE(connect_raw());
+    const TestMemory to = right_memory(4096);
+    for (int k = 0; k < 100; ++k) {
+        Request request;
+        ASSERT_EQ(channel_->irecv(to.memory(), to.data(), 4096, tag, request), code(0));
+        raw_->send({.kind = Kind::eager, .received = 0, .value = tag}, pattern(10));
+        ASSERT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
+    }
+}
+
+// The messages that arrive during close() are not polled any more.
+TEST_F(SetupAbort, the_receive_buffers_of_closed_channels_are_not_lost) {
+    options_.receive_buffers = 64;
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(connect_raw());
+        raw_->while_waiting = [] {};
+        for (int k = 0; k < 60; ++k) {
+            // The window permits 64 messages, and the credits permit these.
+            raw_->send({.kind = Kind::eager, .value = tag});
+        }
+        static_cast<void>(channel_->close());
+        channel_.reset();
+        right_end().progress(); // This posts the receive buffers again.
+        right_end().progress();
+        ASSERT_FALSE(HasFailure());
+    }
+    ASSERT_NO_FATAL_FAILURE(connect_raw());
+    const TestMemory to = right_memory(4096);
+    Request request;
+    ASSERT_EQ(channel_->irecv(to.memory(), to.data(), 4096, tag, request), code(0));
+    raw_->send({.kind = Kind::eager, .value = tag}, pattern(10));
+    EXPECT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
+}
+
+TEST_F(SetupAbort, a_forked_child_can_use_an_endpoint_of_its_own) {
+    connect();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        left_.reset();
+        right_.reset();
+        left_end_.reset();
+        right_end_.reset();
+        bool good = true;
+        for (int i = 0; i < 3 && good; ++i) {
+            auto own = Endpoint::open(Context::open_first(), resolver_, options_);
+            // This call reads the asynchronous events.
+            good = own.ok() && own->prepare_channel().ok();
+        }
+        ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+} // namespace
+} // namespace rdmabuf::testing
