@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <vector>
 
 #include <rdmabuf/error.hpp>
 
@@ -34,6 +35,33 @@ std::size_t columns(std::string_view text) {
         }
     }
     return count;
+}
+
+/// Splits a shell command at blanks that are neither quoted nor escaped. A comment, and what
+/// follows it, is one word.
+std::vector<std::string_view> shell_words(std::string_view command) {
+    std::vector<std::string_view> words;
+    std::size_t at = 0;
+    while ((at = command.find_first_not_of(' ', at)) != std::string_view::npos) {
+        const std::size_t begin = at;
+        char quote = '\0';
+        for (; at < command.size() && (quote != '\0' || command[at] != ' '); ++at) {
+            const char each = command[at];
+            if (each == '\\' && quote != '\'') {
+                ++at; // The next character is not special.
+            } else if (quote != '\0') {
+                quote = each == quote ? '\0' : quote;
+            } else if (each == '"' || each == '\'') {
+                quote = each;
+            }
+        }
+        if (command[begin] == '#') {
+            at = command.size();
+        }
+        at = std::min(at, command.size());
+        words.push_back(command.substr(begin, at - begin));
+    }
+    return words;
 }
 
 } // namespace
@@ -114,6 +142,27 @@ std::string wrap(const TextStyle& style, std::string_view text, std::string_view
         at = end;
     }
     out.erase(out.find_last_not_of(' ') + 1);
+    return out + "\n";
+}
+
+std::string wrap_command(const TextStyle& style, std::string_view command, std::string_view first,
+                         std::string_view rest) {
+    constexpr std::string_view continued = " \\";
+    const std::vector<std::string_view> words = shell_words(command);
+    std::string out(first);
+    std::size_t used = first.size();
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        const std::string word = printable(words[i]);
+        const bool last = i + 1 == words.size();
+        const std::size_t needed = word.size() + (last ? 0 : continued.size());
+        if (i > 0 && used + 1 + needed > style.width) {
+            out.append(continued).append("\n").append(rest).append(word);
+            used = rest.size() + word.size();
+        } else {
+            out.append(i > 0 ? " " : "").append(word);
+            used += word.size() + (i > 0 ? 1 : 0);
+        }
+    }
     return out + "\n";
 }
 

@@ -40,6 +40,14 @@ enum class Colour : std::uint8_t { heading, good, bad, unknown };
 [[nodiscard]] std::string wrap(const TextStyle& style, std::string_view text,
                                std::string_view first, std::string_view rest);
 
+/// Breaks a shell command between words into lines, which end with a backslash except for the last
+/// line. A shell executes the lines as it executes @p command, so that they can be copied. Quoted
+/// text and comments are not broken. The text is made printable().
+/// @param first  the beginning of the first line
+/// @param rest   the beginning of all other lines, blanks only
+[[nodiscard]] std::string wrap_command(const TextStyle& style, std::string_view command,
+                                       std::string_view first, std::string_view rest);
+
 /// Returns one entry of a list: the name in a column of its own, and the value in the lines beside
 /// it. If the lines are shorter than 60 columns, the value follows the name in the same line.
 [[nodiscard]] std::string field(const TextStyle& style, std::string_view name,

@@ -34,19 +34,6 @@ DeviceInfo mlx5() {
     return device;
 }
 
-TEST(LinkSpeed, IsTheRateOfALaneTimesTheLanes) {
-    ibv_port_attr port{};
-    port.active_speed = 32;
-    port.active_width = 2;
-    EXPECT_EQ(link_speed(port), 100);
-    port.active_speed = 128;
-    EXPECT_EQ(link_speed(port), 400);
-    port.active_width = 4;
-    EXPECT_EQ(link_speed(port), 800);
-    port.active_width = 0;
-    EXPECT_EQ(link_speed(port), 0);
-}
-
 TEST(DeviceReport, HasFeaturesLimitsQuirkAndPorts) {
     const std::string text = to_text({.devices = {mlx5()}}, {});
     EXPECT_THAT(text, HasSubstr("mlx5_0\n  driver            mlx5_core\n"));

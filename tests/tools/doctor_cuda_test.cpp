@@ -1,37 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The conditions of `rdmabuf doctor` on what the CUDA driver reports.
-#include <filesystem>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "doctor/condition.hpp"
-#include "recorded_machine.hpp"
+#include "checked_condition.hpp"
 
 namespace rdmabuf::tools::doctor {
 namespace {
 
-using rdmabuf::testing::RecordedMachine;
 using ::testing::HasSubstr;
 
 /// Checks one condition on a recorded machine, whose CUDA driver is @p cuda.
 /// @return the first finding
-Finding check_with(const char* machine_name, std::string_view id, const Check::CudaQuery& cuda) {
-    const RecordedMachine recorded(std::filesystem::path(MACHINES) / machine_name);
-    Machine machine(recorded.root());
-    const Devices devices(machine, "");
-    Check check(machine, devices, {}, cuda);
-    for (const Condition& condition : nvidia_conditions().conditions) {
-        if (condition.id == id) {
-            check.run(condition);
-        }
-    }
-    return check.findings().at(0);
+Finding check_with(const char* machine, std::string_view id,
+                   const std::function<CudaDevices()>& cuda) {
+    return rdmabuf::testing::check_condition(machine, id, SystemQueries{.cuda = cuda}).at(0);
 }
 
 /// The GPU 0000:03:00.0 as an H100 with a new driver.
@@ -45,7 +34,7 @@ CudaDevice h100() {
 }
 
 Finding check_gpu(std::string_view id, const CudaDevice& device, int driver_version = 12040,
-                  const char* machine = "below_a_switch.txt") {
+                  const char* machine = "below_a_switch") {
     return check_with(machine, id, [&] {
         return CudaDevices{.driver_version = driver_version, .devices = {device}};
     });
@@ -82,13 +71,13 @@ TEST(DoctorCudaTest, MemoryOfCuMemCreateNeedsADriverThatAllocatesItForRdma) {
 }
 
 TEST(DoctorCudaTest, WithExpandableSegmentsTheVersionOfPyTorchDecides) {
-    const Finding finding = check_gpu("C-18", h100(), 12040, "no_iommu.txt");
+    const Finding finding = check_gpu("C-18", h100(), 12040, "no_iommu");
     EXPECT_EQ(finding.verdict, Verdict::unknown);
     EXPECT_THAT(finding.advice.remedy, HasSubstr("PYTORCH_CUDA_ALLOC_CONF"));
 }
 
 TEST(DoctorCudaTest, TheDriverIsNotQueriedWithTheProprietaryModules) {
-    const Finding finding = check_with("across_host_bridges.txt", "C-14", []() -> CudaDevices {
+    const Finding finding = check_with("across_host_bridges", "C-14", []() -> CudaDevices {
         throw std::logic_error("the driver was queried");
     });
     EXPECT_EQ(finding.verdict, Verdict::unknown);

@@ -52,10 +52,7 @@ std::size_t longest_line(const std::string& text) {
     std::istringstream all(text);
     std::size_t longest = 0;
     for (std::string line; std::getline(all, line);) {
-        // Commands are not wrapped.
-        if (line.find("run: ") == std::string::npos) {
-            longest = std::max(longest, line.size());
-        }
+        longest = std::max(longest, line.size());
     }
     return longest;
 }
@@ -134,6 +131,23 @@ TEST(DoctorReportTest, LinesFitTheWidth) {
     report.proofs.clear();
     report.no_proofs = "No proof was made, for a reason that is longer than forty characters.";
     EXPECT_LE(longest_line(format_result(report, {.width = 40})), 40U);
+}
+
+TEST(DoctorReportTest, AProofThatFailedSaysHowFarItGot) {
+    Proof failure = proof("cuda:0", "mlx5_0", Verdict::fail);
+    EXPECT_EQ(findings_of({failure}).at(0).advice.means, "") << "it was not registered";
+    failure.path = "dmabuf";
+    failure.remedy = "See C-32.";
+    EXPECT_THAT(findings_of({failure}).at(0).advice.means, HasSubstr("does not arrive"));
+    EXPECT_EQ(findings_of({failure}).at(0).advice.remedy, "See C-32.");
+    failure.wrote = true;
+    EXPECT_THAT(findings_of({failure}).at(0).advice.means,
+                HasSubstr("Writes arrive and reads do not"));
+    EXPECT_THAT(format_result(report_of({}, {failure}), {}), HasSubstr("  cuda:0      no read\n"));
+    failure.read = true;
+    EXPECT_THAT(findings_of({failure}).at(0).advice.means, HasSubstr("a stream of writes fails"));
+    EXPECT_THAT(format_result(report_of({}, {failure}), {}), HasSubstr("  cuda:0      failed\n"));
+    EXPECT_EQ(exit_status(report_of({}, {failure})), 1);
 }
 
 TEST(DoctorReportTest, TheMatrixHasOneColumnForEachNic) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "recorded_machine.hpp"
 
+#include <zlib.h>
+
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -14,6 +16,25 @@ namespace fs = std::filesystem;
 void put(std::string& bytes, std::size_t offset, unsigned long value) {
     bytes[offset] = static_cast<char>(value & 0xffU);
     bytes[offset + 1] = static_cast<char>(value >> 8U & 0xffU);
+}
+
+/// Returns the contents of a gzip file with this text.
+std::string compressed(std::string text) {
+    constexpr int gzip = 16 + MAX_WBITS; // as zlib.h defines the parameter windowBits
+    constexpr int default_memory = 8;
+    z_stream stream{};
+    std::string out(text.size() + 128, '\0');
+    stream.next_in = reinterpret_cast<Bytef*>(text.data());
+    stream.avail_in = static_cast<uInt>(text.size());
+    stream.next_out = reinterpret_cast<Bytef*>(out.data());
+    stream.avail_out = static_cast<uInt>(out.size());
+    if (::deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, gzip, default_memory,
+                       Z_DEFAULT_STRATEGY) != Z_OK ||
+        ::deflate(&stream, Z_FINISH) != Z_STREAM_END || ::deflateEnd(&stream) != Z_OK) {
+        throw std::runtime_error("zlib cannot compress " + text);
+    }
+    out.resize(stream.total_out);
+    return out;
 }
 
 } // namespace
@@ -53,6 +74,8 @@ void RecordedMachine::add_line(const std::string& line) {
         add_uverbs(rest);
     } else if (directive == "file") {
         append(first, second + "\n");
+    } else if (directive == "gzip") {
+        append(first, compressed(second + "\n"));
     } else if (directive == "node") {
         append(first, "");
     } else if (directive == "identity") {

@@ -34,6 +34,7 @@ struct ExpectedFinding {
 ///   uverbs NIC NODE [no-node]     the entry of a NIC in /sys/class/infiniband_verbs and, without
 ///                                 `no-node`, the file in /dev/infiniband
 ///   file PATH TEXT                a file with one line; several lines for one path are joined
+///   gzip PATH TEXT                a file with one line, compressed by gzip
 ///   node PATH                     an empty file in place of a device node
 ///   identity BDF VENDOR           the PCI vendor ID of a function
 ///   remove PATH                   removes a file that an earlier line has made

@@ -43,6 +43,30 @@ TEST(ShellWord, HasQuotesOnlyWhereAShellNeedsThem) {
     EXPECT_EQ(shell_word(""), "''");
 }
 
+TEST(WrapCommand, EndsEachLineButTheLastWithABackslash) {
+    EXPECT_EQ(wrap_command({}, "modprobe ib_uverbs", "run: ", "     "),
+              "run: modprobe ib_uverbs\n");
+    // The first line has 20 columns with the backslash, and the second 20 without.
+    EXPECT_EQ(wrap_command({.width = 20}, "setpci -s 0:02 ECAP_ACS+6.w=00", "run: ", "     "),
+              "run: setpci -s \\\n     0:02 \\\n     ECAP_ACS+6.w=00\n");
+}
+
+TEST(WrapCommand, BreaksNeitherQuotedTextNorComments) {
+    EXPECT_EQ(wrap_command({.width = 12}, "sed -i 's/a b c/d e f/' a", "", ""),
+              "sed -i \\\n's/a b c/d e f/' \\\na\n");
+    EXPECT_EQ(wrap_command({.width = 12}, "echo \"a \\\" b c d\" a\\ b\\ c '\\' d e", "", ""),
+              "echo \\\n\"a \\\" b c d\" \\\na\\ b\\ c \\\n'\\' d e\n");
+    EXPECT_EQ(wrap_command({.width = 12}, "reboot  # after the update", "", ""),
+              "reboot \\\n# after the update\n");
+    EXPECT_EQ(wrap_command({.width = 4}, "echo 'not closed", "", ""), "echo \\\n'not closed\n");
+    EXPECT_EQ(wrap_command({}, "echo a\\", "", ""), "echo a\\\n");
+}
+
+TEST(WrapCommand, HasNoControlCharacters) {
+    EXPECT_EQ(wrap_command({}, "ip link set 'a\nreboot' up", "", ""),
+              "ip link set 'a?reboot' up\n");
+}
+
 TEST(PaintText, WithoutColoursIsTheTextItself) {
     EXPECT_EQ(paint({}, Colour::bad, "no"), "no");
     EXPECT_EQ(paint({.colour = true}, Colour::bad, "no"), "\x1b[31mno\x1b[0m");

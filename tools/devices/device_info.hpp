@@ -55,10 +55,6 @@ struct Report {
     std::string reason = {};
 };
 
-/// Returns the speed of a link in Gbit/s from ibv_port_attr::active_speed and active_width; 0 for
-/// unknown values.
-[[nodiscard]] double link_speed(const ibv_port_attr& port) noexcept;
-
 /// Opens and queries a device. Errors are stored in the result.
 [[nodiscard]] DeviceInfo query(const Device& device, const Topology& topology);
 

@@ -5,8 +5,6 @@
 #include <array>
 #include <charconv>
 
-#include <rdmabuf/resolver.hpp>
-
 #include "condition.hpp"
 
 #include <fmt/format.h>
@@ -22,11 +20,11 @@ bool has_driver(const Check& check, std::string_view driver) {
 
 /// Adds a finding with the result of an exporter's probe, which initialises the GPU driver.
 void check_exporter(Check& check, const char* exporter, const char* means) {
-    if (check.machine().recorded()) {
-        check.unknown({}, "a recorded machine has no driver to query");
+    if (const std::string reason = check.why_no_driver(); !reason.empty()) {
+        check.unknown({}, reason);
         return;
     }
-    const Availability availability = Resolver::system().exporter(exporter)->availability();
+    const Availability availability = check.system()->exporter(exporter);
     if (availability) {
         check.pass({}, availability.reason);
     } else {

@@ -36,8 +36,8 @@ const char* to_string(Verdict verdict) noexcept {
 }
 
 Check::Check(const Machine& machine, const Devices& devices, const Options& options,
-             CudaQuery query_cuda)
-    : machine_(&machine), devices_(&devices), query_cuda_(std::move(query_cuda)) {
+             std::optional<SystemQueries> system)
+    : machine_(&machine), devices_(&devices), system_(std::move(system)) {
     for (const NicFiles& nic : machine.nics()) {
         if (options.device.empty() || nic.name == options.device) {
             nics_.push_back(&nic);
@@ -53,24 +53,35 @@ Check::Check(const Machine& machine, const Devices& devices, const Options& opti
 
 void Check::find_pairs(bool all) {
     for (const Gpu* const gpu : gpus_) {
+        std::optional<unsigned> nearest; // the rank of the nearest selected NICs
         for (const RankedNic& ranked : machine_->topology().nearest({.device = gpu->address})) {
-            if (!all && ranked.rank > 0) {
+            if (!all && nearest && ranked.rank > *nearest) {
                 break;
             }
             for (const NicFiles* const nic : nics_) {
                 if (nic->name == ranked.name && !nic->pci.empty()) {
                     pairs_.push_back({.gpu = gpu, .nic = nic, .path = ranked.path});
+                    nearest = nearest.value_or(ranked.rank);
                 }
             }
         }
     }
 }
 
+std::string Check::why_no_driver() const {
+    if (!system_) {
+        return "a recorded machine has no driver to query";
+    }
+    return machine_->nics().empty() ? "without an RDMA device (C-05), no driver of a GPU is loaded"
+                                    : "";
+}
+
 const CudaDevices& Check::cuda() {
     if (!cuda_) {
-        cuda_ = read_nvidia_modules(*machine_) == NvidiaModules::open
-                    ? query_cuda_()
-                    : CudaDevices{.reason = "the kernel modules do not export dma-bufs (C-12)"};
+        std::string reason = read_nvidia_modules(*machine_) == NvidiaModules::open
+                                 ? why_no_driver()
+                                 : "the kernel modules do not export dma-bufs (C-12)";
+        cuda_ = reason.empty() ? system_->cuda() : CudaDevices{.reason = std::move(reason)};
     }
     return *cuda_;
 }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cuda_devices.hpp"
 #include "devices.hpp"
 #include "finding.hpp"
 #include "machine.hpp"
 #include "options.hpp"
+#include "system_queries.hpp"
 
 namespace rdmabuf::tools::doctor {
 
@@ -60,11 +59,9 @@ class Check {
   public:
     using Subject = std::vector<std::string>;
 
-    using CudaQuery = std::function<CudaDevices()>;
-
-    /// @param query_cuda  the function that cuda() calls
+    /// @param system  the queries of the running system; nullopt for a recorded machine
     Check(const Machine& machine, const Devices& devices, const Options& options,
-          CudaQuery query_cuda = query_cuda_devices);
+          std::optional<SystemQueries> system = SystemQueries());
 
     [[nodiscard]] const Machine& machine() const noexcept { return *machine_; }
     [[nodiscard]] const Devices& devices() const noexcept { return *devices_; }
@@ -72,10 +69,17 @@ class Check {
     [[nodiscard]] const std::vector<const NicFiles*>& nics() const noexcept { return nics_; }
     /// Returns the GPUs that the options select.
     [[nodiscard]] const std::vector<const Gpu*>& gpus() const noexcept { return gpus_; }
-    /// Returns the pairs of selected GPUs and NICs. Without --pair, only the NICs are included that
-    /// are nearest to the GPU.
+    /// Returns the pairs of selected GPUs and NICs. Without --pair, only those of the selected NICs
+    /// are included that are nearest to the GPU.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
 
+    /// Returns the queries of the running system; nullptr for a recorded machine.
+    [[nodiscard]] const SystemQueries* system() const noexcept {
+        return system_ ? &*system_ : nullptr;
+    }
+    /// Returns the reason why no driver of a GPU is loaded; empty if drivers are loaded. Loading
+    /// a driver can take seconds, and without an RDMA device nothing depends on the result.
+    [[nodiscard]] std::string why_no_driver() const;
     /// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs
     /// are possible; otherwise returns an empty list with the reason. The driver is queried once,
     /// because cuInit() can take seconds.
@@ -103,7 +107,7 @@ class Check {
     std::vector<const NicFiles*> nics_;
     std::vector<const Gpu*> gpus_;
     std::vector<GpuAndNic> pairs_;
-    CudaQuery query_cuda_;
+    std::optional<SystemQueries> system_;
     std::optional<CudaDevices> cuda_;
     const Condition* condition_ = nullptr;
     std::vector<Finding> findings_;

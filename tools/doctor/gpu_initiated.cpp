@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <system_error>
 
 #include <rdmabuf/error.hpp>
 
@@ -100,8 +101,10 @@ void check_firmware(Check& check) {
                         .remedy = "Install another firmware than 1.117.1."});
         } else if (nic->driver == "bnxt_en") {
             unsigned first = 0;
-            std::from_chars(version.data(), version.data() + version.size(), first);
-            if (first < 235) {
+            const char* const end = version.data() + version.size();
+            if (std::from_chars(version.data(), end, first).ec != std::errc()) {
+                check.unknown({nic->name}, "sysfs does not report the version of the firmware");
+            } else if (first < 235) {
                 check.fail({nic->name}, version,
                            {.means = "Operations that the GPU posts fail with this firmware.",
                             .remedy = "Install firmware 235 or newer."});

@@ -2,11 +2,13 @@
 #include "kernel_files.hpp"
 
 #include <sys/klog.h>
+#include <zlib.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include <rdmabuf/error.hpp>
 
@@ -29,7 +31,42 @@ constexpr std::array config_files{
 
 } // namespace
 
+std::optional<std::string> decompress(std::string_view compressed) {
+    constexpr std::size_t longest = std::size_t{4} << 20U;
+    constexpr int gzip_only = 16 + MAX_WBITS; // as zlib.h defines the parameter windowBits
+    z_stream stream{};
+    if (::inflateInit2(&stream, gzip_only) != Z_OK) {
+        return std::nullopt;
+    }
+    // zlib does not change the input.
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(compressed.data()));
+    stream.avail_in = static_cast<uInt>(compressed.size());
+    std::string text;
+    std::array<char, 16384> part{};
+    int result = Z_OK;
+    while (result == Z_OK && text.size() < longest) {
+        stream.next_out = reinterpret_cast<Bytef*>(part.data());
+        stream.avail_out = static_cast<uInt>(part.size());
+        result = ::inflate(&stream, Z_NO_FLUSH);
+        text.append(part.data(), part.size() - stream.avail_out);
+    }
+    ::inflateEnd(&stream);
+    return result == Z_STREAM_END ? std::optional(std::move(text)) : std::nullopt;
+}
+
 KernelOption read_kernel_option(const Machine& machine, const std::string& name) {
+    const auto state_in = [&name](std::string_view text) {
+        const auto value = value_of(text, name + "=");
+        return value && (*value == "y" || *value == "m") ? KernelOption::State::on
+                                                         : KernelOption::State::off;
+    };
+    // The kernel has this file only if it was built with CONFIG_IKCONFIG_PROC.
+    const std::string kernel_file = "/proc/config.gz";
+    if (const FileText file = machine.read(kernel_file); file.text) {
+        if (const auto text = decompress(*file.text)) {
+            return {.state = state_in(*text), .where = kernel_file};
+        }
+    }
     const std::string release = machine.kernel_release();
     for (const char* const pattern : config_files) {
         const std::string path = fmt::format(fmt::runtime(pattern), release);
@@ -37,13 +74,10 @@ KernelOption read_kernel_option(const Machine& machine, const std::string& name)
         if (!file.text) {
             continue;
         }
-        const auto value = value_of(*file.text, name + "=");
-        const bool on = value && (*value == "y" || *value == "m");
-        return {.state = on ? KernelOption::State::on : KernelOption::State::off, .where = path};
+        return {.state = state_in(*file.text), .where = path};
     }
-    if (machine.exists("/proc/config.gz")) {
-        return {.where =
-                    fmt::format("only /proc/config.gz has it: zgrep {} /proc/config.gz", name)};
+    if (machine.exists(kernel_file)) {
+        return {.where = fmt::format("{} cannot be read or decompressed", kernel_file)};
     }
     return {.where = fmt::format("there is no configuration file of kernel {}", release)};
 }

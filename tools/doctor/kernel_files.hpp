@@ -4,10 +4,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "machine.hpp"
 
 namespace rdmabuf::tools::doctor {
+
+/// Decompresses the contents of a gzip file. Returns nullopt if they are not complete and valid, or
+/// longer than 4 MiB.
+[[nodiscard]] std::optional<std::string> decompress(std::string_view compressed);
 
 /// An option of the kernel's configuration.
 struct KernelOption {
@@ -16,7 +21,8 @@ struct KernelOption {
     /// The file that contains the option, or the reason why the state is not known.
     std::string where;
 };
-/// Finds an option in the configuration file of the running kernel.
+/// Finds an option in the configuration of the running kernel: in /proc/config.gz, or else in the
+/// configuration file of a distribution.
 [[nodiscard]] KernelOption read_kernel_option(const Machine& machine, const std::string& name);
 
 /// The log of the kernel, or the reason why it cannot be read.

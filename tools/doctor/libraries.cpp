@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The conditions on libibverbs and its providers.
-#include <dlfcn.h>
-#include <infiniband/verbs.h>
-
+#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <set>
+#include <string>
+#include <string_view>
 
 #include "condition.hpp"
 
@@ -19,14 +18,10 @@ namespace {
 
 constexpr const char* not_recorded = "the libraries of a recorded machine are not known";
 
-bool has_function(const char* name, const char* version) {
-    return ::dlvsym(RTLD_DEFAULT, name, version) != nullptr;
-}
-
 void check_dmabuf_function(Check& check) {
-    if (check.machine().recorded()) {
+    if (check.system() == nullptr) {
         check.unknown({}, not_recorded);
-    } else if (has_function("ibv_reg_dmabuf_mr", "IBVERBS_1.12")) {
+    } else if (check.system()->has_function("ibv_reg_dmabuf_mr", "IBVERBS_1.12")) {
         check.pass({}, "ibv_reg_dmabuf_mr, IBVERBS_1.12");
     } else {
         check.fail(
@@ -47,14 +42,14 @@ void check_newer_functions(Check& check) {
                  "the export of NIC memory (rdma-core 62)"},
         Function{"ibv_alloc_buf", "IBVERBS_1.17", "buffers of the NIC's driver (rdma-core 64)"},
     };
-    if (check.machine().recorded()) {
+    if (check.system() == nullptr) {
         check.unknown({}, not_recorded);
         return;
     }
     std::string missing;
     std::string uses;
     for (const Function& function : functions) {
-        if (!has_function(function.name, function.version)) {
+        if (!check.system()->has_function(function.name, function.version)) {
             missing += fmt::format("{}{}", missing.empty() ? "" : ", ", function.name);
             uses += fmt::format("{}{}", uses.empty() ? "" : ", ", function.use);
         }
@@ -80,13 +75,16 @@ std::set<std::string> loaded_libraries(const Machine& machine, std::string_view 
 }
 
 void check_one_library(Check& check) {
-    if (check.machine().recorded()) {
+    if (check.system() == nullptr) {
         check.unknown({}, not_recorded);
         return;
     }
-    const std::string& warnings = check.devices().warnings();
-    if (warnings.find("couldn't load driver") != std::string::npos) {
-        check.fail({}, std::string(lines(warnings).front()),
+    const auto warnings = lines(check.devices().warnings());
+    const auto not_loaded = std::ranges::find_if(warnings, [](std::string_view line) {
+        return line.find("couldn't load driver") != std::string_view::npos;
+    });
+    if (not_loaded != warnings.end()) {
+        check.fail({}, std::string(*not_loaded),
                    {.means = "The provider of a device belongs to another rdma-core than "
                              "libibverbs, so the device is not listed.",
                     .remedy = "Install libibverbs and its providers from the same rdma-core."});
@@ -103,16 +101,29 @@ void check_one_library(Check& check) {
     check.pass({}, copies.empty() ? "linked statically" : *copies.begin());
 }
 
+/// Returns true if the environment, with which this process was started, has a variable.
+bool has_variable(const Machine& machine, std::string_view name) {
+    const FileText environment = machine.read("/proc/self/environ");
+    std::string_view all = environment.view();
+    while (!all.empty()) {
+        const std::string_view entry = all.substr(0, all.find('\0'));
+        if (entry.starts_with(name) && entry.substr(name.size()).starts_with('=')) {
+            return true;
+        }
+        all.remove_prefix(std::min(entry.size() + 1, all.size()));
+    }
+    return false;
+}
+
 void check_fork(Check& check) {
-    if (check.machine().recorded()) {
+    if (check.system() == nullptr) {
         check.unknown({}, not_recorded);
         return;
     }
-    const bool set = std::getenv("RDMAV_FORK_SAFE") != nullptr || // NOLINT(concurrency-mt-unsafe)
-                     std::getenv("IBV_FORK_SAFE") != nullptr;     // NOLINT(concurrency-mt-unsafe)
-    if (!set) {
+    if (!has_variable(check.machine(), "RDMAV_FORK_SAFE") &&
+        !has_variable(check.machine(), "IBV_FORK_SAFE")) {
         check.pass({}, "RDMAV_FORK_SAFE and IBV_FORK_SAFE are not set");
-    } else if (::ibv_is_fork_initialized() == IBV_FORK_UNNEEDED) {
+    } else if (check.system()->fork_status() == IBV_FORK_UNNEEDED) {
         check.fail({}, "RDMAV_FORK_SAFE or IBV_FORK_SAFE is set",
                    {.means = "The kernel copies registered pages on fork(2), so the variable is "
                              "not needed. Registrations are slower with it, and split mappings.",

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "condition.hpp"
+#include "kernel_files.hpp"
 
 #include <fmt/format.h>
 
@@ -119,7 +120,63 @@ void check_processors(Check& check) {
     }
 }
 
+/// Compares the numbers of verbs objects in the kernel with the limits of the devices.
+void check_objects(Check& check) {
+    if (check.system() == nullptr || check.nics().empty()) {
+        return;
+    }
+    for (const resources::DeviceResources& device : check.system()->resources().devices) {
+        if (std::ranges::find(check.nics(), device.name, &NicFiles::name) == check.nics().end()) {
+            continue;
+        }
+        std::string all;
+        std::string full;
+        for (const auto& [type, limit] : device.limits) {
+            const auto count = device.counts.find(type);
+            if (limit == 0 || count == device.counts.end()) {
+                continue;
+            }
+            const std::string text = fmt::format("{} {} of {}", type, count->second, limit);
+            all += (all.empty() ? "" : ", ") + text;
+            if (count->second >= limit - limit / 10) {
+                full += (full.empty() ? "" : ", ") + text;
+            }
+        }
+        if (!full.empty()) {
+            check.fail({device.name}, full,
+                       {.means = "Soon no further verbs object of this type can be created.",
+                        .remedy = "`rdmabuf resources` lists the processes that own the objects: "
+                                  "end those that leak them. Objects without a process remain "
+                                  "until the driver is loaded again, or until a reboot."});
+        } else if (!all.empty()) {
+            check.pass({device.name}, all);
+        }
+    }
+}
+
+/// Finds a registration that the firmware of an mlx5 device has refused.
+void check_refused_keys(Check& check) {
+    const auto is_mlx5 = [](const NicFiles* nic) { return nic->driver == "mlx5_core"; };
+    if (std::ranges::none_of(check.nics(), is_mlx5)) {
+        return;
+    }
+    // Without permission for the log, C-33 says so.
+    const KernelLog log = read_kernel_log(check.machine());
+    for (const std::string_view line : lines(view(log.text))) {
+        if (line.find("CREATE_MKEY") != std::string_view::npos &&
+            line.find("failed") != std::string_view::npos) {
+            check.fail({"kernel log"}, std::string(trimmed(line)),
+                       {.means = "The firmware of the NIC has refused a registration.",
+                        .remedy = "If the text says that a limit is exceeded, end processes that "
+                                  "leak regions (`rdmabuf resources`), or load the driver again."});
+            return;
+        }
+    }
+}
+
 void check_counts(Check& check) {
+    check_objects(check);
+    check_refused_keys(check);
     const Machine& machine = check.machine();
     constexpr std::uint64_t few_files = 4096;
     constexpr std::uint64_t few_maps = 65530;

@@ -7,9 +7,7 @@
 #include <span>
 #include <utility>
 
-#include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 #include <fmt/format.h>
 
@@ -30,6 +28,9 @@ std::uint8_t active_port(const Context& context) {
 }
 
 } // namespace
+
+FailedRequest::FailedRequest(const WorkCompletion& completion)
+    : Error(EIO, "ibv_poll_cq", describe(completion)), status_(completion.status) {}
 
 Loopback::Loopback(const ProtectionDomain& pd)
     : Loopback(CompletionQueue(pd.context(), {.depth = depth}), pd) {}
@@ -91,7 +92,7 @@ void Loopback::wait() const {
                     fmt::format("no completion within {} s", timeout.count()));
     }
     if (!succeeded(completion)) {
-        throw Error(EIO, "ibv_poll_cq", describe(completion));
+        throw FailedRequest(completion);
     }
 }
 

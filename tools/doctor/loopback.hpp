@@ -9,11 +9,24 @@
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/work_completion.hpp>
 
 namespace rdmabuf::tools::doctor {
+
+/// The error of a request that completed with another status than IBV_WC_SUCCESS.
+class FailedRequest : public Error {
+  public:
+    explicit FailedRequest(const WorkCompletion& completion);
+
+    [[nodiscard]] ibv_wc_status status() const noexcept { return status_; }
+
+  private:
+    ibv_wc_status status_;
+};
 
 /// Two queue pairs of one device that are connected with each other: RC, or SRD on EFA.
 class Loopback {
@@ -32,7 +45,8 @@ class Loopback {
     /// Posts an RDMA read into the bytes at @p local. @throws Error if the request is refused
     void post_read(const ibv_sge& local, RemoteAddress remote) const;
     /// Waits for the completion of the oldest request.
-    /// @throws Error EIO if the request failed; ETIMEDOUT if there is no completion in time
+    /// @throws FailedRequest (EIO) if the request failed; Error ETIMEDOUT if there is no completion
+    ///         in time
     void wait() const;
 
     /// Returns "RC" or "SRD".

@@ -5,9 +5,7 @@
 #include <array>
 
 #include "condition.hpp"
-#include "cuda_devices.hpp"
 #include "kernel_files.hpp"
-#include "nvml.hpp"
 
 #include <fmt/format.h>
 
@@ -200,8 +198,8 @@ void check_free_bar(Check& check) {
     if (!has_gpu(check)) {
         return;
     }
-    if (check.machine().recorded()) {
-        check.unknown({}, "a recorded machine has no NVML");
+    if (const std::string reason = check.why_no_driver(); !reason.empty()) {
+        check.unknown({}, reason);
         return;
     }
     constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
@@ -209,7 +207,7 @@ void check_free_bar(Check& check) {
         if (!is_nvidia(gpu)) {
             continue;
         }
-        const auto bar = query_bar1(gpu->name);
+        const auto bar = check.system()->bar1(gpu->name);
         if (!bar) {
             check.unknown({gpu->name}, "NVML does not report BAR1");
             continue;

@@ -125,9 +125,9 @@ void check_iommu_of(Check& check, const std::string& pci, const std::string& nam
             {.means = "Peer-to-peer transfers to memory of NVIDIA GPUs may fail or vanish "
                       "behind a translating IOMMU, and large registrations fail with ENOMEM.",
              .remedy = "Boot with iommu=pt, or register at most 1 GiB at once. The command "
-                       "applies to GRUB on Debian.",
+                       "applies to GRUB on Debian; then reboot.",
              .command = "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub && "
-                        "update-grub  # then reboot"});
+                        "update-grub"});
     } else {
         check.pass({name}, type + ": the kernel maps peer addresses");
     }

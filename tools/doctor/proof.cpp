@@ -240,6 +240,31 @@ PathOrder paths_for(const MemoryKindEntry& memory, const Machine& machine) {
     return {};
 }
 
+/// Returns the usual cause of a failed request to memory of a device, and what to check.
+std::string remedy_for(ibv_wc_status status) {
+    switch (status) {
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_LOC_LEN_ERR:
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+        case IBV_WC_REM_INV_RD_REQ_ERR:
+            return "The NIC refused the key or the address: the registered range is not that of "
+                   "the memory (the exporter has reported a wrong offset), or the driver of the "
+                   "memory has revoked the registration. `rdmabuf register` shows each attempt.";
+        case IBV_WC_RETRY_EXC_ERR:
+        case IBV_WC_RESP_TIMEOUT_ERR:
+        case IBV_WC_REM_OP_ERR:
+        case IBV_WC_REM_ABORT_ERR:
+        case IBV_WC_FATAL_ERR:
+            return "The NIC could not access the memory. Usual causes are the wrong mapping "
+                   "(C-29), "
+                   "a translating IOMMU (C-32), ACS (C-31) and a host bridge that does not permit "
+                   "peer-to-peer DMA (C-33). The vendor error and the kernel log tell more.";
+        default:
+            return "See the vendor error and the kernel log.";
+    }
+}
+
 std::uint64_t longest_rdma(const Context& context) {
     return context.srd() ? context.srd_attributes().max_rdma_size : context.max_message_size();
 }
@@ -281,13 +306,16 @@ Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& c
         proof.wrote = true;
         read_parts(loopback, tested, host, plan);
         proof.read = true;
-        proof.verdict = Verdict::pass;
         proof.bandwidth = measure(loopback, tested, host, plan, max_rdma);
+        proof.verdict = Verdict::pass;
     } catch (const LostBytes& lost) {
         proof.text = lost.what();
         proof.remedy =
             "The data was lost between NIC and memory: see the conditions on the IOMMU (C-32), on "
             "ACS (C-31) and on the mapping (C-29).";
+    } catch (const FailedRequest& failed) {
+        proof.text = failed.what();
+        proof.remedy = remedy_for(failed.status());
     } catch (const std::exception& error) {
         proof.text = error.what();
         if (proof.path.empty()) {

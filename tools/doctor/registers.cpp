@@ -80,7 +80,14 @@ void check_acs(Check& check) {
         }
     }
     if (!hidden.empty()) {
-        check.unknown(hidden, only_root, run_as_root);
+        Advice advice = run_as_root;
+        advice.remedy +=
+            " The command prints the ACS control of each bridge; in a line with "
+            "ReqRedir+, CmpltRedir+ or EgressCtrl+, ACS redirects.";
+        advice.command =
+            fmt::format("for bridge in {}; do lspci -vvv -s $bridge | grep ACSCtl; done",
+                        fmt::join(hidden, " "));
+        check.unknown(hidden, only_root, std::move(advice));
     }
 }
 

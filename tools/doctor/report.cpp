@@ -28,6 +28,19 @@ bool is_slow(const Proof& proof) {
     return proof.bandwidth && proof.link && *proof.bandwidth < slow_share * *proof.link;
 }
 
+/// Returns the consequence of a failed proof; empty if it did not get as far as a transfer.
+std::string meaning_of(const Proof& proof) {
+    if (proof.read) {
+        return "Single writes and reads arrive, but a stream of writes fails.";
+    }
+    if (proof.wrote) {
+        return "Writes arrive and reads do not. The NIC can write to the memory, and does not get "
+               "the right answer when it reads: a program can receive into this memory but cannot "
+               "send from it.";
+    }
+    return proof.path.empty() ? "" : "The memory is registered, but data does not arrive in it.";
+}
+
 std::string describe_proven(const Proof& proof) {
     std::string text = fmt::format("written and read by {}", proof.path);
     if (!proof.mapping.empty() && proof.mapping != "standard") {
@@ -121,8 +134,8 @@ std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
                         .source = proof_source};
         finding.found = proof.verdict == Verdict::pass ? describe_proven(proof) : proof.text;
         finding.advice.remedy = proof.remedy;
-        if (proof.wrote && !proof.read) {
-            finding.advice.means = "Writes arrive and reads do not.";
+        if (proof.verdict == Verdict::fail) {
+            finding.advice.means = meaning_of(proof);
         }
         findings.push_back(std::move(finding));
         if (proof.moved) {

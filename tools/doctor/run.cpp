@@ -2,7 +2,9 @@
 #include "run.hpp"
 
 #include <array>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../options.hpp"
@@ -35,10 +37,6 @@ void check_selection(const Machine& machine, const Options& options) {
         throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)",
                                      *options.gpu, machine.gpus().size()));
     }
-}
-
-CudaDevices no_cuda_driver() {
-    return {.reason = "a recorded machine has no CUDA driver"};
 }
 
 void make_proofs(Report& report, const Check& check, const Options& options) {
@@ -86,7 +84,7 @@ Report inspect(const Options& options, const std::function<void(const Section&)>
     check_selection(machine, options);
     const Devices devices(machine, options.device);
     Check check(machine, devices, options,
-                machine.recorded() ? no_cuda_driver : query_cuda_devices);
+                machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
     for (const auto& group : groups) {
         const ConditionGroup conditions = group();

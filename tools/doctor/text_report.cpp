@@ -43,8 +43,8 @@ std::string format_advice(const Advice& advice, const TextStyle& style) {
     std::string text =
         format_detail("means", advice.means, style) + format_detail("do", advice.remedy, style);
     if (!advice.command.empty()) {
-        // A command is not wrapped, so that it can be copied.
-        text += fmt::format("{}run: {}\n", indent_of(style), printable(advice.command));
+        const std::string first = indent_of(style) + "run: ";
+        text += wrap_command(style, advice.command, first, std::string(first.size(), ' '));
     }
     return text;
 }
@@ -68,7 +68,7 @@ const char* word_of(const Proof& proof) {
         case Verdict::pass:
             return "proven";
         case Verdict::fail:
-            return proof.wrote ? "no read" : "failed";
+            return proof.wrote && !proof.read ? "no read" : "failed";
         case Verdict::unknown:
             break;
     }

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <rdmabuf/availability.hpp>
+
+#include "../resources/kernel_resources.hpp"
+#include "cuda_devices.hpp"
+#include "nvml.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+/// Returns true if a library of this process has the function with this version.
+[[nodiscard]] bool has_function(const char* name, const char* version);
+/// Returns whether the exporter can be used. Initialises the driver of a GPU.
+[[nodiscard]] Availability query_exporter(const std::string& exporter);
+
+/// What the conditions ask the libraries, the drivers and the kernel of the running system, beyond
+/// the files of the machine. Tests replace the functions. A recorded machine has none of them.
+struct SystemQueries {
+    std::function<bool(const char* name, const char* version)> has_function = doctor::has_function;
+    std::function<ibv_fork_status()> fork_status = ::ibv_is_fork_initialized;
+    std::function<resources::Report()> resources = resources::read_resources;
+    // The following functions load the driver of a GPU.
+    std::function<CudaDevices()> cuda = query_cuda_devices;
+    std::function<std::optional<Bar1>(const std::string& pci_address)> bar1 = query_bar1;
+    std::function<Availability(const std::string& exporter)> exporter = query_exporter;
+};
+
+} // namespace rdmabuf::tools::doctor
