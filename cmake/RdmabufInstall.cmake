@@ -6,7 +6,7 @@
 #   development  the headers, the static library or the link librdmabuf.so, and the files for CMake and pkg-config
 #   tools        everything that tools/CMakeLists.txt installs
 #   softverbs    everything that softverbs/CMakeLists.txt installs
-#   doc          the pages of docs/ and the examples
+#   doc          the Markdown pages, the examples, and the sources of the integrations
 # An install() command without COMPONENT belongs to the component that CMAKE_INSTALL_DEFAULT_COMPONENT_NAME names in
 # its directory.
 include(CMakePackageConfigHelpers)
@@ -81,13 +81,17 @@ if(TARGET softverbs)
     rdmabuf_install_package(softverbs softverbs)
 endif()
 
+# The pages link each other, the examples, and the sources of the integrations by relative paths, so all have the same
+# place as in the source tree.
 install(
-    DIRECTORY docs/
+    DIRECTORY docs integrations
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc
     FILES_MATCHING
     PATTERN *.md
     PATTERN *.svg
+    PATTERN *.hpp
+    PATTERN *.cpp
     PATTERN site EXCLUDE)
 install(
     DIRECTORY examples
@@ -95,9 +99,15 @@ install(
     COMPONENT doc
     PATTERN CMakeLists.txt EXCLUDE)
 install(
-    FILES README.md CHANGELOG.md SECURITY.md
+    FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc)
+foreach(directory IN ITEMS providers softverbs tests/kernel tools)
+    install(
+        FILES ${directory}/README.md
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}/${directory}"
+        COMPONENT doc)
+endforeach()
 
 if(PROJECT_IS_TOP_LEVEL)
     include(RdmabufPackages)

@@ -4,7 +4,8 @@
 
 usage: blocks.py sources SOURCE_DIR WORK_DIR            writes the cpp and c blocks, and blocks.cmake that lists them
        blocks.py commands SOURCE_DIR WORK_DIR BUILD_DIR checks or runs the sh blocks, and parses the yaml blocks
-       blocks.py cmake SOURCE_DIR WORK_DIR PREFIX       configures the cmake blocks with the packages in PREFIX
+       blocks.py cmake SOURCE_DIR WORK_DIR PREFIX       configures the cmake blocks with the packages in PREFIX, and
+                                                        builds and tests the projects of pages with files
 """
 
 import os
@@ -154,10 +155,16 @@ def check_commands(build):
     return errors
 
 
+def configure(project, prefix):
+    return subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
+                           f"-DFETCHCONTENT_SOURCE_DIR_RDMABUF={root}", f"-DRDMABUF={root}"],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def configure_cmake(prefix):
     """Configures each block as a project. Sources that it names are empty files."""
     errors = []
-    for block in (block for block in BLOCKS if block.language == "cmake"):
+    for block in (block for block in BLOCKS if block.language == "cmake" and not block.file()):
         project = work / name_of(block)
         shutil.rmtree(project, ignore_errors=True)
         text = block.declarations() + "\n" + block.text
@@ -166,11 +173,30 @@ def configure_cmake(prefix):
         write(project / "CMakeLists.txt", text)
         for source in re.findall(r"(?<![\w/])\w+\.(?:cpp|c)\b", text):
             write(project / source, "")
-        result = subprocess.run(["cmake", "-S", project, "-B", project / "build", f"-DCMAKE_PREFIX_PATH={prefix}",
-                                 f"-DFETCHCONTENT_SOURCE_DIR_RDMABUF={root}", f"-DRDMABUF={root}"],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        result = configure(project, prefix)
         if result.returncode != 0:
             errors.append(f"{block}: cmake ended with status {result.returncode}:\n{result.stdout}")
+    return errors + build_projects(prefix)
+
+
+def build_projects(prefix):
+    """Writes the blocks of a page that are files to a directory, builds it with CMake, and runs its tests."""
+    errors = []
+    for page in PAGES:
+        files = [block for block in page.blocks if block.file()]
+        if not files:
+            continue
+        project = work / re.sub(r"\W", "_", str(page.path.relative_to(root).with_suffix("")))
+        shutil.rmtree(project, ignore_errors=True)
+        for block in files:
+            write(project / block.file(), block.text)
+        result = configure(project, prefix)
+        for command in (["cmake", "--build", project / "build"],
+                        ["ctest", "--test-dir", project / "build", "--output-on-failure", "--no-tests=error"]):
+            if result.returncode == 0:
+                result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if result.returncode != 0:
+            errors.append(f"{page.path}: {result.args[0]} ended with status {result.returncode}:\n{result.stdout}")
     return errors
 
 

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """recipes_test.py CMAKE BUILD VERSION: checks the recipes in packaging/ for other package managers without these.
 
-The recipes run with replacements of the functions that Spack and vcpkg define. All options that a recipe passes to
-CMake must exist in the cache of BUILD, and the version must be VERSION.
+Neither Spack nor vcpkg runs here. The recipes run with replacements of the classes and functions that they import from
+Spack's package API v2, and of all functions of vcpkg, which do nothing except recording their arguments. So the tests
+do not show that a dependency exists, that its version is right, or that the recipe builds anything. They show that the
+recipe is valid Python or CMake, that all options that it passes to CMake exist in the cache of BUILD, that the version
+is VERSION, and that the recipe has a dependency for each package that the CMake files require.
 """
 import json
 import pathlib
@@ -19,44 +22,82 @@ PACKAGING = SOURCE / "packaging"
 CMAKE, BUILD, VERSION = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
 
 
+OPTION_TYPES = ("BOOL", "STRING", "FILEPATH")  # the types of options in the cache of CMake
+
+
 def cache():
     """Returns the name and the type of each variable in the cache of the build."""
     text = (BUILD / "CMakeCache.txt").read_text()
     return dict(re.findall(r"^([A-Za-z_]+):([A-Z]+)=", text, re.MULTILINE))
 
 
+def required_packages(folder):
+    """Returns the names of find_package() and the modules of pkg_check_modules() that a folder's CMakeLists.txt requires."""
+    text = (SOURCE / folder).read_text()
+    return set(re.findall(r"^find_package\((\w+)[^)]*\bREQUIRED", text, re.MULTILINE)) | set(
+        re.findall(r"^pkg_check_modules\(\w+ REQUIRED IMPORTED_TARGET ([\w.-]+)\)", text, re.MULTILINE))
+
+
+# The names of Spack and vcpkg for what the CMake files require. Threads are part of the C library.
+SPACK = {"CLI11": "cli11", "fmt": "fmt", "nlohmann_json": "nlohmann-json", "libnl-3.0": "libnl", "ZLIB": "zlib-api",
+         "libibverbs": "rdma-core", "librdmacm": "rdma-core", "PkgConfig": "pkgconfig", "Threads": None}
+VCPKG = {**SPACK, "ZLIB": "zlib", "PkgConfig": None}  # the port finds pkg-config by vcpkg_find_acquire_program()
+
+
 class Recorder:
-    """A class CMakePackage, and functions that record their arguments, as spack.package defines them."""
+    """The modules of Spack's package API v2: a class CMakePackage, and functions that record their arguments."""
 
     def __init__(self):
         self.calls = []
-        module = types.ModuleType("spack.package")
+        modules = {}
+        for name in ("spack", "spack.package", "spack_repo", "spack_repo.builtin", "spack_repo.builtin.build_systems",
+                     "spack_repo.builtin.build_systems.cmake"):
+            modules[name] = types.ModuleType(name)
         for name in ("license", "version", "variant", "depends_on", "conflicts"):
-            setattr(module, name, self.recorder(name))
-        module.CMakePackage = type("CMakePackage", (), {
+            setattr(modules["spack.package"], name, self.recorder(name))
+        modules["spack_repo.builtin.build_systems.cmake"].CMakePackage = type("CMakePackage", (), {
             "define": lambda package, name, value: f"-D{name}={value}",
             "define_from_variant": lambda package, name, variant: f"-D{name}=variant:{variant}",
         })
-        sys.modules["spack"] = types.ModuleType("spack")
-        sys.modules["spack.package"] = module
+        sys.modules.update(modules)
 
     def recorder(self, name):
         return lambda *arguments, **options: self.calls.append((name, arguments, options))
 
-    def arguments(self, name):
-        return [arguments[0] for called, arguments, _ in self.calls if called == name]
+    def arguments(self, name, when=None):
+        """Returns the first arguments of all calls of a function, or only of those with this argument `when`."""
+        return [arguments[0] for called, arguments, options in self.calls
+                if called == name and when in (None, options.get("when", ""))]
 
 
 class Spack(unittest.TestCase):
+    REPOSITORY = PACKAGING / "spack/spack_repo/rdmabuf"
+
     def setUp(self):
         self.recorder = Recorder()
-        recipe = PACKAGING / "spack/packages/rdmabuf/package.py"
-        self.options = runpy.run_path(str(recipe))["Rdmabuf"]().cmake_args()
+        self.options = runpy.run_path(str(self.REPOSITORY / "packages/rdmabuf/package.py"))["Rdmabuf"]().cmake_args()
+
+    def test_repository_has_the_layout_of_package_api_v2(self):
+        text = (self.REPOSITORY / "repo.yaml").read_text()
+        self.assertIn("\n  api: v2.0\n", text)
+        # The path below spack_repo is the name of the Python module, and has to be the namespace.
+        self.assertIn(f"\n  namespace: {self.REPOSITORY.name}\n", text)
+        self.assertEqual(self.REPOSITORY.parent.name, "spack_repo")
+
+    def test_dependencies_are_those_of_the_cmake_files(self):
+        def names(when):
+            return {spec.partition("@")[0] for spec in self.recorder.arguments("depends_on", when)}
+
+        for folder, when in (("cmake/RdmabufDependencies.cmake", ""), ("tools/CMakeLists.txt", "+tools"),
+                             ("softverbs/tools/CMakeLists.txt", "+softverbs")):
+            needed = {SPACK[name] for name in required_packages(folder)} - {None}
+            self.assertTrue(needed)
+            self.assertLessEqual(needed, names(when), folder)
 
     def test_options_are_in_the_cmake_cache(self):
         self.assertGreaterEqual(len(self.options), 6)
         for option in self.options:
-            self.assertEqual(cache().get(option[2:].split("=")[0]), "BOOL", option)
+            self.assertIn(cache().get(option[2:].split("=")[0]), OPTION_TYPES, option)
 
     def test_options_refer_to_declared_variants(self):
         used = [option.split("variant:")[1] for option in self.options if "variant:" in option]
@@ -86,7 +127,7 @@ class Vcpkg(unittest.TestCase):
         _, options = self.configure("tools", "softverbs")
         self.assertGreaterEqual(len(options), 5)
         for option in options:
-            self.assertEqual(cache().get(option[2:].split("=")[0]), "BOOL", option)
+            self.assertIn(cache().get(option[2:].split("=")[0]), OPTION_TYPES, option)
 
     def test_features_enable_the_parts_of_the_project(self):
         _, options = self.configure("softverbs")
@@ -97,6 +138,15 @@ class Vcpkg(unittest.TestCase):
         manifest = json.loads((self.PORT / "vcpkg.json").read_text())
         self.assertEqual(manifest["version-semver"], VERSION)
         self.assertEqual(sorted(manifest["features"]), ["softverbs", "tools"])
+
+    def test_dependencies_are_those_of_the_cmake_files(self):
+        manifest = json.loads((self.PORT / "vcpkg.json").read_text())
+        for folder, dependencies in (("cmake/RdmabufDependencies.cmake", manifest["dependencies"]),
+                                     ("tools/CMakeLists.txt", manifest["features"]["tools"]["dependencies"]),
+                                     ("softverbs/tools/CMakeLists.txt", manifest["features"]["softverbs"]["dependencies"])):
+            needed = {VCPKG[name] for name in required_packages(folder)} - {None}
+            self.assertTrue(needed)
+            self.assertLessEqual(needed, {name for name in dependencies if isinstance(name, str)}, folder)
 
 
 unittest.main(verbosity=2)

@@ -28,6 +28,10 @@ function(vcpkg_cmake_configure)
     endforeach()
 endfunction()
 
+function(vcpkg_find_acquire_program program)
+    set(${program} /usr/bin/${program} PARENT_SCOPE)
+endfunction()
+
 foreach(
     name IN
     ITEMS vcpkg_cmake_install

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+
 from spack.package import *
 
 
@@ -24,7 +26,9 @@ class Rdmabuf(CMakePackage):
     depends_on("cli11", type="build", when="+tools")
     depends_on("cli11", type="build", when="+softverbs")
     depends_on("fmt", when="+tools")
+    depends_on("libnl", when="+tools")
     depends_on("nlohmann-json@3:", type="build", when="+tools")
+    depends_on("zlib-api", when="+tools")
 
     conflicts("%gcc@:11", msg="rdmabuf needs g++ 12 or newer")
     conflicts("%clang@:13", msg="rdmabuf needs clang 14 or newer")
@@ -40,4 +44,7 @@ class Rdmabuf(CMakePackage):
             self.define("RDMABUF_BUILD_EXAMPLES", False),
             self.define("RDMABUF_BUILD_BENCHMARKS", False),
             self.define("RDMABUF_BUILD_INTEGRATIONS", False),
+            # Otherwise the result depends on the programs of the machine. The man pages of section 1 need none.
+            self.define("RDMABUF_MAN_PAGES", "OFF"),
+            self.define("RDMABUF_DOCS", "OFF"),
         ]
