@@ -30,6 +30,10 @@ class Block:
         found = [c[13:].strip() for c in self.comments if c.startswith("declarations:")]
         return "\n".join(found)
 
+    def file(self):
+        """The file name of <!-- file: ... -->, or "" """
+        return next((c[5:].strip() for c in self.comments if c.startswith("file:")), "")
+
     def run(self):
         """Whether the block has a comment <!-- run -->."""
         return "run" in self.comments
