@@ -44,6 +44,7 @@ function(rdmabuf_add_provider name)
     set(target rdmabuf_provider_${name})
     add_library(${target} OBJECT ${arg_SOURCES})
     rdmabuf_configure_target(${target})
+    rdmabuf_build_in_batches(${target})
     rdmabuf_hide_symbols(${target})
     target_include_directories(
         ${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include"

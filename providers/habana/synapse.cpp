@@ -14,12 +14,12 @@
 namespace rdmabuf::detail::habana {
 namespace {
 
-constexpr std::array library_names{"libSynapse.so", "/usr/lib/habanalabs/libSynapse.so"};
-constexpr const char* library_remedy =
+constexpr std::array synapse_names{"libSynapse.so", "/usr/lib/habanalabs/libSynapse.so"};
+constexpr const char* synapse_remedy =
     "install habanalabs-graph of the Gaudi software, and make sure that the loader finds it (in "
     "/usr/lib/habanalabs); without it, add() memory that the program allocates";
 
-SynapseFunctions look_up(SymbolLookup& lookup) {
+SynapseFunctions look_up_synapse(SymbolLookup& lookup) {
     SynapseFunctions all;
     constexpr const char* since = "Gaudi 2";
     lookup.required("synInitialize", all.initialize, since);
@@ -117,7 +117,7 @@ Acquired& acquired() {
 } // namespace
 
 DriverDescription<SynapseFunctions> Synapse::description() {
-    return {library_names, "Synapse library", library_remedy, "update habanalabs-graph", look_up};
+    return {synapse_names, "Synapse library", synapse_remedy, "update habanalabs-graph", look_up_synapse};
 }
 
 void Synapse::check(Status status, const char* function, std::string_view hint) const {

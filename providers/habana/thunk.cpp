@@ -18,8 +18,8 @@
 namespace rdmabuf::detail::habana {
 namespace {
 
-constexpr std::array library_names{"libhl-thunk.so", "/usr/lib/habanalabs/libhl-thunk.so"};
-constexpr const char* library_remedy =
+constexpr std::array thunk_names{"libhl-thunk.so", "/usr/lib/habanalabs/libhl-thunk.so"};
+constexpr const char* thunk_remedy =
     "install habanalabs-thunk of the Gaudi software, and make sure that the loader finds it (in "
     "/usr/lib/habanalabs)";
 constexpr const char* version_remedy = "update habanalabs-thunk";
@@ -34,7 +34,7 @@ constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 /// exist, because devices of other drivers share the numbering.
 constexpr int most_devices = 64;
 
-ThunkFunctions look_up(SymbolLookup& lookup) {
+ThunkFunctions look_up_thunk(SymbolLookup& lookup) {
     ThunkFunctions all;
     constexpr const char* old = "2019";
     lookup.required("hlthunk_get_device_name_from_fd", all.get_device_name, old);
@@ -70,7 +70,7 @@ struct Pages {
 } // namespace
 
 DriverDescription<ThunkFunctions> Thunk::description() {
-    return {library_names, "Habana driver", library_remedy, version_remedy, look_up};
+    return {thunk_names, "Habana driver", thunk_remedy, version_remedy, look_up_thunk};
 }
 
 Result<DeviceName> Thunk::device(int fd) const {

@@ -8,7 +8,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr const char* function = "ibv_query_rt_values_ex";
+constexpr const char* clock_function = "ibv_query_rt_values_ex";
 
 std::string no_clock(const Context& context) {
     return context.device_name() + " does not report its clock";
@@ -50,10 +50,10 @@ std::uint64_t DeviceClock::now() const {
     values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
     const auto hint = [&](int) { return no_clock(context_); };
     detail::check_zero(
-        ibv_query_rt_values_ex(detail::native_of(context_, function, "Context"), &values), function,
-        hint);
+        ibv_query_rt_values_ex(detail::native_of(context_, clock_function, "Context"), &values),
+        clock_function, hint);
     if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) {
-        throw Error(EOPNOTSUPP, function, no_clock(context_));
+        throw Error(EOPNOTSUPP, clock_function, no_clock(context_));
     }
     // libmlx5 and libmlx4 store the ticks of the raw clock in tv_nsec, and 0 in tv_sec.
     return static_cast<std::uint64_t>(values.raw_clock.tv_nsec) & mask_;

@@ -15,7 +15,7 @@ int detail::DeallocDmah::call(ibv_dmah* handle) noexcept {
 
 namespace {
 
-constexpr const char* function = "ibv_alloc_dmah";
+constexpr const char* alloc_function = "ibv_alloc_dmah";
 constexpr std::uint8_t most_hints = 3; // two bits in a TLP
 
 std::string explain(int error, const Context& context, const DmaHandleOptions& options) {
@@ -36,19 +36,19 @@ std::string explain(int error, const Context& context, const DmaHandleOptions& o
     }
 }
 
-ibv_dmah* allocate(const Context& context, const DmaHandleOptions& options) {
+ibv_dmah* allocate_dmah(const Context& context, const DmaHandleOptions& options) {
     const std::uint8_t hint = options.processing_hint.value_or(0);
     if (hint > most_hints) {
-        throw Error(EINVAL, function,
+        throw Error(EINVAL, alloc_function,
                     "a processing hint of " + std::to_string(hint) +
                         ": valid are 0 to 3 (bidirectional, requester, target, target with "
                         "priority)");
     }
     if (options.cpu.has_value() != options.memory.has_value()) {
-        throw Error(EINVAL, function, "cpu and memory must be set together: set both, or neither");
+        throw Error(EINVAL, alloc_function, "cpu and memory must be set together: set both, or neither");
     }
     if (const Availability there = DmaHandle::available(); !there) {
-        throw Error(ENOSYS, function, there.reason + "; " + there.remedy);
+        throw Error(ENOSYS, alloc_function, there.reason + "; " + there.remedy);
     }
     detail::DmahInitAttr attributes{};
     if (options.cpu) {
@@ -62,8 +62,8 @@ ibv_dmah* allocate(const Context& context, const DmaHandleOptions& options) {
     }
     errno = 0;
     return detail::check_pointer(detail::verbs_extensions().alloc_dmah(
-                                     detail::native_of(context, function, "Context"), &attributes),
-                                 function,
+                                     detail::native_of(context, alloc_function, "Context"), &attributes),
+                                 alloc_function,
                                  [&](int error) { return explain(error, context, options); });
 }
 
@@ -81,7 +81,7 @@ Availability DmaHandle::available() {
 }
 
 DmaHandle::DmaHandle(const Context& context, const DmaHandleOptions& options)
-    : handle_(Handle::unique(allocate(context, options),
+    : handle_(Handle::unique(allocate_dmah(context, options),
                              Handle::unique::deleter_type::holding(context))) {}
 
 } // namespace rdmabuf

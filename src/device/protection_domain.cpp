@@ -19,7 +19,7 @@ namespace {
 
 using Deleter = detail::HandleDeleter<detail::DeallocPd, Context, std::shared_ptr<const void>>;
 
-ibv_pd* allocate(const Context& context) {
+ibv_pd* allocate_pd(const Context& context) {
     constexpr const char* function = "ibv_alloc_pd";
     ibv_context* const native = detail::native_of(context, function, "Context");
     errno = 0;
@@ -29,7 +29,7 @@ ibv_pd* allocate(const Context& context) {
 } // namespace
 
 ProtectionDomain::ProtectionDomain(const Context& context)
-    : handle_(Handle::unique(allocate(context), Deleter::holding(context, nullptr))) {}
+    : handle_(Handle::unique(allocate_pd(context), Deleter::holding(context, nullptr))) {}
 
 ProtectionDomain ProtectionDomain::adopt(const Context& context, ibv_pd* pd) {
     return ProtectionDomain(Handle(Handle::unique(pd, Deleter::holding(context, nullptr))));

@@ -35,12 +35,12 @@ static_assert(detail::efadv::caps_rnr_retry == EFADV_DEVICE_ATTR_CAPS_RNR_RETRY)
 static_assert(detail::efadv::caps_cq_with_sgid == EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID);
 #endif
 
-constexpr const char* function = "efadv_query_device";
+constexpr const char* query_function = "efadv_query_device";
 
 /// Calls efadv_query_device(3) and returns its result: 0 or an errno value. Returns EOPNOTSUPP if
 /// libefa does not have this function.
 int query(ibv_context* context, DeviceAttr& attributes) noexcept {
-    const auto call = detail::efadv::find<detail::efadv::QueryDevice>(function);
+    const auto call = detail::efadv::find<detail::efadv::QueryDevice>(query_function);
     attributes = {};
     return call != nullptr ? call(context, &attributes, sizeof attributes) : EOPNOTSUPP;
 }
@@ -74,7 +74,7 @@ std::string summary(const SrdAttributes& attributes) {
 
 /// Returns Availability::no() with the reason why efadv_query_device(3) failed with @p error.
 Availability explain(const std::string& device, int error) {
-    if (detail::efadv::find<detail::efadv::QueryDevice>(function) == nullptr) {
+    if (detail::efadv::find<detail::efadv::QueryDevice>(query_function) == nullptr) {
         return Availability::no(
             "there is no efadv_query_device: libibverbs has not loaded libefa, or libefa is older "
             "than rdma-core 26",
@@ -92,15 +92,15 @@ Availability explain(const std::string& device, int error) {
 
 Availability Context::srd() const {
     DeviceAttr attributes{};
-    const int error = query(detail::native_of(*this, function, "Context"), attributes);
+    const int error = query(detail::native_of(*this, query_function, "Context"), attributes);
     return error == 0 ? Availability::yes(summary(describe(attributes)))
                       : explain(device_name(), error);
 }
 
 SrdAttributes Context::srd_attributes() const {
     DeviceAttr attributes{};
-    const int error = query(detail::native_of(*this, function, "Context"), attributes);
-    detail::check_zero(error, function, [&](int) {
+    const int error = query(detail::native_of(*this, query_function, "Context"), attributes);
+    detail::check_zero(error, query_function, [&](int) {
         const Availability why = explain(device_name(), error);
         return why.remedy.empty() ? why.reason : why.reason + "; " + why.remedy;
     });

@@ -13,7 +13,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr detail::WireHeader header{{'R', 'D', 'R', 'C'}, 1};
+constexpr detail::WireHeader chunks_header{{'R', 'D', 'R', 'C'}, 1};
 /// Size of the encoded header in bytes: type identifier (4), version (2), reserved (2), number of
 /// chunks (4), reserved (4), address of the first chunk (8).
 constexpr std::size_t head_size = 24;
@@ -50,7 +50,7 @@ const RemoteRegion* RemoteChunks::find(std::uint64_t address) const noexcept {
 
 std::vector<std::byte> RemoteChunks::encode() const {
     std::vector<std::byte> bytes(head_size + chunks_.size() * chunk_size);
-    detail::WireWriter writer(bytes, header);
+    detail::WireWriter writer(bytes, chunks_header);
     writer.put(std::uint16_t{0}); // reserved
     writer.put(static_cast<std::uint32_t>(chunks_.size()));
     writer.put(std::uint32_t{0}); // reserved
@@ -67,7 +67,7 @@ Result<RemoteChunks> RemoteChunks::decode(std::span<const std::byte> bytes) noex
         return ErrorInfo{EMSGSIZE, "decode", "remote chunks have at least 24 bytes: truncated"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error() != 0) {
+    if (const auto problem = reader.check(chunks_header); problem.error() != 0) {
         return problem;
     }
     const auto reserved = reader.get<std::uint16_t>();

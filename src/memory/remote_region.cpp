@@ -9,7 +9,7 @@
 
 namespace rdmabuf {
 namespace {
-constexpr detail::WireHeader header{{'R', 'D', 'R', 'G'}, 1};
+constexpr detail::WireHeader region_header{{'R', 'D', 'R', 'G'}, 1};
 } // namespace
 
 RemoteRegion RemoteRegion::slice(std::uint64_t offset, std::uint64_t count) const {
@@ -19,7 +19,7 @@ RemoteRegion RemoteRegion::slice(std::uint64_t offset, std::uint64_t count) cons
 
 std::array<std::byte, RemoteRegion::wire_size> RemoteRegion::encode() const noexcept {
     std::array<std::byte, wire_size> bytes{};
-    detail::WireWriter writer(bytes, header);
+    detail::WireWriter writer(bytes, region_header);
     writer.put(std::uint16_t{0}); // reserved
     writer.put(rkey);
     writer.put(address);
@@ -34,7 +34,7 @@ Result<RemoteRegion> RemoteRegion::decode(std::span<const std::byte> bytes) noex
                                                   : "a remote region has 28 bytes: more follow"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error() != 0) {
+    if (const auto problem = reader.check(region_header); problem.error() != 0) {
         return problem;
     }
     if (reader.get<std::uint16_t>() != 0) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* create_function = "ibv_create_cq_ex";
 
-constexpr std::array<std::pair<CompletionFields, const char*>, 9> names{{
+constexpr std::array<std::pair<CompletionFields, const char*>, 9> field_names{{
     {CompletionFields::byte_length, "byte_length"},
     {CompletionFields::immediate, "immediate"},
     {CompletionFields::queue_pair, "queue_pair"},
@@ -151,7 +151,7 @@ std::string to_string(CompletionFields fields) {
     const auto append = [&text](const std::string& name) {
         text.append(text.empty() ? "" : "|").append(name);
     };
-    for (const auto& [field, name] : names) {
+    for (const auto& [field, name] : field_names) {
         if (has(fields, field)) {
             append(name);
             rest &= ~static_cast<std::uint32_t>(field);

@@ -8,7 +8,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr detail::WireHeader header{{'R', 'D', 'Q', 'P'}, 1};
+constexpr detail::WireHeader address_header{{'R', 'D', 'Q', 'P'}, 1};
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
 bool is_type(std::uint8_t type) noexcept {
@@ -38,7 +38,7 @@ const char* to_string(QueuePairType type) noexcept {
 
 std::array<std::byte, QueuePairAddress::wire_size> QueuePairAddress::encode() const noexcept {
     std::array<std::byte, wire_size> bytes{};
-    detail::WireWriter writer(bytes, header);
+    detail::WireWriter writer(bytes, address_header);
     writer.put(static_cast<std::uint8_t>(type));
     writer.put(static_cast<std::uint8_t>(mtu));
     writer.put(number);
@@ -59,7 +59,7 @@ Result<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> byt
                              : "a queue pair address has 40 bytes: more follow"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error() != 0) {
+    if (const auto problem = reader.check(address_header); problem.error() != 0) {
         return problem;
     }
     const auto type = reader.get<std::uint8_t>();

@@ -31,7 +31,7 @@ static_assert(offsetof(Cq, wc_read_sgid) == offsetof(::efadv_cq, wc_read_sgid));
 static_assert(detail::efadv::wc_ex_with_sgid == EFADV_WC_EX_WITH_SGID);
 #endif
 
-constexpr const char* function = "efadv_create_cq";
+constexpr const char* create_function = "efadv_create_cq";
 
 using CqFromCqEx = Cq* (*)(ibv_cq_ex*);
 
@@ -52,28 +52,29 @@ std::string explain(const Context& context, const CompletionQueueOptions& option
 }
 
 ExtendedCompletionQueue create(const Context& context, const CompletionQueueOptions& options) {
-    ibv_context* const native = detail::native_of(context, function, "Context");
+    ibv_context* const native = detail::native_of(context, create_function, "Context");
     const auto create_cq =
         detail::efadv::find<ibv_cq_ex* (*)(ibv_context*, ibv_cq_init_attr_ex*, CqInitAttr*,
-                                           std::uint32_t)>(function);
+                                           std::uint32_t)>(create_function);
     if (create_cq == nullptr || find_cq_from_cq_ex() == nullptr) {
-        throw Error(EOPNOTSUPP, function,
+        throw Error(EOPNOTSUPP, create_function,
                     "there is no efadv_create_cq: libibverbs has not loaded libefa, or libefa is "
                     "older than rdma-core 43");
     }
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = options.depth;
     attributes.cq_context = options.cq_context;
-    attributes.channel = options.channel != nullptr
-                             ? detail::native_of(*options.channel, function, "CompletionChannel")
-                             : nullptr;
+    attributes.channel =
+        options.channel != nullptr
+            ? detail::native_of(*options.channel, create_function, "CompletionChannel")
+            : nullptr;
     attributes.comp_vector = static_cast<std::uint32_t>(options.vector);
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
     CqInitAttr extra{};
     extra.wc_flags = detail::efadv::wc_ex_with_sgid;
     errno = 0;
     ibv_cq_ex* const cq =
-        detail::check_pointer(create_cq(native, &attributes, &extra, sizeof extra), function,
+        detail::check_pointer(create_cq(native, &attributes, &extra, sizeof extra), create_function,
                               [&](int) { return explain(context, options); });
     return ExtendedCompletionQueue::adopt(context, cq, options.channel);
 }

@@ -18,7 +18,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr const char* function = "ChunkedRegion";
+constexpr const char* caller = "ChunkedRegion";
 
 /// The device that has the smallest maximum region size, and this size in bytes.
 struct SmallestLimit {
@@ -29,7 +29,7 @@ struct SmallestLimit {
 SmallestLimit smallest_limit(std::span<const ProtectionDomain> pds) {
     SmallestLimit smallest;
     for (const ProtectionDomain& pd : pds) {
-        static_cast<void>(detail::native_of(pd, function, "ProtectionDomain"));
+        static_cast<void>(detail::native_of(pd, caller, "ProtectionDomain"));
         const std::uint64_t limit = pd.context().attributes().max_mr_size();
         if (smallest.device.empty() || limit < smallest.bytes) {
             smallest = {.device = pd.context().device_name(), .bytes = limit};
@@ -42,11 +42,11 @@ SmallestLimit smallest_limit(std::span<const ProtectionDomain> pds) {
 std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
                               const ChunkedRegionOptions& options) {
     if (pds.empty()) {
-        throw Error(EINVAL, function, "no protection domain to register on");
+        throw Error(EINVAL, caller, "no protection domain to register on");
     }
     const SmallestLimit limit = smallest_limit(pds);
     if (has(options.registration.access, Access::zero_based)) {
-        throw Error(EINVAL, function,
+        throw Error(EINVAL, caller,
                     "options contradict each other: zero_based does not support chunks, each of "
                     "which would begin at address 0; set an iova instead");
     }
@@ -54,17 +54,17 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     const std::uint64_t most =
         std::min<std::uint64_t>(limit.bytes, std::numeric_limits<std::size_t>::max()) / page * page;
     if (most == 0) {
-        throw Error(EINVAL, function,
+        throw Error(EINVAL, caller,
                     limit.device + " registers at most " + std::to_string(limit.bytes) +
                         " bytes at once, which is less than a page of " + std::to_string(page));
     }
     if (options.chunk_size % page != 0) {
-        throw Error(EINVAL, function,
+        throw Error(EINVAL, caller,
                     "a chunk of " + std::to_string(options.chunk_size) +
                         " bytes is not a multiple of the page size, " + std::to_string(page));
     }
     if (options.chunk_size > most) {
-        throw Error(EINVAL, function,
+        throw Error(EINVAL, caller,
                     "a chunk of " + std::to_string(options.chunk_size) + " bytes: " + limit.device +
                         " registers at most " + std::to_string(limit.bytes) + " at once");
     }
@@ -80,9 +80,9 @@ auto with_memory(const Make& make) {
     try {
         return make();
     } catch (const std::bad_alloc&) {
-        throw Error(ENOMEM, function, hint);
+        throw Error(ENOMEM, caller, hint);
     } catch (const std::length_error&) {
-        throw Error(ENOMEM, function, hint);
+        throw Error(ENOMEM, caller, hint);
     }
 }
 
@@ -160,7 +160,7 @@ ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
                                            .length = length,
                                            .options = registration,
                                            .chunk = chunk_size,
-                                           .function = function});
+                                           .function = caller});
             detail::run_walks({&walk, 1}, registration.threads);
             Made made{walk.take(), chunk_size, std::move(max_message_sizes)};
             if (callers_trail != nullptr) {

@@ -13,7 +13,7 @@
 namespace rdmabuf::transport::detail {
 namespace {
 
-constexpr std::uint32_t receives = 64;
+constexpr std::uint32_t setup_receives = 64;
 /// The length of the space for the GRH (global routing header) at the start of each receive buffer
 /// of a UD queue pair.
 constexpr std::size_t grh_size = 40;
@@ -37,22 +37,22 @@ std::uint32_t random_qkey() {
 SetupQueuePair::SetupQueuePair(SharedRail& rail, const EndpointOptions& options)
     : receive_size_(grh_size + max_datagram(rail.pd.context().port(options.port))),
       memory_(std::make_unique<std::byte[]>( // NOLINT(*-avoid-c-arrays)
-          receives * receive_size_ + sends * sizeof(ConnectedDatagram))),
+          setup_receives * receive_size_ + sends * sizeof(ConnectedDatagram))),
       region_(rail.pd, memory_.get(),
-              receives * receive_size_ + sends * sizeof(ConnectedDatagram)) {
+              setup_receives * receive_size_ + sends * sizeof(ConnectedDatagram)) {
     QueuePairOptions wanted = queue_pair_options(rail, options);
     wanted.type = QueuePairType::unreliable_datagram;
     wanted.max_send_wr = sends;
-    wanted.max_recv_wr = receives;
+    wanted.max_recv_wr = setup_receives;
     wanted.qkey = random_qkey();
     PreparedQueuePair prepared(rail.pd, wanted);
     path_ = prepared.connection().path;
     address_ = prepared.address();
     queue_pair_.emplace(std::move(prepared).activate());
-    for (std::uint32_t i = 0; i < receives; ++i) {
+    for (std::uint32_t i = 0; i < setup_receives; ++i) {
         post_receive(i).throw_if_failed("ibv_post_recv");
     }
-    SharedState::reserve_completions(rail, receives + sends);
+    SharedState::reserve_completions(rail, setup_receives + sends);
 }
 
 SetupQueuePair::~SetupQueuePair() = default;
@@ -67,7 +67,7 @@ bool SetupQueuePair::send(std::shared_ptr<const AddressHandle> path, const Queue
         return false;
     }
     std::byte* const buffer =
-        receive_buffer(receives) + posted_ % sends * sizeof(ConnectedDatagram);
+        receive_buffer(setup_receives) + posted_ % sends * sizeof(ConnectedDatagram);
     std::memcpy(buffer, &datagram, sizeof datagram);
     const ibv_sge data = {.addr = reinterpret_cast<std::uintptr_t>(buffer),
                           .length = sizeof datagram,

@@ -16,12 +16,12 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* devices_description =
     R"(Lists the RDMA devices of this machine with their ports and GIDs, and with the
 limits and features that matter for dma-bufs and device memory.
 )";
 
-constexpr const char* notes =
+constexpr const char* devices_notes =
     R"("dma-buf import" is the result of a probe: the device, its provider and this
 kernel can register dma-bufs. "kernel driver" is the entry of the driver in the
 tables of rdmabuf, which were made from sources, not from tests on hardware.
@@ -33,12 +33,12 @@ Examples:
 Exit status: 0 at least one device can be opened, 1 there is none or another
 failure, 2 wrong command line.)";
 
-struct Options {
+struct DevicesOptions {
     std::string device;
     bool json = false;
 };
 
-devices::Report read(const Options& options) {
+devices::Report read(const DevicesOptions& options) {
     devices::Report report;
     try {
         const DeviceList list;
@@ -58,7 +58,7 @@ devices::Report read(const Options& options) {
     return report;
 }
 
-int run(const Options& options) {
+int run_devices(const DevicesOptions& options) {
     const devices::Report report = read(options);
     write_stdout(options.json ? to_json(report) : to_text(report, style_of_stdout()));
     for (const devices::DeviceInfo& device : report.devices) {
@@ -73,15 +73,15 @@ int run(const Options& options) {
 
 Command add_devices(CLI::App& program) {
     CLI::App* const app = program.add_subcommand("devices", "List RDMA devices, ports and limits");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<DevicesOptions>();
     app->set_help_flag();
     app->option_defaults()->group("Device");
     add_option(*app, "--device", "NAME", options->device, "List only this device");
     add_output_options(*app, options->json);
-    app->footer(notes);
+    app->footer(devices_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf devices --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app, .run = [options] { return run(*options); }};
+    app->preparse_callback([app](std::size_t) { app->description(devices_description); });
+    return {.app = app, .run = [options] { return run_devices(*options); }};
 }
 
 } // namespace rdmabuf::tools

@@ -86,7 +86,7 @@ void check_neuron(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array accelerators_list{
     Condition{"C-48", Severity::blocks, "AMD: ROCm exports dma-bufs", "rccl, src/misc/rocmwrap.cc",
               check_amd},
     Condition{"C-49", Severity::blocks, "Intel: the driver is xe",
@@ -100,7 +100,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup accelerator_conditions() noexcept {
-    return {.title = "AMD, Intel, Gaudi and Neuron", .conditions = conditions};
+    return {.title = "AMD, Intel, Gaudi and Neuron", .conditions = accelerators_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -13,13 +13,13 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* doctor_description =
     R"(Checks whether RDMA on dma-bufs and device memory works on this machine. Says
 for each condition whether it is met, what a failure means and what to do. Then
 writes and reads each memory by each NIC, and compares the bytes.
 )";
 
-constexpr const char* notes =
+constexpr const char* doctor_notes =
     R"(A proof allocates memory, registers it as register_memory() does, writes and
 reads it by RDMA at odd offsets, and compares all bytes where the memory is. A
 proof with host memory shows that the NIC works, and does not count for the
@@ -61,9 +61,9 @@ Command add_doctor(CLI::App& program) {
                   "nothing and makes no proofs")
         ->excludes(json);
     app->set_help_flag("-h,--help", "Print this text");
-    app->footer(notes);
+    app->footer(doctor_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf doctor --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
+    app->preparse_callback([app](std::size_t) { app->description(doctor_description); });
     return {.app = app, .run = [parsed] { return doctor::run(*parsed); }};
 }
 

@@ -223,7 +223,7 @@ void check_gpu_nodes(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array container_list{
     Condition{"C-20", Severity::blocks, "the device node can be opened",
               "smg issue 1762, k8s-rdma-shared-dev-plugin", check_nodes},
     Condition{"C-21", Severity::information, "all listed devices can be opened",
@@ -239,7 +239,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup container_conditions() noexcept {
-    return {.title = "Device nodes and containers", .conditions = conditions};
+    return {.title = "Device nodes and containers", .conditions = container_list};
 }
 
 } // namespace rdmabuf::tools::doctor

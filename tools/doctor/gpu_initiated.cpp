@@ -21,8 +21,8 @@ namespace rdmabuf::tools::doctor {
 namespace {
 
 bool has_nvidia(const Check& check) {
-    constexpr std::uint32_t nvidia = 0x10de;
-    return std::ranges::any_of(check.gpus(), [](const Gpu* gpu) { return gpu->vendor == nvidia; });
+    return std::ranges::any_of(check.gpus(),
+                               [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; });
 }
 
 void check_peer_mapping(Check& check) {
@@ -115,7 +115,7 @@ void check_firmware(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array gpu_initiated_list{
     Condition{"C-45", Severity::gpu_initiated, "the GPU can map the doorbells of the NIC",
               "NCCL, gdaki.c; nvshmem issues 23 and 34", check_peer_mapping},
     Condition{"C-46", Severity::gpu_initiated, "the process can use DEVX",
@@ -127,7 +127,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup gpu_initiated_conditions() noexcept {
-    return {.title = "Operations that the GPU posts", .conditions = conditions};
+    return {.title = "Operations that the GPU posts", .conditions = gpu_initiated_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -160,7 +160,7 @@ void check_page_size(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array kernel_list{
     Condition{"C-04", Severity::blocks, "the kernel has ib_uverbs",
               "Linux, drivers/infiniband/core/uverbs_main.c", check_uverbs},
     Condition{"C-09", Severity::blocks, "kernel and driver import dma-bufs",
@@ -182,7 +182,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup kernel_conditions() noexcept {
-    return {.title = "Kernel", .conditions = conditions};
+    return {.title = "Kernel", .conditions = kernel_list};
 }
 
 } // namespace rdmabuf::tools::doctor

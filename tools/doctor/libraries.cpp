@@ -133,7 +133,7 @@ void check_fork(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array libraries_list{
     Condition{"C-01", Severity::blocks, "libibverbs registers dma-bufs",
               "rdma-core, debian/libibverbs1.symbols", check_dmabuf_function},
     Condition{"C-02", Severity::information, "libibverbs has newer functions",
@@ -147,7 +147,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup library_conditions() noexcept {
-    return {.title = "Libraries", .conditions = conditions};
+    return {.title = "Libraries", .conditions = libraries_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -121,7 +121,7 @@ void check_processors(Check& check) {
 }
 
 /// Compares the numbers of verbs objects in the kernel with the limits of the devices.
-void check_objects(Check& check) {
+void check_object_counts(Check& check) {
     if (check.system() == nullptr || check.nics().empty()) {
         return;
     }
@@ -175,7 +175,7 @@ void check_refused_keys(Check& check) {
 }
 
 void check_counts(Check& check) {
-    check_objects(check);
+    check_object_counts(check);
     check_refused_keys(check);
     const Machine& machine = check.machine();
     constexpr std::uint64_t few_files = 4096;
@@ -199,7 +199,7 @@ void check_counts(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array limits_list{
     Condition{"C-24", Severity::blocks, "host memory may be locked",
               "Linux, drivers/infiniband/core/umem.c", check_locked_memory},
     Condition{"C-43", Severity::slows, "processors are fast and near the NIC",
@@ -211,7 +211,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup limit_conditions() noexcept {
-    return {.title = "Limits of this process", .conditions = conditions};
+    return {.title = "Limits of this process", .conditions = limits_list};
 }
 
 } // namespace rdmabuf::tools::doctor

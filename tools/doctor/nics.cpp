@@ -307,7 +307,7 @@ void check_efa(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array nics_list{
     Condition{"C-05", Severity::blocks, "an RDMA device exists",
               "Linux, Documentation/ABI/stable/sysfs-class-infiniband", check_exists},
     Condition{"C-06", Severity::blocks, "the port is active", "ibv_query_port(3)", check_ports},
@@ -326,7 +326,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup nic_conditions() noexcept {
-    return {.title = "RDMA devices", .conditions = conditions};
+    return {.title = "RDMA devices", .conditions = nics_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -13,10 +13,8 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::uint32_t nvidia = 0x10de;
-
 bool is_nvidia(const Gpu* gpu) {
-    return gpu->vendor == nvidia;
+    return gpu->vendor == nvidia_vendor;
 }
 
 bool has_gpu(const Check& check) {
@@ -202,7 +200,6 @@ void check_free_bar(Check& check) {
         check.unknown({}, reason);
         return;
     }
-    constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
     for (const Gpu* const gpu : check.gpus()) {
         if (!is_nvidia(gpu)) {
             continue;
@@ -228,7 +225,7 @@ void check_free_bar(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array nvidia_list{
     Condition{"C-12", Severity::blocks, "NVIDIA: the kernel modules are the open ones",
               "gpu-operator, gpu-operator-rdma.rst", check_modules},
     Condition{"C-17", Severity::no_peer_to_peer, "NVIDIA: the check of the topology is the default",
@@ -252,7 +249,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup nvidia_conditions() noexcept {
-    return {.title = "NVIDIA GPUs", .conditions = conditions};
+    return {.title = "NVIDIA GPUs", .conditions = nvidia_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -14,7 +14,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::uint32_t nvidia = 0x10de;
 constexpr std::uint32_t amd = 0x1002;
 
 std::string directory_of(const std::string& pci) {
@@ -134,10 +133,10 @@ void check_iommu_of(Check& check, const std::string& pci, const std::string& nam
 }
 
 void check_iommu(Check& check) {
-    const auto is_nvidia = [](const Gpu* gpu) { return gpu->vendor == nvidia; };
+    const auto is_nvidia = [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; };
     const bool any_nvidia = std::ranges::any_of(check.gpus(), is_nvidia);
     for (const Gpu* const gpu : check.gpus()) {
-        check_iommu_of(check, gpu->name, gpu->name, gpu->vendor == nvidia);
+        check_iommu_of(check, gpu->name, gpu->name, gpu->vendor == nvidia_vendor);
     }
     for (const NicFiles* const nic : check.nics()) {
         if (!nic->pci.empty() && !nic->software) {
@@ -179,8 +178,6 @@ Bar largest_bar(const Machine& machine, const std::string& pci) {
     }
     return largest;
 }
-
-constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 
 Advice resize_advice() {
     return {.means = "RDMA devices reach only the part of the memory that the BAR covers.",
@@ -271,7 +268,7 @@ void check_link(Check& check) {
     }
 }
 
-constexpr std::array conditions{
+constexpr std::array paths_list{
     Condition{"C-28", Severity::no_peer_to_peer, "GPU and NIC are below one PCIe switch",
               "NCCL, src/graph/paths.cc; Mooncake issue 1086", check_distance},
     Condition{"C-29", Severity::no_peer_to_peer, "the mapping that the pair needs is known",
@@ -289,7 +286,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup path_conditions() noexcept {
-    return {.title = "Paths between GPUs and NICs", .conditions = conditions};
+    return {.title = "Paths between GPUs and NICs", .conditions = paths_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -26,7 +26,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20U;
 constexpr std::chrono::milliseconds measured_time{50};
 
 /// The error of bytes that differ although the requests completed with success.

@@ -198,7 +198,7 @@ void check_relaxed_ordering(Check& check) {
     });
 }
 
-constexpr std::array conditions{
+constexpr std::array registers_list{
     Condition{"C-31", Severity::no_peer_to_peer, "ACS does not redirect peer-to-peer DMA",
               "NCCL, gpu_troubleshooting.rst", check_acs},
     Condition{"C-37", Severity::no_peer_to_peer, "the NIC of a virtual machine has ATS",
@@ -212,7 +212,7 @@ constexpr std::array conditions{
 } // namespace
 
 ConditionGroup register_conditions() noexcept {
-    return {.title = "PCI registers", .conditions = conditions};
+    return {.title = "PCI registers", .conditions = registers_list};
 }
 
 } // namespace rdmabuf::tools::doctor

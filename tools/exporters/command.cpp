@@ -17,12 +17,12 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* exporters_description =
     R"(Lists the exporters of dma-bufs: whether each can be used on this machine, or
 the reason why not, and the versions of the kernel modules of its driver.
 )";
 
-constexpr const char* notes =
+constexpr const char* exporters_notes =
     R"(The command loads the driver of each exporter, such as libcuda.so.1, and
 initialises it. "when pinned" is the entry of the exporter in the tables of
 rdmabuf: what happens to the memory when a NIC pins it.
@@ -34,12 +34,12 @@ Examples:
 Exit status: 0 at least one of the listed exporters is available, 1 none or
 another failure, 2 wrong command line.)";
 
-struct Options {
+struct ExportersOptions {
     std::string exporter;
     bool json = false;
 };
 
-int run(const Options& options) {
+int run_exporters(const ExportersOptions& options) {
     exporters::Report report;
     for (const std::string& name : exporters::all_names()) {
         if (options.exporter.empty() || options.exporter == name) {
@@ -58,16 +58,16 @@ int run(const Options& options) {
 Command add_exporters(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("exporters", "List exporters of dma-bufs and their state");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ExportersOptions>();
     app->set_help_flag();
     app->option_defaults()->group("Exporter");
     add_option(*app, "--exporter", "NAME", options->exporter, "List only this exporter")
         ->check(OneOf(exporters::all_names()));
     add_output_options(*app, options->json);
-    app->footer(notes);
+    app->footer(exporters_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf exporters --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app, .run = [options] { return run(*options); }};
+    app->preparse_callback([app](std::size_t) { app->description(exporters_description); });
+    return {.app = app, .run = [options] { return run_exporters(*options); }};
 }
 
 } // namespace rdmabuf::tools

@@ -13,13 +13,13 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* perf_description =
     R"(Measures RDMA transfers between two ends, in memory of any type, and checks
 them. Start one end with --listen and the other with --connect HOST, or both in
 one process with --loopback.
 )";
 
-constexpr const char* notes =
+constexpr const char* perf_notes =
     R"(Latency is half a round trip for send, write and write-imm: the other end
 answers each transfer with another one of the same size. For read, cas and
 fadd, latency is the time of the whole operation. With --depth N it includes
@@ -41,7 +41,7 @@ Examples:
 
 Exit status: 0 success, 1 failure, 2 wrong command line.)";
 
-struct Parsed {
+struct PerfParsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
     // complete() chooses the values of --size and --warmup if these options are not on the command
@@ -50,7 +50,7 @@ struct Parsed {
     CLI::Option* warmup = nullptr;
 };
 
-void add_ends(CLI::App& app, Parsed& parsed) {
+void add_ends(CLI::App& app, PerfParsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Ends");
     auto* const listen =
@@ -73,7 +73,7 @@ void add_ends(CLI::App& app, Parsed& parsed) {
         ->check(CLI::Range(1, 86400));
 }
 
-void add_transfer(CLI::App& app, Parsed& parsed) {
+void add_transfer(CLI::App& app, PerfParsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Transfer");
     // CLI11 applies the last transform first: OneOf rejects unknown names, then Transformer
@@ -108,7 +108,7 @@ void add_transfer(CLI::App& app, Parsed& parsed) {
 Command add_perf(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("perf", "Measure and check transfers between two ends");
-    auto parsed = std::make_shared<Parsed>();
+    auto parsed = std::make_shared<PerfParsed>();
     app->set_help_flag();
     add_ends(*app, *parsed);
     add_transfer(*app, *parsed);
@@ -118,9 +118,9 @@ Command add_perf(CLI::App& program) {
     add_option(*app, "--plot", "FILE", parsed->options.plot,
                "Plot the latency of each percentile with gnuplot to this file: .svg, .png or .pdf");
     add_output_options(*app, parsed->options.json);
-    app->footer(notes);
+    app->footer(perf_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
+    app->preparse_callback([app](std::size_t) { app->description(perf_description); });
     return {.app = app, .run = [parsed] {
                 perf::Options& options = parsed->options;
                 options.timeout = std::chrono::seconds(parsed->timeout_seconds);

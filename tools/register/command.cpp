@@ -14,13 +14,13 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* register_description =
     R"(Allocates memory of any type, registers it on an RDMA device, and prints each
 path that was tried with its result. The memory is deregistered and freed
 before the command ends.
 )";
 
-constexpr const char* notes =
+constexpr const char* register_notes =
     R"(A registration that succeeds does not prove that data arrives: use
 rdmabuf perf --check for that.
 
@@ -31,12 +31,12 @@ Examples:
 Exit status: 0 the memory was registered, 1 no path succeeded or another
 failure, 2 wrong command line.)";
 
-struct Parsed {
+struct RegisterParsed {
     trial::Options options;
     std::vector<Access> access;
 };
 
-int run(Parsed& parsed) {
+int run_register(RegisterParsed& parsed) {
     trial::Options& options = parsed.options;
     for (const Access flag : parsed.access) {
         options.access |= flag;
@@ -51,7 +51,7 @@ int run(Parsed& parsed) {
 Command add_register(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("register", "Register memory and print the paths that were tried");
-    auto parsed = std::make_shared<Parsed>();
+    auto parsed = std::make_shared<RegisterParsed>();
     trial::Options& options = parsed->options;
     app->set_help_flag();
     app->option_defaults()->group("Registration");
@@ -76,10 +76,10 @@ Command add_register(CLI::App& program) {
     add_memory_options(*app, options.memory);
     add_device_name_option(*app, options.device);
     add_output_options(*app, options.json);
-    app->footer(notes);
+    app->footer(register_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf register --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app, .run = [parsed] { return run(*parsed); }};
+    app->preparse_callback([app](std::size_t) { app->description(register_description); });
+    return {.app = app, .run = [parsed] { return run_register(*parsed); }};
 }
 
 } // namespace rdmabuf::tools

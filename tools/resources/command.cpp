@@ -18,12 +18,12 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* resources_description =
     R"(Lists the verbs objects that exist in the kernel on each RDMA device: their
 numbers and limits, and the queue pairs and memory regions with their owners.
 )";
 
-constexpr const char* notes =
+constexpr const char* resources_notes =
     R"(The command queries the kernel by NETLINK_RDMA. Without root, the kernel lists
 only objects of processes in the PID namespace of the command. Devices of
 softverbs have no objects in the kernel.
@@ -35,7 +35,7 @@ Examples:
 Exit status: 0 the kernel listed at least one device, 1 it did not, or another
 failure, 2 wrong command line.)";
 
-struct Options {
+struct ResourcesOptions {
     std::string device;
     bool json = false;
 };
@@ -55,7 +55,7 @@ void select(resources::Report& report, const std::string& device) {
     }
 }
 
-int run(const Options& options) {
+int run_resources(const ResourcesOptions& options) {
     resources::Report report = resources::read_resources();
     if (!options.device.empty()) {
         select(report, options.device);
@@ -70,15 +70,15 @@ int run(const Options& options) {
 Command add_resources(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("resources", "List queue pairs and regions in the kernel");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<ResourcesOptions>();
     app->set_help_flag();
     app->option_defaults()->group("Device");
     add_option(*app, "--device", "NAME", options->device, "List only this device");
     add_output_options(*app, options->json);
-    app->footer(notes);
+    app->footer(resources_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf resources --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app, .run = [options] { return run(*options); }};
+    app->preparse_callback([app](std::size_t) { app->description(resources_description); });
+    return {.app = app, .run = [options] { return run_resources(*options); }};
 }
 
 } // namespace rdmabuf::tools

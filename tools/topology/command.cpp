@@ -18,12 +18,12 @@ namespace rdmabuf::tools {
 
 namespace {
 
-constexpr const char* description =
+constexpr const char* topology_description =
     R"(Prints the tree of PCI bridges with NICs and GPUs, the best NIC for each GPU
 and for host memory of each NUMA node, and the type of each path between them.
 )";
 
-constexpr const char* notes =
+constexpr const char* topology_notes =
     R"(The path types are those of NCCL and of nvidia-smi topo -m, from near to far:
   PIX   at most one PCIe switch, no host bridge
   PXB   several PCIe switches, no host bridge
@@ -42,7 +42,7 @@ Examples:
 Exit status: 0 the machine has a NIC, 1 it has none or another failure, 2 wrong
 command line.)";
 
-struct Options {
+struct TopologyOptions {
     std::string root = "/";
     bool json = false;
 };
@@ -65,7 +65,7 @@ void query_data_direct(Topology& machine) {
     }
 }
 
-int run(const Options& options) {
+int run_topology(const TopologyOptions& options) {
     Topology machine = Topology::read(options.root);
     if (options.root == "/") {
         query_data_direct(machine);
@@ -80,17 +80,17 @@ int run(const Options& options) {
 Command add_topology(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("topology", "Print the tree of NICs and GPUs, and their distances");
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<TopologyOptions>();
     app->set_help_flag();
     app->option_defaults()->group("Machine");
     add_option(*app, "--root", "DIR", options->root,
                "Read sys below this directory, for example a copy from another machine (default /)")
         ->check(CLI::ExistingDirectory);
     add_output_options(*app, options->json);
-    app->footer(notes);
+    app->footer(topology_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf topology --help` the long one.
-    app->preparse_callback([app](std::size_t) { app->description(description); });
-    return {.app = app, .run = [options] { return run(*options); }};
+    app->preparse_callback([app](std::size_t) { app->description(topology_description); });
+    return {.app = app, .run = [options] { return run_topology(*options); }};
 }
 
 } // namespace rdmabuf::tools

@@ -18,14 +18,6 @@ namespace softverbs {
 
 namespace {
 
-std::uint64_t capacity(const RecvRequest& request) noexcept {
-    std::uint64_t sum = 0;
-    for (std::uint32_t i = 0; i < request.entries; ++i) {
-        sum += request.entry[i].length;
-    }
-    return sum;
-}
-
 bool is_ipv4(const ibv_gid& gid) noexcept {
     constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
@@ -118,7 +110,7 @@ void InboundRequest::send() {
         return;
     }
     const RecvRequest& request = responder_.current;
-    if (header_.length > capacity(request)) {
+    if (header_.length > request.capacity()) {
         if (reliable()) {
             complete(IBV_WC_RECV, IBV_WC_LOC_LEN_ERR, 0);
         }
@@ -346,7 +338,7 @@ void InboundRequest::datagram() {
     }
     const RecvRequest& request = responder_.current;
     const std::uint64_t length = header_.length + grh_length;
-    if (!responder_.current_taken || length > capacity(request)) {
+    if (!responder_.current_taken || length > request.capacity()) {
         return;
     }
     {

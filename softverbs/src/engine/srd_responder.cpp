@@ -26,14 +26,6 @@ bool is_before(std::uint32_t one, std::uint32_t other) noexcept {
     return static_cast<std::int32_t>(one - other) < 0;
 }
 
-std::uint64_t capacity(const RecvRequest& request) noexcept {
-    std::uint64_t sum = 0;
-    for (const ibv_sge& entry : std::span(request.entry).first(request.entries)) {
-        sum += entry.length;
-    }
-    return sum;
-}
-
 /// Sends a response to an SRD request packet.
 /// @param to  connection to the requester's process; null: this process
 /// @param request  the header of the request packet
@@ -178,7 +170,7 @@ class SrdInbound {
         if (!take_request(request)) {
             return Status::remote_not_ready;
         }
-        if (header_.length > capacity(request)) {
+        if (header_.length > request.capacity()) {
             complete(request, IBV_WC_RECV, Status::bad_length, 0);
             return Status::remote_bad_length;
         }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view magic = "softverb";
 constexpr std::size_t version_at = 8;
-constexpr std::size_t kind_at = 10;
+constexpr std::size_t handshake_kind_at = 10;
 constexpr std::size_t nonce_at = 16;
 constexpr std::size_t nonce_bytes = 32;
 // Byte offsets of the fields in "proof" and "welcome" messages.
@@ -46,7 +46,7 @@ HostAddress address_in(const Message& message, std::size_t offset) noexcept {
 void put_header(std::span<std::byte> message, std::uint16_t kind) noexcept {
     std::memcpy(message.data(), magic.data(), magic.size());
     store_little_endian<std::uint16_t>(message, version_at, TcpHandshake::version);
-    store_little_endian<std::uint16_t>(message, kind_at, kind);
+    store_little_endian<std::uint16_t>(message, handshake_kind_at, kind);
 }
 
 } // namespace
@@ -115,7 +115,7 @@ bool TcpHandshake::check_opening(Kind kind) {
                     std::to_string(peer_version) + " of the network protocol, and this one has " +
                     std::to_string(version) + "; install the same softverbs on all hosts");
     }
-    if (load_little_endian<std::uint16_t>(peer_opening_, kind_at) !=
+    if (load_little_endian<std::uint16_t>(peer_opening_, handshake_kind_at) !=
         static_cast<std::uint16_t>(kind)) {
         return fail(
             "the process at the other end violated the network protocol; install the same "
@@ -134,7 +134,7 @@ bool TcpHandshake::check_proof(Kind kind) {
     }
     // The HMAC is correct. Therefore the sender knows the secret, and the values in its message can
     // be trusted.
-    if (load_little_endian<std::uint16_t>(peer_proof_, kind_at) !=
+    if (load_little_endian<std::uint16_t>(peer_proof_, handshake_kind_at) !=
         static_cast<std::uint16_t>(kind)) {
         return fail(
             "the process at the other end violated the network protocol; install the same "

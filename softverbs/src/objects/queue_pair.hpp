@@ -127,6 +127,15 @@ struct RecvRequest {
     std::uint64_t wr_id = 0;
     std::uint32_t entries = 0;
     std::array<ibv_sge, max_sge> entry{};
+
+    /// Returns the length of the longest message that the buffers can hold, in bytes.
+    [[nodiscard]] std::uint64_t capacity() const noexcept {
+        std::uint64_t sum = 0;
+        for (std::uint32_t i = 0; i < entries; ++i) {
+            sum += entry[i].length;
+        }
+        return sum;
+    }
 };
 
 /// The work requests of a queue. The memory is allocated when the first request is posted, because

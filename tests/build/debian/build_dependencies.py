@@ -69,7 +69,7 @@ container = (source / "packaging/container/Containerfile").read_text()
 lists = {
     "packaging/debian/control, Build-Depends": re.search(r"^Build-Depends:((?:\n .*)+)", control, re.MULTILINE)[1],
     "packaging/container/Containerfile, first stage": re.search(r"apt-get install ([^&]+)&&", container)[1],
-    "scripts/packages": re.sub(r"#.*", "", (source / "scripts/packages").read_text()),
+    "scripts/packages": re.sub(r"#.*", "", "".join((source / "scripts" / name).read_text() for name in ("packages", "packages-all"))),
 }
 incomplete = False
 for name, text in lists.items():
