@@ -117,7 +117,8 @@ Acquired& acquired() {
 } // namespace
 
 DriverDescription<SynapseFunctions> Synapse::description() {
-    return {synapse_names, "Synapse library", synapse_remedy, "update habanalabs-graph", look_up_synapse};
+    return {synapse_names, "Synapse library", synapse_remedy, "update habanalabs-graph",
+            look_up_synapse};
 }
 
 void Synapse::check(Status status, const char* function, std::string_view hint) const {

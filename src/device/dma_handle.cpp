@@ -45,7 +45,8 @@ ibv_dmah* allocate_dmah(const Context& context, const DmaHandleOptions& options)
                         "priority)");
     }
     if (options.cpu.has_value() != options.memory.has_value()) {
-        throw Error(EINVAL, alloc_function, "cpu and memory must be set together: set both, or neither");
+        throw Error(EINVAL, alloc_function,
+                    "cpu and memory must be set together: set both, or neither");
     }
     if (const Availability there = DmaHandle::available(); !there) {
         throw Error(ENOSYS, alloc_function, there.reason + "; " + there.remedy);
@@ -61,10 +62,10 @@ ibv_dmah* allocate_dmah(const Context& context, const DmaHandleOptions& options)
         attributes.ph = hint;
     }
     errno = 0;
-    return detail::check_pointer(detail::verbs_extensions().alloc_dmah(
-                                     detail::native_of(context, alloc_function, "Context"), &attributes),
-                                 alloc_function,
-                                 [&](int error) { return explain(error, context, options); });
+    return detail::check_pointer(
+        detail::verbs_extensions().alloc_dmah(detail::native_of(context, alloc_function, "Context"),
+                                              &attributes),
+        alloc_function, [&](int error) { return explain(error, context, options); });
 }
 
 using Handle = detail::shared_handle<ibv_dmah, detail::DeallocDmah, Context>;

@@ -21,7 +21,8 @@ constexpr std::uint16_t mark = 0x5673;
 FrameHeaderBytes encode(const FrameHeader& header) noexcept {
     FrameHeaderBytes bytes{};
     store_little_endian<std::uint32_t>(bytes, length_at, header.length);
-    store_little_endian<std::uint16_t>(bytes, frame_kind_at, static_cast<std::uint16_t>(header.kind));
+    store_little_endian<std::uint16_t>(bytes, frame_kind_at,
+                                       static_cast<std::uint16_t>(header.kind));
     store_little_endian<std::uint16_t>(bytes, mark_at, mark);
     store_little_endian<std::uint32_t>(bytes, requests_at, header.requests_consumed);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
