@@ -6,30 +6,40 @@ include(GoogleTest)
 set(RDMABUF_GATE_LABELS unit providers softverbs transport conformance compile_fail package links)
 add_custom_target(gate)
 
-# rdmabuf_precompile_headers(name)
+# rdmabuf_precompile_headers(name label)
 #
-# With RDMABUF_PRECOMPILED_HEADERS, test programs share one precompiled header of GoogleTest and the standard library. The
-# preset `clang`, in which scripts/check compiles, has it off: there a missing #include is an error.
-function(rdmabuf_precompile_headers name)
+# With RDMABUF_PRECOMPILED_HEADERS, the test programs of a tier share one precompiled header of GoogleTest, the standard
+# library and what is tested. The preset `clang`, in which scripts/check compiles, has it off: there a missing #include is an
+# error.
+function(rdmabuf_precompile_headers name label)
     if(NOT RDMABUF_PRECOMPILED_HEADERS)
         return()
     endif()
-    if(NOT TARGET rdmabuf_precompiled_headers)
-        set(source "${PROJECT_BINARY_DIR}/precompiled_headers.cpp")
+    if(label STREQUAL "softverbs")
+        set(header infiniband/verbs.h)
+    elseif(label STREQUAL "transport")
+        set(header rdmabuf/transport.hpp)
+    else()
+        set(label library)
+        set(header rdmabuf/rdmabuf.hpp)
+    endif()
+    set(precompiled rdmabuf_precompiled_for_${label})
+    if(NOT TARGET ${precompiled})
+        set(source "${PROJECT_BINARY_DIR}/${precompiled}.cpp")
         file(CONFIGURE OUTPUT "${source}" CONTENT "")
-        add_executable(rdmabuf_precompiled_headers "${source}")
-        rdmabuf_configure_target(rdmabuf_precompiled_headers)
-        target_link_libraries(rdmabuf_precompiled_headers PRIVATE rdmabuf::rdmabuf GTest::gmock_main)
+        add_executable(${precompiled} "${source}")
+        rdmabuf_configure_target(${precompiled})
+        target_link_libraries(${precompiled} PRIVATE rdmabuf::rdmabuf GTest::gmock_main)
         if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
             # ccache keeps the results of files that use the header only if it has no time stamp in it.
-            target_compile_options(rdmabuf_precompiled_headers PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+            target_compile_options(${precompiled} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
         endif()
         target_precompile_headers(
-            rdmabuf_precompiled_headers PRIVATE <algorithm> <array> <chrono> <filesystem>
+            ${precompiled} PRIVATE <${header}> <algorithm> <array> <chrono> <filesystem>
             <functional> <map> <memory> <mutex> <optional> <set> <span> <string> <thread> <utility>
             <vector> <gmock/gmock.h> <gtest/gtest.h>)
     endif()
-    target_precompile_headers(${name} REUSE_FROM rdmabuf_precompiled_headers)
+    target_precompile_headers(${name} REUSE_FROM ${precompiled})
 endfunction()
 
 # rdmabuf_add_test(name SOURCES file... LABEL tier [LIBS target...])
@@ -43,7 +53,7 @@ function(rdmabuf_add_test name)
     rdmabuf_configure_target(${name})
     target_link_libraries(${name} PRIVATE rdmabuf::rdmabuf ${arg_LIBS} GTest::gmock_main)
     target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support")
-    rdmabuf_precompile_headers(${name})
+    rdmabuf_precompile_headers(${name} ${arg_LABEL})
     if(arg_LABEL IN_LIST RDMABUF_GATE_LABELS)
         add_dependencies(gate ${name})
     endif()

@@ -2,12 +2,11 @@
 # shellcheck shell=bash
 
 # build_preset PRESET [TARGET...]
-# Configures and builds a build preset of CMakePresets.json, or just some of its targets. Where there is ccache it
+# Configures and builds a preset of CMakePresets.json, or just some of its targets. Where there is ccache it
 # is used, and what it keeps serves every clone of the repository.
 build_preset() {
-    local preset=$1 configure_preset=$1 targets=() options=()
+    local preset=$1 targets=() options=()
     shift
-    [[ $preset != gate ]] || configure_preset=release
     if command -v ccache >/dev/null; then
         export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
         # Without these, ccache keeps no result of a file that uses a precompiled header.
@@ -18,9 +17,9 @@ build_preset() {
         targets=(--target "$@")
     fi
     # The tests make Debian packages of the release build, so its libraries are installed in Debian's directory.
-    if [[ $configure_preset == release ]] && command -v dpkg-architecture >/dev/null; then
+    if [[ $preset == release ]] && command -v dpkg-architecture >/dev/null; then
         options+=(-D "CMAKE_INSTALL_LIBDIR=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)")
     fi
     echo "== build: $preset"
-    cmake --preset "$configure_preset" "${options[@]}" && cmake --build --preset "$preset" "${targets[@]}"
+    cmake --preset "$preset" "${options[@]}" && cmake --build --preset "$preset" "${targets[@]}"
 }

@@ -50,7 +50,6 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       longest_(longest_record(memory.sizes())),
       grants_(memory.grants_by(side)),
       grants_to_(memory.grants_to(side)),
-      side_(side),
       slot_(slot),
       pid_(pid),
       welcomed_(side == Side::acceptor),

@@ -177,7 +177,6 @@ class Link final : public Connection {
     /// its own direct writes.
     std::uint32_t direct_writes_ = 0;
 
-    Side side_;
     unsigned slot_;
     pid_t pid_;
     bool can_pull_ = false;
