@@ -50,7 +50,7 @@ namespace {
 
 using NcclNetAllocations = NcclNet;
 
-TEST_P(NcclNetAllocations, AreMadeByTheFirstMessagesOnly) {
+TEST_F(NcclNetAllocations, AreMadeByTheFirstMessagesOnly) {
     ASSERT_EQ(load(), Result::success);
     const Pair pair = connect();
     constexpr std::size_t part = 20000;
@@ -78,8 +78,6 @@ TEST_P(NcclNetAllocations, AreMadeByTheFirstMessagesOnly) {
     }
     EXPECT_EQ(allocations, 0U);
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetAllocations, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

@@ -16,7 +16,7 @@ class NcclNetConnecting : public NcclNet {
     NcclNetConnecting() { EXPECT_EQ(load(), Result::success); }
 };
 
-TEST_P(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
+TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
     Handle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
@@ -32,7 +32,7 @@ TEST_P(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
     EXPECT_EQ(net().close_listen(listener), Result::success);
 }
 
-TEST_P(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
+TEST_F(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
     Handle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
@@ -41,7 +41,7 @@ TEST_P(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
     EXPECT_EQ(net().close_listen(listener), Result::success);
 }
 
-TEST_P(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
+TEST_F(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
     Handle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
@@ -57,7 +57,7 @@ TEST_P(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
     EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: "));
 }
 
-TEST_P(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
+TEST_F(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
     Handle handle{};
     handle.fill(std::byte{0xff});
     void* comm = nullptr;
@@ -66,7 +66,7 @@ TEST_P(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
     EXPECT_THAT(take_log(), HasSubstr("these bytes are not the handle of a listener"));
 }
 
-TEST_P(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
+TEST_F(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
     Handle handle{};
     void* object = nullptr;
     EXPECT_EQ(net().listen(7, handle, object), Result::internal_error);
@@ -74,7 +74,7 @@ TEST_P(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
     EXPECT_THAT(object, IsNull());
 }
 
-TEST_P(NcclNetConnecting, GoesOnForManyAtOnce) {
+TEST_F(NcclNetConnecting, GoesOnForManyAtOnce) {
     struct One {
         Handle handle{};
         void* listener = nullptr;
@@ -118,7 +118,7 @@ TEST_P(NcclNetConnecting, GoesOnForManyAtOnce) {
     }
 }
 
-TEST_P(NcclNetConnecting, GivesOneListenerSeveralPeers) {
+TEST_F(NcclNetConnecting, GivesOneListenerSeveralPeers) {
     Handle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
@@ -141,7 +141,7 @@ TEST_P(NcclNetConnecting, GivesOneListenerSeveralPeers) {
     EXPECT_EQ(net().close_listen(listener), Result::success);
 }
 
-TEST_P(NcclNetConnecting, IsClosedByOneSignaledMessage) {
+TEST_F(NcclNetConnecting, IsClosedByOneSignaledMessage) {
     const Pair pair = connect();
     rdmabuf::testing::forget_calls();
     close_send(pair);
@@ -161,10 +161,7 @@ TEST_P(NcclNetConnecting, IsClosedByOneSignaledMessage) {
     EXPECT_THAT(flags, ::testing::ElementsAre(unsigned{IBV_SEND_SIGNALED}));
 }
 
-TEST_P(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
-    if (GetParam() < 11) {
-        GTEST_SKIP() << "NCCL describes its communicators from version 11 on";
-    }
+TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     const std::size_t domains = softverbs_live(SOFTVERBS_PD);
     const Pair first = connect();
     EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
@@ -181,15 +178,13 @@ TEST_P(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     EXPECT_EQ(net().devices(), 1);
 }
 
-TEST_P(NcclNetConnecting, OfOneNcclCommunicatorSharesTheEndpoint) {
+TEST_F(NcclNetConnecting, OfOneNcclCommunicatorSharesTheEndpoint) {
     const std::size_t domains = softverbs_live(SOFTVERBS_PD);
     const Pair first = connect();
     const Pair second = connect();
     EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
     EXPECT_NE(first.send, second.send);
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetConnecting, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

@@ -40,10 +40,29 @@ NcclNet::~NcclNet() {
     }
 }
 
-Result NcclNet::load(int traffic_class) {
+Result NcclNet::load(int traffic_class, int version) {
     plugin_ = std::make_unique<LoadedPlugin>(plugin_path);
-    net_ = plugin_->net(GetParam());
+    net_ = plugin_->net(version);
     return net_->init(traffic_class);
+}
+
+std::vector<ibv_qp_attr> NcclNet::connected() {
+    std::vector<ibv_qp_attr> attributes;
+    for (const rdmabuf::testing::QpModification& modification :
+         rdmabuf::testing::record().modifications) {
+        if (modification.attributes.qp_state == IBV_QPS_RTR) {
+            attributes.push_back(modification.attributes);
+        }
+    }
+    return attributes;
+}
+
+std::set<int> NcclNet::traffic_classes() {
+    std::set<int> classes;
+    for (const ibv_qp_attr& attributes : connected()) {
+        classes.insert(attributes.ah_attr.grh.traffic_class);
+    }
+    return classes;
 }
 
 NcclNet::Pair NcclNet::connect(int device) {

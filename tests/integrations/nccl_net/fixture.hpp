@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,9 +33,9 @@ class Variable {
     const char* name_;
 };
 
-/// Loads the plugin as NCCL does, for each version of its table, on softverbs; afterwards nothing
-/// is left of it. A test that has changed the devices, or the environment, begins with load().
-class NcclNet : public rdmabuf::testing::SoftverbsTest, public ::testing::WithParamInterface<int> {
+/// Loads the plugin as NCCL does, on softverbs; afterwards nothing is left of it. A test that has
+/// changed the devices, or the environment, begins with load().
+class NcclNet : public rdmabuf::testing::SoftverbsTest {
   public:
     NcclNet();
     ~NcclNet() override;
@@ -42,9 +43,14 @@ class NcclNet : public rdmabuf::testing::SoftverbsTest, public ::testing::WithPa
     NcclNet& operator=(const NcclNet&) = delete;
 
   protected:
-    /// Loads the plugin and calls init(). @return the result of init()
-    Result load(int traffic_class = abi::undefined_traffic_class);
+    /// Loads the plugin and calls init() of this version of the table. @return the result of init()
+    Result load(int traffic_class = abi::undefined_traffic_class, int version = newest_version);
     [[nodiscard]] Net& net() { return *net_; }
+
+    /// Returns the attributes with which queue pairs were connected to a peer.
+    [[nodiscard]] static std::vector<ibv_qp_attr> connected();
+    /// Returns the traffic classes of these queue pairs.
+    [[nodiscard]] static std::set<int> traffic_classes();
 
     /// A listener and both ends of what came of it.
     struct Pair {

@@ -32,7 +32,7 @@ class NcclNetMemory : public NcclNet {
     Pair pair_;
 };
 
-TEST_P(NcclNetMemory, OfTheHostNeedsNoFlush) {
+TEST_F(NcclNetMemory, OfTheHostNeedsNoFlush) {
     const auto to = memory(pair_.receive, 64);
     void* request = &pair_;
     EXPECT_EQ(net().iflush(pair_.receive, {to->data()}, {64}, {to->handle()}, request),
@@ -40,7 +40,7 @@ TEST_P(NcclNetMemory, OfTheHostNeedsNoFlush) {
     EXPECT_THAT(request, IsNull());
 }
 
-TEST_P(NcclNetMemory, ThatWasNotWrittenNeedsNoFlush) {
+TEST_F(NcclNetMemory, ThatWasNotWrittenNeedsNoFlush) {
     const auto to = memory(pair_.receive, 4096, true);
     void* request = &pair_;
     EXPECT_EQ(net().iflush(pair_.receive, {to->data(), to->data(64)}, {0, 0},
@@ -49,7 +49,7 @@ TEST_P(NcclNetMemory, ThatWasNotWrittenNeedsNoFlush) {
     EXPECT_THAT(request, IsNull());
 }
 
-TEST_P(NcclNetMemory, OfADeviceIsFlushedByReadingItBack) {
+TEST_F(NcclNetMemory, OfADeviceIsFlushedByReadingItBack) {
     const auto first = memory(pair_.receive, 8192, true);
     const auto second = memory(pair_.receive, 8192, true);
     const auto host = memory(pair_.receive, 8192);
@@ -74,7 +74,7 @@ TEST_P(NcclNetMemory, OfADeviceIsFlushedByReadingItBack) {
     EXPECT_THAT(read, ElementsAre(number(first->data(4096)), number(second->data(9))));
 }
 
-TEST_P(NcclNetMemory, IsFlushedManyTimesAtOnce) {
+TEST_F(NcclNetMemory, IsFlushedManyTimesAtOnce) {
     const auto to = memory(pair_.receive, 4096, true);
     std::vector<Ticket> flushes;
     for (int i = 0; i < 200; ++i) {
@@ -90,7 +90,7 @@ TEST_P(NcclNetMemory, IsFlushedManyTimesAtOnce) {
     }
 }
 
-TEST_P(NcclNetMemory, IsAPartOfADmaBuf) {
+TEST_F(NcclNetMemory, IsAPartOfADmaBuf) {
     const std::size_t page = page_size();
     const auto fd = make_dmabuf(8 * page);
     void* const mapped = ::mmap(nullptr, 8 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -115,7 +115,7 @@ TEST_P(NcclNetMemory, IsAPartOfADmaBuf) {
     ::munmap(mapped, 8 * page);
 }
 
-TEST_P(NcclNetMemory, OfADmaBufLiesWhereItsAddressDoes) {
+TEST_F(NcclNetMemory, OfADmaBufLiesWhereItsAddressDoes) {
     const auto fd = make_dmabuf(8192);
     void* to = nullptr;
     EXPECT_EQ(net().register_dmabuf(pair_.receive, reinterpret_cast<void*>(0x100010), 4096, 0,
@@ -125,7 +125,7 @@ TEST_P(NcclNetMemory, OfADmaBufLiesWhereItsAddressDoes) {
     EXPECT_THAT(take_log(), HasSubstr("different offsets in their pages"));
 }
 
-TEST_P(NcclNetMemory, OfAGpuIsNotTakenWithoutAReason) {
+TEST_F(NcclNetMemory, OfAGpuIsNotTakenWithoutAReason) {
     const auto host = memory(pair_.send, 4096);
     void* handle = nullptr;
     EXPECT_EQ(net().register_memory(pair_.send, host->data(), 4096, abi::pointer_cuda, handle),
@@ -135,7 +135,7 @@ TEST_P(NcclNetMemory, OfAGpuIsNotTakenWithoutAReason) {
                                   HasSubstr("cuda"), HasSubstr("nvidia_peermem")));
 }
 
-TEST_P(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
+TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
     const auto fd = make_dmabuf(4096);
     void* handle = nullptr;
     fail_next("reg_dmabuf_mr", ENOMEM);
@@ -149,7 +149,7 @@ TEST_P(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
     EXPECT_THAT(handle, IsNull());
 }
 
-TEST_P(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {
+TEST_F(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {
     // NCCL may register memory for a connection that it then closes (regIsGlobal).
     Handle handle{};
     void* listener = nullptr;
@@ -177,7 +177,7 @@ TEST_P(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {
     EXPECT_TRUE(std::ranges::equal(from->bytes(0, 4096), to->bytes(0, 4096)));
 }
 
-TEST_P(NcclNetMemory, IsRegisteredByAThreadWhileAnotherSends) {
+TEST_F(NcclNetMemory, IsRegisteredByAThreadWhileAnotherSends) {
     const auto from = memory(pair_.send, 4096);
     const auto to = memory(pair_.receive, 4096);
     std::atomic<bool> stop = false;
@@ -196,7 +196,7 @@ TEST_P(NcclNetMemory, IsRegisteredByAThreadWhileAnotherSends) {
     registering.join();
 }
 
-TEST_P(NcclNetMemory, IsNotKnownAfterItsDeregistration) {
+TEST_F(NcclNetMemory, IsNotKnownAfterItsDeregistration) {
     const std::size_t before = softverbs_live(SOFTVERBS_MR);
     {
         const auto host = memory(pair_.send, 4096);
@@ -206,8 +206,6 @@ TEST_P(NcclNetMemory, IsNotKnownAfterItsDeregistration) {
     // NCCL frees it next, and the address may be of something else then.
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetMemory, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

@@ -30,7 +30,7 @@ class NcclNetMessages : public NcclNet {
     Pair pair_;
 };
 
-TEST_P(NcclNetMessages, ArriveWithTheSizeTheyHave) {
+TEST_F(NcclNetMessages, ArriveWithTheSizeTheyHave) {
     for (const bool dmabuf : {false, true}) {
         constexpr std::size_t room = 3 << 20;
         const auto from = memory(pair_.send, room, dmabuf);
@@ -48,7 +48,7 @@ TEST_P(NcclNetMessages, ArriveWithTheSizeTheyHave) {
     }
 }
 
-TEST_P(NcclNetMessages, OfNoBytesArrive) {
+TEST_F(NcclNetMessages, OfNoBytesArrive) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
     for (const std::size_t room : {0U, 64U}) {
@@ -59,7 +59,7 @@ TEST_P(NcclNetMessages, OfNoBytesArrive) {
     }
 }
 
-TEST_P(NcclNetMessages, OfAGroupGoToTheBuffersOfTheirTags) {
+TEST_F(NcclNetMessages, OfAGroupGoToTheBuffersOfTheirTags) {
     constexpr std::size_t part = 20000;
     constexpr std::size_t count = 8;
     const auto from = memory(pair_.send, count * part);
@@ -85,7 +85,7 @@ TEST_P(NcclNetMessages, OfAGroupGoToTheBuffersOfTheirTags) {
     }
 }
 
-TEST_P(NcclNetMessages, OfOneTagGoToTheGroupsInTheirOrder) {
+TEST_F(NcclNetMessages, OfOneTagGoToTheGroupsInTheirOrder) {
     constexpr std::size_t part = 9000;
     constexpr std::size_t groups = 20;
     const auto from = memory(pair_.send, 2 * groups * part);
@@ -112,7 +112,7 @@ TEST_P(NcclNetMessages, OfOneTagGoToTheGroupsInTheirOrder) {
     }
 }
 
-TEST_P(NcclNetMessages, AreReportedInTheOrderInWhichNcclTestsThem) {
+TEST_F(NcclNetMessages, AreReportedInTheOrderInWhichNcclTestsThem) {
     constexpr std::size_t count = 32;
     constexpr std::size_t part = 5000;
     const auto from = memory(pair_.send, count * part);
@@ -158,7 +158,7 @@ TEST_P(NcclNetMessages, AreReportedInTheOrderInWhichNcclTestsThem) {
     }
 }
 
-TEST_P(NcclNetMessages, AreAsManyAtOnceAsNcclHas) {
+TEST_F(NcclNetMessages, AreAsManyAtOnceAsNcclHas) {
     // 32 receives of 8 messages, before anything is tested.
     constexpr std::size_t count = 256;
     const auto from = memory(pair_.send, count);
@@ -205,7 +205,7 @@ TEST_P(NcclNetMessages, AreAsManyAtOnceAsNcclHas) {
     EXPECT_THAT(finish(received), ElementsAre(1));
 }
 
-TEST_P(NcclNetMessages, GoBothWaysBetweenTwoPairs) {
+TEST_F(NcclNetMessages, GoBothWaysBetweenTwoPairs) {
     const Pair back = connect();
     constexpr std::size_t size = 300000;
     const auto here = memory(pair_.send, 2 * size);
@@ -222,7 +222,7 @@ TEST_P(NcclNetMessages, GoBothWaysBetweenTwoPairs) {
     expect_same(*there, size, *here, size, size);
 }
 
-TEST_P(NcclNetMessages, ThatAreTooLongFailAtBothEnds) {
+TEST_F(NcclNetMessages, ThatAreTooLongFailAtBothEnds) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
     const Ticket received = receive(pair_.receive, *to, 0, 10, 0);
@@ -235,7 +235,7 @@ TEST_P(NcclNetMessages, ThatAreTooLongFailAtBothEnds) {
                                       "long (EMSGSIZE)"));
 }
 
-TEST_P(NcclNetMessages, OutsideTheirMemoryAreRefused) {
+TEST_F(NcclNetMessages, OutsideTheirMemoryAreRefused) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
     void* request = nullptr;
@@ -249,7 +249,7 @@ TEST_P(NcclNetMessages, OutsideTheirMemoryAreRefused) {
     EXPECT_THAT(take_log(), HasSubstr("receive of 5 bytes: "));
 }
 
-TEST_P(NcclNetMessages, OfMoreThanAGroupAreRefused) {
+TEST_F(NcclNetMessages, OfMoreThanAGroupAreRefused) {
     const auto to = memory(pair_.receive, 64);
     for (const std::size_t count : {0U, 9U}) {
         void* request = nullptr;
@@ -261,7 +261,7 @@ TEST_P(NcclNetMessages, OfMoreThanAGroupAreRefused) {
     }
 }
 
-TEST_P(NcclNetMessages, FromAPeerThatCloses) {
+TEST_F(NcclNetMessages, FromAPeerThatCloses) {
     const Pair other = connect();
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
@@ -275,8 +275,6 @@ TEST_P(NcclNetMessages, FromAPeerThatCloses) {
     static_cast<void>(send(other.send, *from, 0, 8, 0));
     EXPECT_THAT(finish(still), ElementsAre(8));
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetMessages, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

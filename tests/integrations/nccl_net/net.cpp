@@ -36,9 +36,8 @@ void log(abi::LogLevel level, unsigned long /*subsystems*/, const char* /*file*/
 template <class Table, class Properties, class Virtual>
 class NetOf : public Net {
   public:
-    NetOf(const Table& table, int version) : table_(table), version_(version) {}
+    explicit NetOf(const Table& table) : table_(table) {}
 
-    [[nodiscard]] int version() const override { return version_; }
     Result init(int traffic_class) override {
         config_ = {.traffic_class = traffic_class};
         if constexpr (has_contexts) {
@@ -196,7 +195,6 @@ class NetOf : public Net {
     static constexpr bool has_contexts = requires(Table table) { table.finalize; };
 
     const Table& table_;
-    int version_;
     abi::Config config_{.traffic_class = abi::undefined_traffic_class};
     /// The contexts of the NCCL communicators. A deque, because init() keeps the address of an
     /// element.
@@ -204,9 +202,8 @@ class NetOf : public Net {
 };
 
 template <class Table, class Properties, class Virtual = abi::VirtualDeviceV9>
-std::unique_ptr<Net> make_net(const void* table, int version) {
-    return std::make_unique<NetOf<Table, Properties, Virtual>>(*static_cast<const Table*>(table),
-                                                               version);
+std::unique_ptr<Net> make_net(const void* table) {
+    return std::make_unique<NetOf<Table, Properties, Virtual>>(*static_cast<const Table*>(table));
 }
 
 } // namespace
@@ -245,15 +242,15 @@ std::unique_ptr<Net> LoadedPlugin::net(int version) const {
     }
     switch (version) {
         case 8:
-            return make_net<abi::NetV8, abi::PropertiesV8>(table, version);
+            return make_net<abi::NetV8, abi::PropertiesV8>(table);
         case 9:
-            return make_net<abi::NetV9, abi::PropertiesV9>(table, version);
+            return make_net<abi::NetV9, abi::PropertiesV9>(table);
         case 10:
-            return make_net<abi::NetV10, abi::PropertiesV9>(table, version);
+            return make_net<abi::NetV10, abi::PropertiesV9>(table);
         case 11:
-            return make_net<abi::NetV11, abi::PropertiesV11>(table, version);
+            return make_net<abi::NetV11, abi::PropertiesV11>(table);
         default:
-            return make_net<abi::NetV12, abi::PropertiesV12, abi::VirtualDeviceV12>(table, version);
+            return make_net<abi::NetV12, abi::PropertiesV12, abi::VirtualDeviceV12>(table);
     }
 }
 

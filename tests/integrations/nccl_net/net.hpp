@@ -18,8 +18,8 @@ using abi::Result;
 /// The handle of a listener, in a buffer with the size of NCCL's buffer.
 using Handle = std::array<std::byte, abi::handle_size>;
 
-/// The versions of the function table.
-inline constexpr std::array versions{8, 9, 10, 11, 12};
+/// The newest version of the function table. The library has all versions from 8 on.
+inline constexpr int newest_version = 12;
 
 /// A function table of the plugin, called as NCCL calls this version of the table. Properties that
 /// a version does not have are set to the values that NCCL assumes.
@@ -29,7 +29,6 @@ class Net {
     Net(const Net&) = delete;
     Net& operator=(const Net&) = delete;
 
-    [[nodiscard]] virtual int version() const = 0;
     /// Initializes the plugin for an NCCL communicator. The messages of the plugin are kept for
     /// take_log(). Versions before 11 ignore a second call, because NCCL makes none.
     /// @param traffic_class  of the NCCL communicator; for versions from 10 on
@@ -72,7 +71,7 @@ class LoadedPlugin {
     LoadedPlugin(const LoadedPlugin&) = delete;
     LoadedPlugin& operator=(const LoadedPlugin&) = delete;
 
-    /// @param version  one of `versions`
+    /// @param version  from 8 to newest_version
     /// @throws std::runtime_error if the library has no such table
     [[nodiscard]] std::unique_ptr<Net> net(int version) const;
     /// Returns the address of a symbol, or nullptr.

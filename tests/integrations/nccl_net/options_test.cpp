@@ -4,7 +4,6 @@
 // devices.
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "fixture.hpp"
 
@@ -17,41 +16,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StrEq;
 
-class NcclNetOptions : public NcclNet {
-  protected:
-    /// Returns the attributes with which queue pairs were connected to a peer.
-    [[nodiscard]] static std::vector<ibv_qp_attr> connected() {
-        std::vector<ibv_qp_attr> attributes;
-        for (const QpModification& modification : record().modifications) {
-            if (modification.attributes.qp_state == IBV_QPS_RTR) {
-                attributes.push_back(modification.attributes);
-            }
-        }
-        return attributes;
-    }
-    [[nodiscard]] static std::set<int> traffic_classes() {
-        std::set<int> classes;
-        for (const ibv_qp_attr& attributes : connected()) {
-            classes.insert(attributes.ah_attr.grh.traffic_class);
-        }
-        return classes;
-    }
-};
+using NcclNetOptions = NcclNet;
 
-TEST_P(NcclNetOptions, TakeTheTrafficClassOfTheNcclCommunicator) {
+TEST_F(NcclNetOptions, TakeTheTrafficClassOfTheNcclCommunicator) {
     ASSERT_EQ(load(106), Result::success);
     forget_calls();
     static_cast<void>(connect());
-    if (GetParam() < 10) {
-        EXPECT_THAT(traffic_classes(), ElementsAre(0)) << "NCCL has not passed it to the plugin";
-    } else if (GetParam() == 10) {
-        EXPECT_THAT(traffic_classes(), ElementsAre(0, 106)) << "NCCL passes it to connect() only";
-    } else {
-        EXPECT_THAT(traffic_classes(), ElementsAre(106));
-    }
+    EXPECT_THAT(traffic_classes(), ElementsAre(106));
 }
 
-TEST_P(NcclNetOptions, PreferTheTrafficClassOfTheEnvironment) {
+TEST_F(NcclNetOptions, PreferTheTrafficClassOfTheEnvironment) {
     const Variable chosen("NCCL_IB_TC", "0x60");
     ASSERT_EQ(load(106), Result::success);
     forget_calls();
@@ -59,7 +33,7 @@ TEST_P(NcclNetOptions, PreferTheTrafficClassOfTheEnvironment) {
     EXPECT_THAT(traffic_classes(), ElementsAre(0x60));
 }
 
-TEST_P(NcclNetOptions, OfQueuePairsComeFromTheEnvironment) {
+TEST_F(NcclNetOptions, OfQueuePairsComeFromTheEnvironment) {
     const Variable level("NCCL_IB_SL", "3");
     const Variable retries("NCCL_IB_RETRY_CNT", "5");
     const Variable timeout("NCCL_IB_TIMEOUT", "18");
@@ -80,7 +54,7 @@ TEST_P(NcclNetOptions, OfQueuePairsComeFromTheEnvironment) {
     EXPECT_TRUE(any);
 }
 
-TEST_P(NcclNetOptions, ThatAreNoNumbersAreIgnoredWithAWarning) {
+TEST_F(NcclNetOptions, ThatAreNoNumbersAreIgnoredWithAWarning) {
     const Variable timeout("NCCL_IB_TIMEOUT", "32");
     const Variable level("NCCL_IB_SL", "high");
     ASSERT_EQ(load(), Result::success);
@@ -107,26 +81,21 @@ class NcclNetRelaxedOrdering : public NcclNetOptions {
     }
 };
 
-TEST_P(NcclNetRelaxedOrdering, IsUsedByDefault) {
+TEST_F(NcclNetRelaxedOrdering, IsUsedByDefault) {
     EXPECT_TRUE(is_used());
 }
 
-TEST_P(NcclNetRelaxedOrdering, IsNotUsedIfTheEnvironmentForbidsIt) {
+TEST_F(NcclNetRelaxedOrdering, IsNotUsedIfTheEnvironmentForbidsIt) {
     const Variable ordering("NCCL_IB_PCI_RELAXED_ORDERING", "0");
     EXPECT_FALSE(is_used());
 }
 
 class NcclNetMerging : public NcclNetOptions {
   protected:
-    void SetUp() override {
-        if (GetParam() < 9) {
-            GTEST_SKIP() << "version 8 has no merged devices";
-        }
-        ASSERT_EQ(softverbs_reset("default", 3), 0);
-    }
+    NcclNetMerging() { EXPECT_EQ(softverbs_reset("default", 3), 0); }
 };
 
-TEST_P(NcclNetMerging, StripesMessagesOverTheDevices) {
+TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
     ASSERT_EQ(load(), Result::success);
     ASSERT_EQ(net().devices(), 3);
     abi::PropertiesV12 single{};
@@ -168,7 +137,7 @@ TEST_P(NcclNetMerging, StripesMessagesOverTheDevices) {
     EXPECT_EQ(std::accumulate(written.begin(), written.end(), std::size_t{0}), size - 1);
 }
 
-TEST_P(NcclNetMerging, IsRefusedWithAReason) {
+TEST_F(NcclNetMerging, IsRefusedWithAReason) {
     ASSERT_EQ(load(), Result::success);
     int device = -1;
     EXPECT_EQ(net().merge({0, 0}, device), Result::invalid_usage);
@@ -181,7 +150,7 @@ TEST_P(NcclNetMerging, IsRefusedWithAReason) {
     EXPECT_EQ(net().devices(), 4);
 }
 
-TEST_P(NcclNetMerging, CanBeDisabled) {
+TEST_F(NcclNetMerging, CanBeDisabled) {
     const Variable merging("NCCL_IB_MERGE_NICS", "0");
     ASSERT_EQ(load(), Result::success);
     int device = -1;
@@ -189,10 +158,6 @@ TEST_P(NcclNetMerging, CanBeDisabled) {
     EXPECT_EQ(net().devices(), 3);
     EXPECT_THAT(take_log(), HasSubstr("NCCL_IB_MERGE_NICS=0"));
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetOptions, ::testing::ValuesIn(versions));
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetRelaxedOrdering, ::testing::ValuesIn(versions));
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetMerging, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

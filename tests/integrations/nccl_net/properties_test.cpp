@@ -16,7 +16,7 @@ namespace {
 
 using NcclNetProperties = NcclNet;
 
-TEST_P(NcclNetProperties, AreThoseOfTheDevice) {
+TEST_F(NcclNetProperties, AreThoseOfTheDevice) {
     ibv_port_attr port = roce_port();
     port.active_speed = 64; // HDR
     port.active_width = 2;  // 4x
@@ -51,7 +51,7 @@ TEST_P(NcclNetProperties, AreThoseOfTheDevice) {
     EXPECT_EQ(properties.plane, -1);
 }
 
-TEST_P(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
+TEST_F(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
     change_device([](ibv_device_attr_ex& attributes) {
         attributes.orig_attr.max_qp = 1000;
         attributes.orig_attr.max_cqe = 512 + 192 + 10 * 64;
@@ -62,7 +62,7 @@ TEST_P(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
     EXPECT_EQ(properties.max_comms, 10);
 }
 
-TEST_P(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
+TEST_F(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
     struct Case {
         std::uint8_t speed, width;
         int expected;
@@ -77,7 +77,7 @@ TEST_P(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
         port.active_width = one.width;
         set_port(port);
         const LoadedPlugin plugin(plugin_path);
-        const auto net = plugin.net(GetParam());
+        const auto net = plugin.net(newest_version);
         ASSERT_EQ(net->init(), Result::success) << what;
         abi::PropertiesV12 properties{};
         ASSERT_EQ(net->properties(0, properties), Result::success) << what;
@@ -86,7 +86,7 @@ TEST_P(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
     }
 }
 
-TEST_P(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
+TEST_F(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
     ASSERT_EQ(load(), Result::success);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
@@ -96,7 +96,7 @@ TEST_P(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
                 AllOf(HasSubstr("GPU Direct RDMA enabled on soft0"), Not(HasSubstr("disabled"))));
 }
 
-TEST_P(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
+TEST_F(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
     fail_dmabufs(EOPNOTSUPP);
     ASSERT_EQ(load(), Result::success);
     abi::PropertiesV12 properties{};
@@ -108,7 +108,7 @@ TEST_P(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
                       HasSubstr("cannot import dma-bufs"), HasSubstr("nvidia_peermem")));
 }
 
-TEST_P(NcclNetProperties, TellPortsOfOneCardApart) {
+TEST_F(NcclNetProperties, TellPortsOfOneCardApart) {
     use_roce_devices({"mlx5_0", "mlx5_1", "other"});
     for (const unsigned device : {0U, 1U, 2U}) {
         change_device(
@@ -130,7 +130,7 @@ TEST_P(NcclNetProperties, TellPortsOfOneCardApart) {
                                               std::pair{3U, 1}));
 }
 
-TEST_P(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
+TEST_F(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
     ASSERT_EQ(softverbs_set_port_count(0, 2), 0);
     ibv_port_attr port = roce_port();
     port.state = IBV_PORT_DOWN;
@@ -146,7 +146,7 @@ TEST_P(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
     EXPECT_EQ(properties.speed, 100000);
 }
 
-TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
+TEST_F(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
     use_roce_devices({"one", "two", "three"});
     ibv_port_attr port = roce_port();
     port.state = IBV_PORT_DOWN;
@@ -164,7 +164,7 @@ TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
                 HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
 }
 
-TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
+TEST_F(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
     use_roce_devices({"one", "two"});
     fail_next("alloc_pd", ENOMEM);
     ASSERT_EQ(load(), Result::success);
@@ -173,13 +173,11 @@ TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
                 AllOf(HasSubstr("not using one: "), HasSubstr("ENOMEM"), HasSubstr("[0] two")));
 }
 
-TEST_P(NcclNetProperties, AreNoneWithoutADevice) {
+TEST_F(NcclNetProperties, AreNoneWithoutADevice) {
     use_no_device();
     EXPECT_EQ(load(), Result::system_error) << "NCCL takes another network then";
     EXPECT_THAT(take_log(), HasSubstr("there is no RDMA device to use"));
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetProperties, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

@@ -29,14 +29,14 @@ constexpr unsigned connections = 6;
 
 /// The test's own process makes no call of verbs: each rank is in a child of it, which has a
 /// software device that it shares with the other only.
-class NcclNetRanks : public ::testing::TestWithParam<int> {
+class NcclNetRanks : public ::testing::Test {
   protected:
     template <class Work>
     [[nodiscard]] pid_t become(const Work& work) const {
         return fork_child(200s, [&] {
             ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
             const LoadedPlugin plugin(NCCL_NET_PLUGIN_PATH);
-            const auto net = plugin.net(GetParam());
+            const auto net = plugin.net(newest_version);
             if (net->init() != Result::success) {
                 throw std::runtime_error(take_log());
             }
@@ -50,7 +50,7 @@ class NcclNetRanks : public ::testing::TestWithParam<int> {
     TemporaryDirectory directory_;
 };
 
-TEST_P(NcclNetRanks, InTwoProcesses) {
+TEST_F(NcclNetRanks, InTwoProcesses) {
     const auto pair = connected_sockets(60s);
     std::array<pid_t, 2> children{};
     for (unsigned rank = 0; rank < 2; ++rank) {
@@ -64,7 +64,7 @@ TEST_P(NcclNetRanks, InTwoProcesses) {
     }
 }
 
-TEST_P(NcclNetRanks, InTwoThreads) {
+TEST_F(NcclNetRanks, InTwoThreads) {
     expect_success(become([](Net& net) {
         const auto pair = connected_sockets(60s);
         std::array<std::exception_ptr, 2> failures;
@@ -86,7 +86,7 @@ TEST_P(NcclNetRanks, InTwoThreads) {
     }));
 }
 
-TEST_P(NcclNetRanks, OfWhichOneIsKilled) {
+TEST_F(NcclNetRanks, OfWhichOneIsKilled) {
     const auto pair = connected_sockets(60s);
     const pid_t victim = become([&](Net& net) {
         Handle handle{};
@@ -129,8 +129,6 @@ TEST_P(NcclNetRanks, OfWhichOneIsKilled) {
     EXPECT_TRUE(WIFSIGNALED(status));
     expect_success(survivor);
 }
-
-INSTANTIATE_TEST_SUITE_P(Version, NcclNetRanks, ::testing::ValuesIn(versions));
 
 } // namespace
 } // namespace nccl_net_test

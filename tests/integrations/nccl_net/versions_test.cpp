@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The tables before the newest one, which NCCL of earlier releases looks up.
+#include <algorithm>
+
+#include "fixture.hpp"
+
+namespace nccl_net_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StrEq;
+
+class NcclNetVersions : public NcclNet, public ::testing::WithParamInterface<int> {
+  protected:
+    NcclNetVersions() { EXPECT_EQ(softverbs_reset("default", 2), 0); }
+};
+
+TEST_P(NcclNetVersions, DescribeDevicesAndMoveMessages) {
+    ASSERT_EQ(load(106, GetParam()), Result::success);
+    ASSERT_EQ(net().devices(), 2);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(1, properties), Result::success);
+    EXPECT_THAT(properties.name, StrEq("soft1"));
+    EXPECT_EQ(properties.max_receives, 8);
+    EXPECT_EQ(properties.global_memory, 1);
+    EXPECT_EQ(properties.device_type, abi::device_type_host);
+    EXPECT_EQ(properties.merged.devices[0], 1);
+    EXPECT_EQ(properties.max_message, std::size_t{1} << 30U);
+
+    rdmabuf::testing::forget_calls();
+    const Pair pair = connect();
+    if (GetParam() < 10) {
+        EXPECT_THAT(traffic_classes(), ElementsAre(0)) << "NCCL has not passed it to the plugin";
+    } else if (GetParam() == 10) {
+        EXPECT_THAT(traffic_classes(), ElementsAre(0, 106)) << "NCCL passes it to connect() only";
+    } else {
+        EXPECT_THAT(traffic_classes(), ElementsAre(106));
+    }
+    constexpr std::size_t part = 70001;
+    const auto from = memory(pair.send, 2 * part);
+    const auto to = memory(pair.receive, 2 * part, true);
+    rdmabuf::testing::fill(from->bytes(0, 2 * part), 1);
+    const Ticket received = receive(pair.receive, {to->data(), to->data(part)}, {part, part},
+                                    {1, 2}, {to->handle(), to->handle()});
+    const Ticket second = send(pair.send, *from, part, part, 2);
+    const Ticket first = send(pair.send, *from, 0, part - 1, 1);
+    EXPECT_THAT(finish(received), ElementsAre(part - 1, part));
+    EXPECT_THAT(finish(first), ElementsAre(part - 1));
+    EXPECT_THAT(finish(second), ElementsAre(part));
+    EXPECT_TRUE(std::ranges::equal(from->bytes(0, part - 1), to->bytes(0, part - 1)));
+    EXPECT_TRUE(std::ranges::equal(from->bytes(part, part), to->bytes(part, part)));
+    void* flush = nullptr;
+    ASSERT_EQ(net().iflush(pair.receive, {to->data()}, {1}, {to->handle()}, flush),
+              Result::success);
+    ASSERT_NE(flush, nullptr);
+    finish(follow(flush));
+}
+
+TEST_P(NcclNetVersions, MergeDevicesFromVersion9On) {
+    ASSERT_EQ(load(abi::undefined_traffic_class, GetParam()), Result::success);
+    int device = -1;
+    if (GetParam() < 9) {
+        EXPECT_EQ(net().merge({0, 1}, device), Result::internal_error) << "there is no function";
+        return;
+    }
+    ASSERT_EQ(net().merge({0, 1}, device), Result::success);
+    EXPECT_EQ(device, 2);
+    abi::PropertiesV12 properties{};
+    ASSERT_EQ(net().properties(device, properties), Result::success);
+    EXPECT_EQ(properties.merged.count, 2);
+    EXPECT_EQ(properties.merged.devices[1], 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Version, NcclNetVersions, ::testing::Values(8, 9, 10, 11));
+
+} // namespace
+} // namespace nccl_net_test
