@@ -3,8 +3,10 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <optional>
+#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/transport.hpp>
@@ -19,10 +21,31 @@ using testing::error_of;
 using testing::fails_with;
 using testing::SoftverbsTest;
 
-constexpr const char* closed_context = "the Context was closed, released or moved from";
-constexpr const char* closed_pd = "the ProtectionDomain was closed, released or moved from";
-constexpr const char* closed_cq = "the CompletionQueue was closed, released or moved from";
-constexpr const char* closed_qp = "the queue pair was closed, released or moved from";
+template <class Object>
+Object closed(Object object) {
+    object.close();
+    return object;
+}
+
+/// A use of a closed object, and the function that the error names.
+struct Use {
+    template <class Call>
+    Use(const char* of, const Call& use) // NOLINT(*-explicit-*): for tables
+        : function(of), call([use] { static_cast<void>(use()); }) {}
+
+    const char* function;
+    std::function<void()> call;
+};
+
+/// Expects the error EBADF of each use. @param object  what the errors call the closed object
+void expect_refused(const std::string& object, const std::vector<Use>& uses) {
+    for (const Use& use : uses) {
+        EXPECT_THAT(error_of(use.call),
+                    fails_with(use.function, EBADF,
+                               "the " + object + " was closed, released or moved from"))
+            << use.function;
+    }
+}
 
 class ClosedObject : public SoftverbsTest {
   protected:
@@ -32,239 +55,158 @@ class ClosedObject : public SoftverbsTest {
     alignas(8) std::array<std::byte, 64> memory_{};
     std::array<WorkCompletion, 1> found_{};
 
-    [[nodiscard]] QueuePair connected() const {
-        return testing::connect_to_itself(
-            QueuePair::prepare(pd_, {.send_cq = cq_, .recv_cq = cq_}));
+    [[nodiscard]] PreparedQueuePair prepared(const QueuePairOptions& options) const {
+        return QueuePair::prepare(pd_, options);
     }
-    /// The Error of @p use, whose result nobody needs.
-    template <class Use>
-    static std::optional<Error> refusal(const Use& use) {
-        return error_of([&] { static_cast<void>(use()); });
+    [[nodiscard]] QueuePair connected() const {
+        return testing::connect_to_itself(prepared({.send_cq = cq_, .recv_cq = cq_}));
     }
 };
 
-TEST_F(ClosedObject, ContextRefusesEveryUse) {
-    Context closed = Context::open_first();
-    closed.close();
-    EXPECT_THAT(refusal([&] { return closed.device_name(); }),
-                fails_with("ibv_get_device_name", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.attributes(); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.port(1); }),
-                fails_with("ibv_query_port", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.gid_table(1); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.best_gid(1); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.wait_async_event(0ms); }),
-                fails_with("ibv_get_async_event", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.get_async_event(); }),
-                fails_with("ibv_get_async_event", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.async_fd(); }),
-                fails_with("Context::async_fd", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return closed.dmabuf_import(); }),
-                fails_with("ibv_alloc_pd", EBADF, closed_context));
-}
-
-TEST_F(ClosedObject, ContextMakesNoObjects) {
-    Context closed = Context::open_first();
-    closed.close();
-    EXPECT_THAT(refusal([&] { return ProtectionDomain(closed); }),
-                fails_with("ibv_alloc_pd", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return CompletionQueue(closed); }),
-                fails_with("ibv_create_cq", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return ExtendedCompletionQueue(closed); }),
-                fails_with("ibv_create_cq_ex", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return DeviceClock(closed); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return CompletionChannel(closed); }),
-                fails_with("ibv_create_comp_channel", EBADF, closed_context));
-    EXPECT_THAT(refusal([&] { return DeviceMemory(closed, 64); }),
-                fails_with("ibv_alloc_dm", EBADF, closed_context));
-}
-
-TEST_F(ClosedObject, ContextOpensNoEndpoint) {
-    Context closed = Context::open_first();
-    closed.close();
-    const auto endpoint = transport::Endpoint::open(closed, Resolver());
+TEST_F(ClosedObject, ContextIsRefused) {
+    const Context context = closed(Context::open_first());
+    expect_refused("Context",
+                   {{"ibv_get_device_name", [&] { return context.device_name(); }},
+                    {"ibv_query_device_ex", [&] { return context.attributes(); }},
+                    {"ibv_query_port", [&] { return context.port(1); }},
+                    {"ibv_query_device_ex", [&] { return context.gid_table(1); }},
+                    {"ibv_query_device_ex", [&] { return context.best_gid(1); }},
+                    {"ibv_get_async_event", [&] { return context.wait_async_event(0ms); }},
+                    {"ibv_get_async_event", [&] { return context.get_async_event(); }},
+                    {"Context::async_fd", [&] { return context.async_fd(); }},
+                    {"ibv_alloc_pd", [&] { return context.dmabuf_import(); }},
+                    {"efadv_query_device", [&] { return context.srd(); }},
+                    {"efadv_query_device", [&] { return context.srd_attributes(); }},
+                    {"ibv_alloc_pd", [&] { return ProtectionDomain(context); }},
+                    {"ibv_alloc_td", [&] { return ThreadDomain(context); }},
+                    {"ibv_create_cq", [&] { return CompletionQueue(context); }},
+                    {"ibv_create_cq_ex", [&] { return ExtendedCompletionQueue(context); }},
+                    {"ibv_query_device_ex", [&] { return DeviceClock(context); }},
+                    {"ibv_create_comp_channel", [&] { return CompletionChannel(context); }},
+                    {"ibv_alloc_dm", [&] { return DeviceMemory(context, 64); }}});
+    const auto endpoint = transport::Endpoint::open(context, Resolver());
     ASSERT_FALSE(endpoint);
     EXPECT_EQ(endpoint.code().value(), EBADF);
-    EXPECT_THAT(endpoint.message(), ::testing::HasSubstr(closed_context));
+    EXPECT_THAT(endpoint.message(), ::testing::HasSubstr("the Context was closed"));
 }
 
 TEST_F(ClosedObject, ContextThatWasReleasedOrMovedFromIsRefusedToo) {
     Context released = Context::open_first();
     const Context owner = Context::adopt(released.release());
-    EXPECT_THAT(refusal([&] { return released.attributes(); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
     Context source = Context::open_first();
     const Context moved = std::move(source);
-    // NOLINTNEXTLINE(bugprone-use-after-move): what this test is about
-    EXPECT_THAT(refusal([&] { return source.attributes(); }),
-                fails_with("ibv_query_device_ex", EBADF, closed_context));
+    expect_refused("Context", {{"ibv_query_device_ex", [&] { return released.attributes(); }},
+                               // NOLINTNEXTLINE(bugprone-use-after-move): what this test is about
+                               {"ibv_query_device_ex", [&] { return source.attributes(); }}});
 }
 
-TEST_F(ClosedObject, ProtectionDomainRegistersNothing) {
-    ProtectionDomain closed(context_);
-    closed.close();
+TEST_F(ClosedObject, DomainIsRefused) {
+    const ProtectionDomain pd = closed(ProtectionDomain(context_));
     const UniqueFd dmabuf = testing::make_dmabuf(4096);
     const DeviceMemory dm(context_, 64);
-    EXPECT_THAT(refusal([&] { return MemoryRegion(closed, memory_.data(), memory_.size()); }),
-                fails_with("ibv_reg_mr", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] { return DmaBufMR(closed, {.fd = dmabuf.get(), .length = 4096}); }),
-                fails_with("ibv_reg_dmabuf_mr", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] { return DeviceMemoryMR(closed, dm); }),
-                fails_with("ibv_reg_dm_mr", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] {
-                    return register_memory(closed, Resolver(), memory_.data(), memory_.size());
-                }),
-                fails_with("register_memory", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] {
-                    return ChunkedRegion(closed, Resolver(),
-                                         reinterpret_cast<std::uintptr_t>(memory_.data()),
-                                         memory_.size());
-                }),
-                fails_with("ChunkedRegion", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] { return RegistrationCache(closed, Resolver()); }),
-                fails_with("RegistrationCache", EBADF, closed_pd));
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    const QueuePairAddress peer = testing::own_address(context_);
+    expect_refused(
+        "ProtectionDomain",
+        {{"ibv_reg_mr", [&] { return MemoryRegion(pd, memory_.data(), 64); }},
+         {"ibv_reg_dmabuf_mr", [&] { return DmaBufMR(pd, {.fd = dmabuf.get(), .length = 4096}); }},
+         {"ibv_reg_dm_mr", [&] { return DeviceMemoryMR(pd, dm); }},
+         {"register_memory", [&] { return register_memory(pd, Resolver(), memory_.data(), 64); }},
+         {"ChunkedRegion", [&] { return ChunkedRegion(pd, Resolver(), address, 64); }},
+         {"RegistrationCache", [&] { return RegistrationCache(pd, Resolver()); }},
+         {"ibv_create_qp",
+          [&] { return QueuePair::prepare(pd, {.send_cq = cq_, .recv_cq = cq_}); }},
+         {"ibv_create_srq", [&] { return SharedReceiveQueue(pd); }},
+         {"ibv_create_ah", [&] { return AddressHandle(pd, peer, AddressHandleOptions{}); }},
+         {"ibv_alloc_mw", [&] { return MemoryWindow(pd, MemoryWindowType::type_1); }},
+         {"ibv_alloc_parent_domain", [&] { return ParentDomain(pd); }},
+         {"ProtectionDomain::context", [&] { return pd.context().native(); }}});
+    const ThreadDomain td = closed(ThreadDomain(context_));
+    expect_refused("ThreadDomain", {{"ibv_alloc_parent_domain",
+                                     [&] { return ParentDomain(pd_, {.thread_domain = &td}); }}});
+    const ParentDomain parent = closed(ParentDomain(pd_));
+    expect_refused("ParentDomain", {{"ibv_create_cq_ex", [&] {
+                                         return ExtendedCompletionQueue(context_,
+                                                                        {.parent_domain = &parent});
+                                     }}});
+    const XrcDomain xrc = closed(XrcDomain(context_));
+    EXPECT_EQ(xrc.native(), nullptr);
+    expect_refused("XrcDomain",
+                   {{"ibv_create_srq_ex",
+                     [&] { return SharedReceiveQueue(pd_, {.xrc_domain = &xrc, .xrc_cq = &cq_}); }},
+                    {"XrcDomain::context", [&] { return xrc.context().native(); }}});
 }
 
-TEST_F(ClosedObject, ProtectionDomainMakesNoQueuesAndHasNoContext) {
-    ProtectionDomain closed(context_);
-    closed.close();
-    EXPECT_THAT(
-        refusal([&] { return QueuePair::prepare(closed, {.send_cq = cq_, .recv_cq = cq_}); }),
-        fails_with("ibv_create_qp", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] { return SharedReceiveQueue(closed); }),
-                fails_with("ibv_create_srq", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] {
-                    return AddressHandle(closed, testing::own_address(context_),
-                                         AddressHandleOptions{});
-                }),
-                fails_with("ibv_create_ah", EBADF, closed_pd));
-    EXPECT_THAT(refusal([&] { return closed.context().native(); }),
-                fails_with("ProtectionDomain::context", EBADF, closed_pd));
-}
-
-TEST_F(ClosedObject, CompletionQueueDoesNotWait) {
-    CompletionQueue closed(context_);
-    closed.close();
-    EXPECT_THAT(refusal([&] { return closed.wait(found_, 0ms); }),
-                fails_with("CompletionQueue::wait", EBADF, closed_cq));
-    EXPECT_THAT(error_of([&] { closed.acknowledge_event(); }),
-                fails_with("ibv_ack_cq_events", EBADF, closed_cq));
-    EXPECT_THAT(error_of([&] { closed.resize(4); }), fails_with("ibv_resize_cq", EBADF, closed_cq));
-    EXPECT_THAT(error_of([&] { closed.moderate(1, 1us); }),
-                fails_with("ibv_modify_cq", EBADF, closed_cq));
-    EXPECT_THAT(refusal([&] { return closed.context().native(); }),
-                fails_with("CompletionQueue::context", EBADF, closed_cq));
-}
-
-TEST_F(ClosedObject, QueueMakesNoQueuePair) {
-    CompletionQueue closed(context_);
-    closed.close();
-    EXPECT_THAT(
-        refusal([&] { return QueuePair::prepare(pd_, {.send_cq = closed, .recv_cq = cq_}); }),
-        fails_with("ibv_create_qp", EBADF, "the send CompletionQueue was closed"));
-    EXPECT_THAT(
-        refusal([&] { return QueuePair::prepare(pd_, {.send_cq = cq_, .recv_cq = closed}); }),
-        fails_with("ibv_create_qp", EBADF, "the receive CompletionQueue was closed"));
-    SharedReceiveQueue srq(pd_);
-    srq.close();
-    EXPECT_THAT(refusal([&] {
-                    return QueuePair::prepare(pd_, {.send_cq = cq_, .recv_cq = cq_, .srq = &srq});
-                }),
-                fails_with("ibv_create_qp", EBADF, "the SharedReceiveQueue was closed"));
+TEST_F(ClosedObject, QueueIsRefused) {
+    CompletionQueue cq = closed(CompletionQueue(context_));
+    SharedReceiveQueue srq = closed(SharedReceiveQueue(pd_));
+    CompletionChannel channel = closed(CompletionChannel(context_));
+    expect_refused("CompletionQueue",
+                   {{"CompletionQueue::wait", [&] { return cq.wait(found_, 0ms); }},
+                    {"ibv_ack_cq_events", [&] { cq.acknowledge_event(); }},
+                    {"ibv_resize_cq", [&] { cq.resize(4); }},
+                    {"ibv_modify_cq", [&] { cq.moderate(1, 1us); }},
+                    {"CompletionQueue::context", [&] { return cq.context().native(); }}});
+    expect_refused("send CompletionQueue",
+                   {{"ibv_create_qp", [&] { return prepared({.send_cq = cq, .recv_cq = cq_}); }}});
+    expect_refused("receive CompletionQueue",
+                   {{"ibv_create_qp", [&] { return prepared({.send_cq = cq_, .recv_cq = cq}); }}});
+    expect_refused(
+        "SharedReceiveQueue",
+        {{"ibv_create_qp", [&] { return prepared({.send_cq = cq_, .recv_cq = cq_, .srq = &srq}); }},
+         {"ibv_modify_srq", [&] { srq.arm_limit(1); }},
+         {"ibv_query_srq", [&] { return srq.attributes(); }}});
     EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
+    expect_refused(
+        "CompletionChannel",
+        {{"CompletionChannel::wait", [&] { return channel.wait(0ms); }},
+         {"CompletionChannel::fd", [&] { return channel.fd(); }},
+         {"CompletionChannel::get_event", [&] { return channel.get_event(); }},
+         {"ibv_create_cq", [&] { return CompletionQueue(context_, {.channel = &channel}); }},
+         {"ibv_create_cq_ex",
+          [&] { return ExtendedCompletionQueue(context_, {.channel = &channel}); }}});
 }
 
-TEST_F(ClosedObject, ChannelDoesNotWaitAndMakesNoQueue) {
-    CompletionChannel closed(context_);
-    closed.close();
-    constexpr const char* reason = "the CompletionChannel was closed, released or moved from";
-    EXPECT_THAT(refusal([&] { return closed.wait(0ms); }),
-                fails_with("CompletionChannel::wait", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.fd(); }),
-                fails_with("CompletionChannel::fd", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.get_event(); }),
-                fails_with("CompletionChannel::get_event", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return CompletionQueue(context_, {.channel = &closed}); }),
-                fails_with("ibv_create_cq", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return ExtendedCompletionQueue(context_, {.channel = &closed}); }),
-                fails_with("ibv_create_cq_ex", EBADF, reason));
+TEST_F(ClosedObject, QueuePairIsRefused) {
+    QueuePair qp = closed(connected());
+    PreparedQueuePair unconnected = prepared({.send_cq = cq_, .recv_cq = cq_});
+    const QueuePairAddress address = unconnected.address();
+    unconnected.close();
+    expect_refused("PreparedQueuePair", {{"PreparedQueuePair::protection_domain", [&] {
+                                              return unconnected.protection_domain().native();
+                                          }}});
+    expect_refused("queue pair",
+                   {{"ibv_query_qp", [&] { return qp.state(); }},
+                    {"ibv_query_qp", [&] { return qp.attributes(); }},
+                    {"ibv_query_ece", [&] { return qp.ece(); }},
+                    {"ibv_modify_qp", [&] { qp.abort(); }},
+                    {"ibv_modify_qp", [&] { qp.modify({}, IBV_QP_STATE); }},
+                    {"ibv_modify_qp_rate_limit", [&] { qp.set_rate_limit({}); }},
+                    {"ibv_set_ece", [&] { unconnected.set_ece({}); }},
+                    {"ibv_modify_qp", [&] { return std::move(unconnected).connect(address); }}});
 }
 
-TEST_F(ClosedObject, QueuePairHasNoState) {
-    QueuePair closed = connected();
-    closed.close();
-    EXPECT_THAT(refusal([&] { return closed.state(); }),
-                fails_with("ibv_query_qp", EBADF, closed_qp));
-    EXPECT_THAT(error_of([&] { closed.abort(); }), fails_with("ibv_modify_qp", EBADF, closed_qp));
-}
-
-TEST_F(ClosedObject, PreparedQueuePairDoesNotConnect) {
-    PreparedQueuePair closed = QueuePair::prepare(pd_, {.send_cq = cq_, .recv_cq = cq_});
-    const QueuePairAddress address = closed.address();
-    closed.close();
-    EXPECT_THAT(refusal([&] { return closed.protection_domain().native(); }),
-                fails_with("PreparedQueuePair::protection_domain", EBADF, "was closed"));
-    EXPECT_THAT(refusal([&] { return std::move(closed).connect(address); }),
-                fails_with("ibv_modify_qp", EBADF, closed_qp));
-}
-
-TEST_F(ClosedObject, RegionMakesNoEntry) {
-    MemoryRegion closed(pd_, memory_.data(), memory_.size());
-    closed.close();
-    constexpr const char* reason = "the region was closed, released or moved from";
-    EXPECT_THAT(refusal([&] { return closed.sge(); }), fails_with("Region::sge", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.sge(0, 8); }),
-                fails_with("Region::sge", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.protection_domain().native(); }),
-                fails_with("Region::protection_domain", EBADF, reason));
-}
-
-TEST_F(ClosedObject, SharedReceiveQueueHasNoLimit) {
-    SharedReceiveQueue closed(pd_);
-    closed.close();
-    constexpr const char* reason = "the SharedReceiveQueue was closed";
-    EXPECT_THAT(error_of([&] { closed.arm_limit(1); }),
-                fails_with("ibv_modify_srq", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.attributes(); }),
-                fails_with("ibv_query_srq", EBADF, reason));
-}
-
-TEST_F(ClosedObject, MemoryWindowIsNotAllocatedAndHasNoProtectionDomain) {
-    ProtectionDomain pd(context_);
-    pd.close();
-    EXPECT_THAT(refusal([&] { return MemoryWindow(pd, MemoryWindowType::type_1); }),
-                fails_with("ibv_alloc_mw", EBADF, closed_pd));
-    MemoryWindow closed(pd_, MemoryWindowType::type_2);
-    closed.close();
-    EXPECT_THAT(
-        refusal([&] { return closed.protection_domain().native(); }),
-        fails_with("MemoryWindow::protection_domain", EBADF, "the MemoryWindow was closed"));
-}
-
-TEST_F(ClosedObject, RegistrationHasNoProtectionDomain) {
-    Registration closed = register_memory(pd_, Resolver(), memory_.data(), memory_.size());
-    EXPECT_EQ(closed.protection_domain(), pd_);
-    closed.close();
-    EXPECT_THAT(refusal([&] { return closed.protection_domain().native(); }),
-                fails_with("Region::protection_domain", EBADF, "was closed"));
-}
-
-TEST_F(ClosedObject, DeviceMemoryIsNeitherCopiedNorRegistered) {
-    DeviceMemory closed(context_, 64);
-    closed.close();
-    constexpr const char* reason = "the DeviceMemory was closed, released or moved from";
-    EXPECT_EQ(closed.try_copy_in(0, memory_), Status(EBADF));
-    EXPECT_EQ(closed.try_copy_out(0, memory_), Status(EBADF));
-    EXPECT_THAT(error_of([&] { closed.copy_in(0, memory_); }),
-                fails_with("ibv_memcpy_to_dm", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return DeviceMemoryMR(pd_, closed); }),
-                fails_with("ibv_reg_dm_mr", EBADF, reason));
-    EXPECT_THAT(refusal([&] { return closed.context().native(); }),
-                fails_with("DeviceMemory::context", EBADF, reason));
+TEST_F(ClosedObject, MemoryIsRefused) {
+    MemoryRegion region = closed(MemoryRegion(pd_, memory_.data(), memory_.size()));
+    Registration registration =
+        closed(register_memory(pd_, Resolver(), memory_.data(), memory_.size()));
+    expect_refused(
+        "region",
+        {{"Region::sge", [&] { return region.sge(); }},
+         {"Region::sge", [&] { return region.sge(0, 8); }},
+         {"ibv_advise_mr", [&] { region.prefetch(0, 1); }},
+         {"Region::protection_domain", [&] { return region.protection_domain().native(); }},
+         {"Region::protection_domain", [&] { return registration.protection_domain().native(); }}});
+    const MemoryWindow window = closed(MemoryWindow(pd_, MemoryWindowType::type_2));
+    expect_refused("MemoryWindow", {{"MemoryWindow::protection_domain",
+                                     [&] { return window.protection_domain().native(); }}});
+    DeviceMemory dm = closed(DeviceMemory(context_, 64));
+    EXPECT_EQ(dm.try_copy_in(0, memory_), Status(EBADF));
+    EXPECT_EQ(dm.try_copy_out(0, memory_), Status(EBADF));
+    expect_refused("DeviceMemory",
+                   {{"ibv_memcpy_to_dm", [&] { dm.copy_in(0, memory_); }},
+                    {"ibv_reg_dm_mr", [&] { return DeviceMemoryMR(pd_, dm); }},
+                    {"DeviceMemory::context", [&] { return dm.context().native(); }}});
 }
 
 // The data path has no checks but assertions. Sanitizers do not follow the child process of a death
@@ -273,32 +215,22 @@ TEST_F(ClosedObject, DeviceMemoryIsNeitherCopiedNorRegistered) {
 
 using ClosedObjectDeathTest = ClosedObject;
 
-TEST_F(ClosedObjectDeathTest, CompletionQueueIsNotPolled) {
-    CompletionQueue closed(context_);
-    closed.close();
-    EXPECT_DEATH(static_cast<void>(closed.poll(found_)), "CompletionQueue was closed");
-    EXPECT_DEATH(static_cast<void>(closed.poll(found_[0])), "CompletionQueue was closed");
-    EXPECT_DEATH(static_cast<void>(closed.request_notification()), "CompletionQueue was closed");
-}
-
-TEST_F(ClosedObjectDeathTest, QueuePairDoesNotPost) {
+TEST_F(ClosedObjectDeathTest, IsNotUsedOnTheDataPath) {
+    const CompletionQueue cq = closed(CompletionQueue(context_));
+    EXPECT_DEATH(static_cast<void>(cq.poll(found_)), "CompletionQueue was closed");
+    EXPECT_DEATH(static_cast<void>(cq.poll(found_[0])), "CompletionQueue was closed");
+    EXPECT_DEATH(static_cast<void>(cq.request_notification()), "CompletionQueue was closed");
     const MemoryRegion region(pd_, memory_.data(), memory_.size());
-    QueuePair closed = connected();
-    closed.close();
-    EXPECT_DEATH(static_cast<void>(closed.post_send(region.sge())), "queue pair was closed");
-    EXPECT_DEATH(static_cast<void>(closed.post_recv(region.sge())), "queue pair was closed");
-    EXPECT_DEATH(static_cast<void>(closed.batch()), "queue pair was closed");
-    EXPECT_DEATH(static_cast<void>(closed.number()), "queue pair was closed");
-}
-
-TEST_F(ClosedObjectDeathTest, MemoryWindowIsNotBound) {
-    const MemoryRegion region(pd_, memory_.data(), memory_.size());
-    const QueuePair qp = connected();
-    MemoryWindow closed(pd_, MemoryWindowType::type_2);
-    closed.close();
-    EXPECT_DEATH(static_cast<void>(qp.post_bind(closed, {.region = region})),
+    const QueuePair qp = closed(connected());
+    EXPECT_DEATH(static_cast<void>(qp.post_send(region.sge())), "queue pair was closed");
+    EXPECT_DEATH(static_cast<void>(qp.post_recv(region.sge())), "queue pair was closed");
+    EXPECT_DEATH(static_cast<void>(qp.batch()), "queue pair was closed");
+    EXPECT_DEATH(static_cast<void>(qp.number()), "queue pair was closed");
+    const QueuePair open = connected();
+    MemoryWindow window = closed(MemoryWindow(pd_, MemoryWindowType::type_2));
+    EXPECT_DEATH(static_cast<void>(open.post_bind(window, {.region = region})),
                  "MemoryWindow was closed");
-    EXPECT_DEATH(static_cast<void>(closed.rkey()), "MemoryWindow was closed");
+    EXPECT_DEATH(static_cast<void>(window.rkey()), "MemoryWindow was closed");
 }
 
 TEST_F(ClosedObjectDeathTest, ListThatIsFullIsNotExtended) {

@@ -43,20 +43,6 @@ TEST_F(ParentDomainTest, GivesItsQueuePairsTheRegionsOfTheProtectionDomain) {
     EXPECT_EQ(memory[8], std::byte{1});
 }
 
-TEST_F(ParentDomainTest, MakesACompletionQueueOfItsThreadDomainSingleThreaded) {
-    const unsigned violations = softverbs_violations();
-    const ThreadDomain td(*context_);
-    const ParentDomain parent(*pd_, {.thread_domain = &td});
-    const ExtendedCompletionQueue cq(*context_, {.parent_domain = &parent});
-    const ibv_wc completion{};
-    ASSERT_EQ(softverbs_complete(cq.native(), &completion), 0);
-    {
-        const CompletionBatch batch = cq.start_poll();
-        EXPECT_TRUE(batch);
-    }
-    EXPECT_EQ(softverbs_violations(), violations);
-}
-
 TEST_F(ParentDomainTest, SurvivesItsHandlesInTheQueuesCreatedWithIt) {
     auto td = std::make_optional<ThreadDomain>(*context_);
     auto parent =
@@ -147,25 +133,6 @@ TEST_F(ParentDomainTest, NeedsAProviderThatHasThem) {
     EXPECT_THAT(error_of([&] { const ParentDomain parent(*pd_); }),
                 fails_with("ibv_alloc_parent_domain", EOPNOTSUPP,
                            "the provider of soft0 has no parent domains"));
-}
-
-TEST_F(ParentDomainTest, IsNotMadeOfClosedObjects) {
-    ProtectionDomain closed(*context_);
-    closed.close();
-    EXPECT_THAT(error_of([&] { const ParentDomain parent(closed); }),
-                fails_with("ibv_alloc_parent_domain", EBADF, "the ProtectionDomain was closed"));
-    ThreadDomain td(*context_);
-    td.close();
-    EXPECT_THAT(error_of([&] { ParentDomain(*pd_, {.thread_domain = &td}); }),
-                fails_with("ibv_alloc_parent_domain", EBADF, "the ThreadDomain was closed"));
-    ParentDomain parent(*pd_);
-    parent.close();
-    EXPECT_THAT(error_of([&] { ExtendedCompletionQueue(*context_, {.parent_domain = &parent}); }),
-                fails_with("ibv_create_cq_ex", EBADF, "the ParentDomain was closed"));
-    Context gone = Context::open_first();
-    gone.close();
-    EXPECT_THAT(error_of([&] { const ThreadDomain none(gone); }),
-                fails_with("ibv_alloc_td", EBADF, "the Context was closed"));
 }
 
 } // namespace

@@ -152,22 +152,5 @@ TEST_F(Attributes, OfEfaAreQueriedWithTheMaskThatItSupports) {
     EXPECT_EQ(qp.attributes(IBV_QP_STATE | IBV_QP_QKEY).qp_state, IBV_QPS_RTS);
 }
 
-TEST_F(Attributes, OfAClosedQueuePairAreRefused) {
-    QueuePair qp = connect_to_itself(prepare(options()));
-    qp.close();
-    EXPECT_THAT(error_of([&] { static_cast<void>(qp.attributes()); }),
-                fails_with("ibv_query_qp", EBADF, "the queue pair was closed"));
-    EXPECT_THAT(error_of([&] { qp.modify({}, IBV_QP_STATE); }),
-                fails_with(modify, EBADF, "the queue pair was closed"));
-    EXPECT_THAT(error_of([&] { qp.set_rate_limit({}); }),
-                fails_with("ibv_modify_qp_rate_limit", EBADF, "the queue pair was closed"));
-    EXPECT_THAT(error_of([&] { static_cast<void>(qp.ece()); }),
-                fails_with("ibv_query_ece", EBADF, "the queue pair was closed"));
-    PreparedQueuePair prepared = prepare(options());
-    prepared.close();
-    EXPECT_THAT(error_of([&] { prepared.set_ece({}); }),
-                fails_with("ibv_set_ece", EBADF, "the queue pair was closed"));
-}
-
 } // namespace
 } // namespace rdmabuf

@@ -98,17 +98,6 @@ TEST_F(XrcTest, DomainsOfOneFileAreOneDomain) {
     EXPECT_EQ(completed(recv_cq_, 3, IBV_WC_RECV).byte_len, 100U);
 }
 
-TEST_F(XrcTest, MessageToAnUnknownSharedReceiveQueueFails) {
-    const XrcDomain domain(basics_.context);
-    connect_xrc(domain);
-    ASSERT_TRUE(sender_->post_to_srq(
-        make_send({local_.data(), 1}, {.wr_id = 9, .flags = SendFlags::signaled}), 0xabcdef));
-    WorkCompletion completion{};
-    ASSERT_EQ(basics_.cq.wait({&completion, 1}, std::chrono::seconds(20)), 1U);
-    EXPECT_EQ(completion.wr_id, 9U);
-    EXPECT_NE(completion.status, IBV_WC_SUCCESS);
-}
-
 TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
     const XrcDomain domain(basics_.context);
     EXPECT_THAT(
@@ -136,16 +125,6 @@ TEST_F(XrcTest, SendingEndConnectsOnlyToAReceivingEnd) {
     const PreparedQueuePair other = QueuePair::prepare(basics_.pd, of(QueuePairType::xrc_send));
     EXPECT_THAT(error_of([&] { static_cast<void>(std::move(one).connect(other.address())); }),
                 fails_with(EPROTO, "XRC_SEND"));
-}
-
-TEST_F(XrcTest, ClosedDomainIsRefused) {
-    XrcDomain domain(basics_.context);
-    domain.close();
-    EXPECT_EQ(domain.native(), nullptr);
-    EXPECT_THAT(error_of([&] { static_cast<void>(make_srq(domain)); }),
-                fails_with(EBADF, "XrcDomain"));
-    EXPECT_THAT(error_of([&] { static_cast<void>(domain.context()); }),
-                fails_with(EBADF, "XrcDomain"));
 }
 
 TEST_F(XrcTest, DescriptorThatIsNotOpenIsRefused) {
