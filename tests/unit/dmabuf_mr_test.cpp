@@ -68,20 +68,6 @@ TEST_F(DmaBufMRTest, RegMr) {
     }
 }
 
-TEST_F(DmaBufMRTest, DeregMr) {
-    DmaBufMR region(basics_.pd, range(0, size));
-    region.close();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-    EXPECT_EQ(region.native(), nullptr);
-}
-
-TEST_F(DmaBufMRTest, DeregMrTwice) {
-    DmaBufMR region(basics_.pd, range(0, size));
-    region.close();
-    region.close();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-}
-
 TEST_F(DmaBufMRTest, RegMrBadFlags) {
     for (const Access access : {Access::remote_write, Access::remote_atomic,
                                 Access::remote_write | Access::remote_atomic}) {
@@ -90,20 +76,6 @@ TEST_F(DmaBufMRTest, RegMrBadFlags) {
             fails_with(function, EINVAL, to_string(access) + " needs local_write too: the kernel"));
     }
     EXPECT_TRUE(testing::record().registrations.empty());
-}
-
-TEST_F(DmaBufMRTest, Lkey) {
-    const DmaBufMR region(basics_.pd, range(0, size));
-    testing::tell_keys_apart(region.native());
-    EXPECT_EQ(region.lkey(), region.native()->lkey);
-    EXPECT_EQ(region.sge().lkey, region.lkey());
-}
-
-TEST_F(DmaBufMRTest, Rkey) {
-    const DmaBufMR region(basics_.pd, range(0, size));
-    testing::tell_keys_apart(region.native());
-    EXPECT_EQ(region.rkey(), region.native()->rkey);
-    EXPECT_EQ(region.remote().rkey, region.rkey());
 }
 
 // Addresses

@@ -39,10 +39,6 @@ class MemoryWindowTest : public PostingTest {
         EXPECT_TRUE(peer_->post_write(region_.sge(0, count), remote, {.wr_id = 2}));
         return status_of(2);
     }
-    ibv_wc_status read(RemoteAddress remote) {
-        EXPECT_TRUE(peer_->post_read(region_.sge(0, 8), remote, {.wr_id = 2}));
-        return status_of(2);
-    }
     [[nodiscard]] ibv_wc_status status_of(std::uint64_t wr_id) const {
         WorkCompletion completion{};
         EXPECT_EQ(basics_.cq.wait({&completion, 1}, std::chrono::seconds(20)), 1U);
@@ -75,23 +71,6 @@ TEST_F(MemoryWindowTest, OfType1OpensPartOfARegionToWrites) {
     EXPECT_EQ(write(remote), IBV_WC_SUCCESS);
     EXPECT_EQ(bytes(target, length), bytes(0, length));
     EXPECT_EQ(write(remote, length + 1), IBV_WC_REM_ACCESS_ERR);
-}
-
-TEST_F(MemoryWindowTest, OfType1CanBeBoundAgainAndUnbound) {
-    MemoryWindow window(basics_.pd, MemoryWindowType::type_1);
-    bind(window, part());
-    const RemoteRegion old = window.remote(part());
-    MemoryWindowBinding other = part();
-    other.offset = target + 512;
-    bind(window, other);
-    EXPECT_NE(window.rkey(), old.rkey);
-    EXPECT_EQ(write(window.remote(other)), IBV_WC_SUCCESS);
-    EXPECT_EQ(bytes(target + 512, length), bytes(0, length));
-
-    other.length = 0;
-    bind(window, other);
-    bindable_->close();
-    EXPECT_EQ(write(old), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST_F(MemoryWindowTest, OfType2IsBoundByAWorkRequestAndInvalidatedOnThisSide) {
@@ -203,13 +182,6 @@ TEST_F(MemoryWindowTest, OfType2IsBoundAndInvalidatedInBatches) {
     EXPECT_EQ(write(window.remote(part())), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(MemoryWindowTest, PermitsOnlyItsAccess) {
-    MemoryWindow window(basics_.pd, MemoryWindowType::type_2);
-    bind(window, part(Access::remote_read));
-    EXPECT_EQ(read(window.remote(part())), IBV_WC_SUCCESS);
-    EXPECT_EQ(write(window.remote(part())), IBV_WC_REM_ACCESS_ERR);
-}
-
 TEST_F(MemoryWindowTest, OfZeroBaseCountsFromItsBeginning) {
     const MemoryWindowBinding zero_based = part(Access::remote_write | Access::zero_based);
     MemoryWindow window(basics_.pd, MemoryWindowType::type_2);
@@ -232,37 +204,11 @@ TEST_F(MemoryWindowTest, KeepsItsRkeyWhenPostingFails) {
     }
 }
 
-TEST_F(MemoryWindowTest, CannotBeBoundToARegionThatDoesNotPermitIt) {
-    MemoryWindow window(basics_.pd, MemoryWindowType::type_2);
-    MemoryWindowBinding binding{
-        .region = region_, .offset = 0, .length = length, .access = Access::remote_read};
-    ASSERT_TRUE(qp().post_bind(window, binding, {.wr_id = 2}));
-    EXPECT_EQ(status_of(2), IBV_WC_MW_BIND_ERR);
-}
-
 TEST_F(MemoryWindowTest, IsRefusedWhereTheDeviceHasNone) {
     testing::fail_next("ibv_alloc_mw", ENOMEM);
     EXPECT_THAT(
         error_of([&] { MemoryWindow(basics_.pd, MemoryWindowType::type_1); }),
         fails_with("ibv_alloc_mw", ENOMEM, "type 1: soft0 has windows of this type, at most"));
-}
-
-TEST_F(MemoryWindowTest, SurvivesItsProtectionDomain) {
-    std::optional<ProtectionDomain> pd(basics_.context);
-    const MemoryWindow window(*pd, MemoryWindowType::type_2);
-    pd.reset();
-    EXPECT_EQ(window.protection_domain().context().device_name(), "soft0");
-}
-
-TEST_F(MemoryWindowTest, IsDeallocatedOnceAndCanBeReleased) {
-    MemoryWindow window(basics_.pd, MemoryWindowType::type_2);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 1U);
-    window.close();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 0U);
-    window.close();
-    MemoryWindow other(basics_.pd, MemoryWindowType::type_2);
-    ibv_mw* const native = other.release();
-    EXPECT_EQ(ibv_dealloc_mw(native), 0);
 }
 
 class WindowlessTest : public testing::SoftverbsTest {};

@@ -3,9 +3,13 @@
 // as the kernel does, and the fixture fails every test in which it did.
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
 
@@ -59,30 +63,83 @@ TEST_F(Ownership, ContextSurvivesItsDevice) {
     EXPECT_EQ(opened.attributes().firmware_version(), "1.2.3");
 }
 
-TEST_F(Ownership, ProtectionDomainSurvivesItsContextHandle) {
-    cq_.reset();
-    context_.reset();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 1U);
-    EXPECT_EQ(pd_->context().device_name(), "soft0");
-    pd_.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "context"));
+template <class Object>
+std::shared_ptr<void> keep(Object object) {
+    return std::make_shared<Object>(std::move(object));
 }
 
-TEST_F(Ownership, MemoryRegionSurvivesItsProtectionDomainHandle) {
-    auto region = std::make_optional<MemoryRegion>(*pd_, memory_.data(), memory_.size());
-    drop_parents();
-    EXPECT_EQ(region->protection_domain().context().device_name(), "soft0");
-    region.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "mr", "pd", "context"));
-}
+/// An object that is made from parents, and what is destroyed once the program has no handles of
+/// the parents and then no handle of the object, in order. The recorder has no memory windows.
+struct Child {
+    const char* name;
+    std::function<std::shared_ptr<void>(const testing::Basics&, std::span<std::byte>)> make;
+    std::vector<std::string> destroyed;
+};
 
-TEST_F(Ownership, DmaBufMRSurvivesItsProtectionDomainHandle) {
-    auto fd = testing::make_dmabuf(4096);
-    auto region = std::make_optional<DmaBufMR>(*pd_, DmaBufRange{.fd = fd.get(), .length = 4096});
+const std::vector<Child> children{
+    {"ProtectionDomain",
+     [](const auto& of, auto) { return keep(ProtectionDomain(of.context)); },
+     {"pd", "context"}},
+    {"CompletionQueue",
+     [](const auto& of, auto) { return keep(CompletionQueue(of.context)); },
+     {"cq", "context"}},
+    {"CompletionChannel",
+     [](const auto& of, auto) { return keep(CompletionChannel(of.context)); },
+     {"channel", "context"}},
+    {"DeviceMemory",
+     [](const auto& of, auto) { return keep(DeviceMemory(of.context, 64)); },
+     {"dm", "context"}},
+    {"MemoryRegion",
+     [](const auto& of, auto memory) { return keep(MemoryRegion(of.pd, memory.data(), 64)); },
+     {"mr", "pd", "context"}},
+    {"DmaBufMR",
+     [](const auto& of, auto) {
+         const UniqueFd fd = testing::make_dmabuf(4096);
+         return keep(DmaBufMR(of.pd, {.fd = fd.get(), .length = 4096}));
+     },
+     {"mr", "pd", "context"}},
+    {"DeviceMemoryMR",
+     [](const auto& of, auto) { return keep(DeviceMemoryMR(of.pd, DeviceMemory(of.context, 64))); },
+     {"mr", "pd", "dm", "context"}},
+    {"Registration",
+     [](const auto& of, auto memory) {
+         return keep(register_memory(of.pd, Resolver(), memory.data(), 64));
+     },
+     {"mr", "pd", "context"}},
+    {"MemoryWindow",
+     [](const auto& of, auto) { return keep(MemoryWindow(of.pd, MemoryWindowType::type_2)); },
+     {"pd", "context"}},
+    {"SharedReceiveQueue",
+     [](const auto& of, auto) { return keep(SharedReceiveQueue(of.pd)); },
+     {"srq", "pd", "context"}},
+    {"AddressHandle",
+     [](const auto& of, auto) {
+         return keep(AddressHandle(of.pd, testing::own_address(of.context), {}));
+     },
+     {"ah", "pd", "context"}},
+    {"PreparedQueuePair",
+     [](const auto& of, auto) {
+         return keep(QueuePair::prepare(of.pd, {.send_cq = of.cq, .recv_cq = of.cq}));
+     },
+     {"qp", "pd", "cq", "context"}},
+    {"QueuePair",
+     [](const auto& of, auto) {
+         return keep(testing::connect_to_itself(
+             QueuePair::prepare(of.pd, {.send_cq = of.cq, .recv_cq = of.cq})));
+     },
+     {"qp", "pd", "cq", "context"}},
+};
+
+TEST_F(Ownership, EachObjectIsDestroyedBeforeTheParentsThatItKeeps) {
     drop_parents();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
-    region.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "mr", "pd", "context"));
+    for (const Child& child : children) {
+        auto parents = std::make_optional<testing::Basics>();
+        std::shared_ptr<void> object = child.make(*parents, memory_);
+        parents.reset();
+        testing::forget_calls();
+        object.reset();
+        EXPECT_EQ(testing::record().destroyed, child.destroyed) << child.name;
+    }
 }
 
 TEST_F(Ownership, DmaBufMRSurvivesItsDescriptor) {
@@ -93,45 +150,6 @@ TEST_F(Ownership, DmaBufMRSurvivesItsDescriptor) {
     }
     EXPECT_NE(region->lkey(), 0U);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
-}
-
-TEST_F(Ownership, SharedReceiveQueueSurvivesItsProtectionDomainHandle) {
-    auto srq = std::make_optional<SharedReceiveQueue>(*pd_);
-    drop_parents();
-    EXPECT_TRUE(srq->post_recv(ibv_sge{}));
-    srq.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "srq", "pd", "context"));
-}
-
-TEST_F(Ownership, AddressHandleSurvivesItsProtectionDomainHandle) {
-    auto ah = std::make_optional<AddressHandle>(*pd_, testing::own_address(*context_),
-                                                AddressHandleOptions{});
-    drop_parents();
-    ah.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "ah", "pd", "context"));
-}
-
-TEST_F(Ownership, QueuePairSurvivesItsProtectionDomainAndCompletionQueueHandles) {
-    auto prepared = std::make_optional<PreparedQueuePair>(prepare());
-    drop_parents();
-    {
-        const QueuePair qp = testing::connect_to_itself(std::move(*prepared));
-        prepared.reset();
-        EXPECT_EQ(qp.state(), IBV_QPS_RTS);
-        EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), 1U);
-    }
-    const auto destroyed = testing::record().destroyed;
-    ASSERT_EQ(destroyed.size(), 5U);
-    EXPECT_EQ(destroyed[1], "qp");
-    EXPECT_EQ(destroyed[4], "context");
-}
-
-TEST_F(Ownership, PreparedQueuePairSurvivesItsProtectionDomainAndCompletionQueueHandles) {
-    auto prepared = std::make_optional<PreparedQueuePair>(prepare());
-    drop_parents();
-    EXPECT_TRUE(prepared->post_recv(ibv_sge{}));
-    prepared.reset();
-    EXPECT_EQ(testing::record().destroyed.at(1), "qp");
 }
 
 TEST_F(Ownership, QueuePairSurvivesItsSharedReceiveQueueHandle) {
@@ -155,43 +173,6 @@ TEST_F(Ownership, CompletionQueueSurvivesItsChannelHandle) {
     EXPECT_TRUE(cq_->request_notification());
     cq_.reset();
     EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "cq", "channel"));
-}
-
-TEST_F(Ownership, CompletionQueueSurvivesItsContextHandle) {
-    pd_.reset();
-    context_.reset();
-    EXPECT_EQ(cq_->context().device_name(), "soft0");
-    cq_.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "pd", "cq", "context"));
-}
-
-TEST_F(Ownership, ChannelSurvivesItsContextHandle) {
-    auto channel = std::make_optional<CompletionChannel>(*context_);
-    drop_parents();
-    EXPECT_GE(channel->fd(), 0);
-    channel.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "channel", "context"));
-}
-
-TEST_F(Ownership, DeviceMemorySurvivesItsContextHandle) {
-    auto memory = std::make_optional<DeviceMemory>(*context_, 64);
-    drop_parents();
-    EXPECT_EQ(memory->context().device_name(), "soft0");
-    memory.reset();
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "dm", "context"));
-}
-
-TEST_F(Ownership, DeviceMemoryMRSurvivesItsDeviceMemoryHandle) {
-    auto memory = std::make_optional<DeviceMemory>(*context_, 64);
-    auto region = std::make_optional<DeviceMemoryMR>(*pd_, *memory);
-    memory.reset();
-    drop_parents();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
-    region.reset();
-    const auto destroyed = testing::record().destroyed;
-    ASSERT_EQ(destroyed.size(), 6U);
-    EXPECT_EQ(destroyed[2], "mr");
-    EXPECT_EQ(destroyed[5], "context");
 }
 
 // The same edges when an object is replaced: the old object goes before its old parent.
@@ -224,17 +205,6 @@ TEST_F(Ownership, AssigningDeviceMemoryFreesTheOldOneAndKeepsTheSize) {
     EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
 }
 
-TEST_F(Ownership, AssigningAHandleToItselfIsHarmless) {
-    MemoryRegion region(*pd_, memory_.data(), 8);
-    MemoryRegion& same = region;
-    region = std::move(same);
-    EXPECT_EQ(region.length(), 8U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
-    ProtectionDomain& same_pd = *pd_;
-    *pd_ = same_pd;
-    EXPECT_EQ(pd_->context().device_name(), "soft0");
-}
-
 // Closing and releasing
 
 TEST_F(Ownership, ParentInUseIsBusyAndStaysUsable) {
@@ -260,19 +230,9 @@ TEST_F(Ownership, CloseThatFailsKeepsTheRegionAndCanBeRepeated) {
     region.close();
 }
 
-TEST_F(Ownership, DestructorReportsWhatItCannotGiveBack) {
-    ibv_mr* left = nullptr;
-    {
-        const MemoryRegion region(*pd_, memory_.data(), 8);
-        left = region.native();
-        testing::fail_next("ibv_dereg_mr", EIO);
-    }
-    EXPECT_THAT(take_teardown_failures(), ElementsAre(::testing::Pair("ibv_dereg_mr", EIO)));
-    EXPECT_EQ(ibv_dereg_mr(left), 0);
-}
-
 TEST_F(Ownership, ReleaseGivesEveryKindOfObjectToTheCaller) {
     MemoryRegion region(*pd_, memory_.data(), 8);
+    MemoryWindow window(*pd_, MemoryWindowType::type_2);
     SharedReceiveQueue srq(*pd_);
     AddressHandle ah(*pd_, testing::own_address(*context_), AddressHandleOptions{});
     DeviceMemory dm(*context_, 64);
@@ -280,11 +240,13 @@ TEST_F(Ownership, ReleaseGivesEveryKindOfObjectToTheCaller) {
     PreparedQueuePair prepared = prepare();
     ibv_qp* const qp = prepared.release();
     ibv_mr* const mr = region.release();
+    ibv_mw* const mw = window.release();
     ibv_srq* const raw_srq = srq.release();
     ibv_ah* const raw_ah = ah.release();
     ibv_dm* const raw_dm = dm.release();
     ibv_comp_channel* const raw_channel = channel.release();
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_dealloc_mw(mw), 0);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(ibv_destroy_srq(raw_srq), 0);
     EXPECT_EQ(ibv_destroy_ah(raw_ah), 0);

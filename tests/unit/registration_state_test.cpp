@@ -141,20 +141,6 @@ TEST_F(RegistrationStateTest, VerifiesWithTheExporterItCameFromOnly) {
 
 // Closing
 
-TEST_F(RegistrationStateTest, NeverCallsTheVendorsDriverWhileDeregistering) {
-    Registration region = device();
-    std::optional<Registration> other = device();
-    const unsigned finds = exporter_->finds;
-    const std::size_t exports = exporter_->exports.size();
-    const unsigned releases = exporter_->releases;
-    region.close();
-    other.reset();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-    EXPECT_EQ(exporter_->finds, finds);
-    EXPECT_EQ(exporter_->exports.size(), exports);
-    EXPECT_EQ(exporter_->releases, releases);
-}
-
 TEST_F(RegistrationStateTest, SurvivesItsExporterAndResolver) {
     std::optional<Registration> region = device();
     resolver_ = Resolver();
@@ -163,17 +149,6 @@ TEST_F(RegistrationStateTest, SurvivesItsExporterAndResolver) {
     EXPECT_TRUE(gone.expired());
     region->close();
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-}
-
-TEST_F(RegistrationStateTest, SurvivesItsProtectionDomainHandle) {
-    std::optional<Registration> region;
-    {
-        const ProtectionDomain pd(basics_.context);
-        region.emplace(register_memory(pd, resolver_, device_address(), size));
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 2U);
-    region.reset();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
 }
 
 TEST_F(RegistrationStateTest, CloseThatFailsKeepsWhatItCouldNotGiveBackAndCanBeRepeated) {
