@@ -7,7 +7,6 @@
 #include <chrono>
 #include <functional>
 #include <future>
-#include <random>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -252,12 +251,6 @@ TEST_F(BootstrapPeer, that_is_a_web_server_is_quoted) {
                            "bootstrap; it sent \"HTTP/1.1 400 Bad Request\\r\\n"));
 }
 
-TEST_F(BootstrapPeer, that_is_a_web_browser_is_quoted) {
-    const PeerAction web_browser = [](RawPeer& peer) { peer.send("GET / HTTP/1.1\r\n\r\n"); };
-    EXPECT_THAT(error_of_accepting(web_browser),
-                fails_with(EPROTO, "it sent \"GET / HTTP/1.1\\r\\n\\r\\n\""));
-}
-
 TEST_F(BootstrapPeer, that_says_one_wrong_letter_and_waits_is_known_at_once) {
     const Stopwatch stopwatch;
     const PeerAction wrong = [](RawPeer& peer) {
@@ -267,19 +260,6 @@ TEST_F(BootstrapPeer, that_says_one_wrong_letter_and_waits_is_known_at_once) {
     EXPECT_THAT(error_of_connecting(wrong), fails_with(EPROTO, "it sent \"?\""));
     EXPECT_THAT(error_of_accepting(wrong), fails_with(EPROTO, "it sent \"?\""));
     stopwatch.expect(0ms);
-}
-
-TEST_F(BootstrapPeer, that_says_random_bytes_is_an_error) {
-    std::mt19937 random(20240607);
-    for (int round = 0; round < 100; ++round) {
-        std::vector<std::byte> bytes(1 + random() % 200);
-        for (std::byte& each : bytes) {
-            each = static_cast<std::byte>(random() & 0xffU);
-        }
-        const PeerAction babble = [&](RawPeer& peer) { peer.send(bytes); };
-        EXPECT_THAT(error_of_accepting(babble),
-                    fails_with(EPROTO, "the other end is not an rdmabuf bootstrap"));
-    }
 }
 
 TEST_F(BootstrapPeer, of_another_version_is_refused_with_both_versions) {

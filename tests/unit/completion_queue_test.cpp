@@ -93,16 +93,6 @@ TEST_F(CompletionQueueTest, IsPolledOldestFirstIntoASpan) {
     EXPECT_EQ(found_[0].wr_id, 6U);
 }
 
-TEST_F(CompletionQueueTest, HandsFailedCompletionsOutAsTheyAre) {
-    const CompletionQueue cq(context_);
-    ibv_wc failed = completion(7, IBV_WC_REM_ACCESS_ERR);
-    failed.vendor_err = 0x88;
-    complete(cq, failed);
-    EXPECT_EQ(cq.wait(found_, 20s), 1U);
-    EXPECT_EQ(found_[0].status, IBV_WC_REM_ACCESS_ERR);
-    EXPECT_EQ(found_[0].vendor_err, 0x88U);
-}
-
 TEST_F(CompletionQueueTest, WithoutAChannelWaitsByPolling) {
     const CompletionQueue cq(context_);
     std::thread device([&] {
@@ -351,33 +341,10 @@ class CompletionChannelTest : public CompletionQueueTest {
     CompletionChannel channel_{context_};
 };
 
-TEST_F(CompletionChannelTest, TellsWhichQueueHasCompletions) {
-    const CompletionQueue one(context_, {.channel = &channel_});
-    const CompletionQueue two(context_, {.channel = &channel_});
-    ASSERT_TRUE(one.request_notification());
-    ASSERT_TRUE(two.request_notification());
-    complete(two, completion(2));
-    complete(one, completion(1));
-    EXPECT_EQ(channel_.wait(20s), two.native());
-    EXPECT_EQ(channel_.wait(20s), one.native());
-    EXPECT_EQ(channel_.wait(0ms), nullptr);
-}
-
 TEST_F(CompletionChannelTest, StopsWaitingWhenTheTimeIsOver) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(channel_.wait(30ms), nullptr);
     EXPECT_GE(std::chrono::steady_clock::now() - start, 29ms);
-}
-
-TEST_F(CompletionChannelTest, GivesADescriptorForEpoll) {
-    EXPECT_EQ(channel_.fd(), channel_.native()->fd);
-    EXPECT_TRUE(testing::open_descriptors().contains(channel_.fd()));
-}
-
-TEST_F(CompletionChannelTest, WithoutDescriptorsSaysSo) {
-    testing::fail_next("ibv_create_comp_channel", EMFILE);
-    EXPECT_STREQ(error_of([&] { const CompletionChannel another(context_); })->what(),
-                 "ibv_create_comp_channel: Too many open files (EMFILE)");
 }
 
 } // namespace

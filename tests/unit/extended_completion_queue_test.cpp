@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <array>
 #include <chrono>
-#include <cstddef>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/memory_region.hpp>
-#include <rdmabuf/queue_pair.hpp>
 
 #include "softverbs_fixture.hpp"
 
@@ -24,7 +20,6 @@ using testing::SoftverbsTest;
 class ExtendedQueue : public SoftverbsTest {
   protected:
     Context context_ = Context::open_first();
-    ProtectionDomain pd_{context_};
 
     static void complete(const CompletionQueue& cq, const ibv_wc& completion) {
         ASSERT_EQ(softverbs_complete(cq.native(), &completion), 0);
@@ -181,32 +176,6 @@ TEST_F(ExtendedQueue, StampsCompletionsByBothClocks) {
     EXPECT_LE(batch.wallclock(), end);
 }
 
-TEST_F(ExtendedQueue, ServesAQueuePairLikeAnyOther) {
-    std::array<std::byte, 64> memory{};
-    const MemoryRegion region(pd_, memory.data(), memory.size(), {.access = full_access});
-    const ExtendedCompletionQueue cq(context_);
-    const QueuePair qp =
-        testing::connect_to_itself(QueuePair::prepare(pd_, {.send_cq = cq, .recv_cq = cq}));
-    ASSERT_TRUE(qp.post_recv(region.sge(32, 16), 1));
-    ASSERT_TRUE(qp.post_send_imm(region.sge(0, 16), 0xabcdef, {.wr_id = 2}));
-    unsigned seen = 0;
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
-    while (seen < 2 && std::chrono::steady_clock::now() < deadline) {
-        CompletionBatch batch = cq.start_poll();
-        for (; batch; batch.next()) {
-            ++seen;
-            ASSERT_TRUE(batch.succeeded());
-            EXPECT_EQ(batch.queue_pair(), qp.number());
-            if (batch.wr_id() == 1) {
-                EXPECT_EQ(batch.byte_length(), 16U);
-                EXPECT_EQ(batch.immediate(), 0xabcdefU);
-            }
-        }
-        ASSERT_TRUE(batch.error());
-    }
-    EXPECT_EQ(seen, 2U);
-}
-
 TEST_F(ExtendedQueue, IsAlsoPolledAndWaitedForAsAnOrdinaryOne) {
     const CompletionChannel channel(context_);
     const ExtendedCompletionQueue cq(context_, {.depth = 4, .channel = &channel});
@@ -232,17 +201,6 @@ TEST_F(ExtendedQueue, LosesOldCompletionsInsteadOfOverrunningIfItIsAskedTo) {
     batch.next();
     ASSERT_TRUE(batch);
     EXPECT_EQ(batch.wr_id(), 3U);
-}
-
-TEST_F(ExtendedQueue, OfOneThreadIsCreatedWithoutALock) {
-    const unsigned violations = softverbs_violations();
-    const ExtendedCompletionQueue cq(context_, {.single_threaded = true});
-    complete(cq, 1);
-    {
-        const CompletionBatch first = cq.start_poll();
-        EXPECT_TRUE(first);
-    }
-    EXPECT_EQ(softverbs_violations(), violations);
 }
 
 TEST_F(ExtendedQueue, NeedsADepthAndAVectorThatTheDeviceHas) {

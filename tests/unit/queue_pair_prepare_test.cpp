@@ -194,12 +194,6 @@ TEST_F(Prepare, NeedsAGidThatIsThere) {
                 fails_with("ibv_query_gid_table", EADDRNOTAVAIL, "give its network interface"));
 }
 
-TEST_F(Prepare, ThatCannotInitialiseLeavesNothing) {
-    testing::fail_next(modify, EIO);
-    EXPECT_THAT(refusal(options()), fails_with(modify, EIO, "to INIT on port 1"));
-    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
-}
-
 // The extended interface
 
 TEST_F(Prepare, TakesTheExtendedInterfaceWhereItIs) {

@@ -96,12 +96,6 @@ TEST_F(RegistrationTest, RegistersHostMemoryThatNoExporterKnows) {
               "host: ibv_reg_mr: registered.");
 }
 
-TEST_F(RegistrationTest, RegistersWithAResolverThatHasNoExporters) {
-    const Registration region = register_memory(basics_.pd, Resolver(), host_memory_.data(), 64);
-    EXPECT_EQ(region.path(), host);
-    EXPECT_THAT(to_string(region.trail()), HasSubstr("unknown memory"));
-}
-
 TEST_F(RegistrationTest, RegistersHostMemoryThatADevicesDriverPinned) {
     const auto pinned =
         std::make_shared<FakeExporter>(size, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
@@ -129,27 +123,6 @@ TEST_F(RegistrationTest, TakesThePathsInTheOrderOfTheCaller) {
                                                {.paths = {peermem, dmabuf}});
     EXPECT_THAT(paths_of(first.trail()), ElementsAre(peermem));
     EXPECT_EQ(mapped->releases, 1U);
-}
-
-TEST_F(RegistrationTest, MovesBytesThroughWhatItRegistered) {
-    const auto memfd = make_memfd_exporter();
-    const Buffer buffer = memfd->allocate(size);
-    const Resolver resolver({memfd});
-    const Registration source =
-        register_memory(basics_.pd, resolver, host_memory_.data(), host_memory_.size());
-    const Registration target = register_memory(basics_.pd, resolver, buffer.address(),
-                                                buffer.size(), {.access = writable});
-    EXPECT_EQ(target.path(), dmabuf);
-    testing::fill(host_memory_, 7);
-    const QueuePair qp = testing::connect_to_itself(
-        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
-    ASSERT_TRUE(qp.post_write(source.sge(0, 8192), target.remote().at(4096)));
-    WorkCompletion done{};
-    while (basics_.cq.poll(done) == 0) {
-    }
-    ASSERT_TRUE(succeeded(done)) << describe(done);
-    const auto bytes = buffer.cpu_access(CpuAccessMode::read);
-    EXPECT_TRUE(std::equal(host_memory_.begin(), host_memory_.end(), bytes.bytes().begin() + 4096));
 }
 
 TEST_F(RegistrationTest, AddsRelaxedOrderingWhenItIsChosen) {
@@ -524,21 +497,6 @@ TEST_F(RegistrationTest, RefusesWhatIsNoRange) {
                 }),
                 fails_with(function, EINVAL, "no protection domain"));
     expect_untouched();
-}
-
-TEST_F(RegistrationTest, RefusesAnIovaWithAnotherPageOffset) {
-    EXPECT_THAT(refusal({.paths = {dmabuf}, .iova = 24}),
-                fails_with(function, EINVAL, "the iova lies 24 bytes into its page"));
-    EXPECT_EQ(exporter_->releases, exporter_->exports.size());
-    EXPECT_TRUE(registrations().empty());
-}
-
-TEST_F(RegistrationTest, RefusesFlagsThatDmaBufsDoNotHave) {
-    EXPECT_THAT(refusal({.paths = {dmabuf}, .access = Access::on_demand}),
-                fails_with(function, EINVAL, "a dma-buf cannot be registered with on_demand"));
-    EXPECT_THAT(refusal({.access = Access::remote_write}),
-                fails_with(function, EINVAL, "remote_write needs local_write too"));
-    EXPECT_TRUE(registrations().empty());
 }
 
 // Everything that fails gives back what came before

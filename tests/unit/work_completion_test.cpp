@@ -60,7 +60,10 @@ TEST(WorkCompletion, HintsSayWhatToLookAt) {
     EXPECT_THAT(completion_hint(IBV_WC_MW_BIND_ERR), HasSubstr("memory_window_bind"));
     EXPECT_THAT(completion_hint(IBV_WC_REM_INV_REQ_ERR), HasSubstr("receive is too small"));
     EXPECT_THAT(completion_hint(IBV_WC_REM_ACCESS_ERR), HasSubstr("rkey"));
-    EXPECT_THAT(completion_hint(IBV_WC_REM_OP_ERR), HasSubstr("peer"));
+    EXPECT_THAT(completion_hint(IBV_WC_REM_INV_RD_REQ_ERR),
+                HasSubstr("does not exist, or has another Q_Key"));
+    EXPECT_THAT(completion_hint(IBV_WC_REM_OP_ERR),
+                HasSubstr("on EFA, the target has no address handle"));
     EXPECT_THAT(completion_hint(IBV_WC_RETRY_EXC_ERR), HasSubstr("GID index"));
     EXPECT_THAT(completion_hint(IBV_WC_FATAL_ERR), HasSubstr("device"));
     EXPECT_STREQ(completion_hint(IBV_WC_GENERAL_ERR), "");
