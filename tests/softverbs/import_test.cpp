@@ -20,7 +20,6 @@ using namespace softverbs_test;
 struct Unimport {
     void operator()(ibv_pd* pd) const { ibv_unimport_pd(pd); }
     void operator()(ibv_mr* mr) const { ibv_unimport_mr(mr); }
-    void operator()(ibv_dm* dm) const { ibv_unimport_dm(dm); }
 };
 template <class Object>
 using Imported = std::unique_ptr<Object, Unimport>;
@@ -143,24 +142,6 @@ TEST_F(ImportTest, HandlesOfAnIndependentContextAreENOENT) {
     errno = 0;
     EXPECT_EQ(ibv_import_pd(other.get(), pd->handle), nullptr);
     EXPECT_EQ(errno, ENOENT);
-}
-
-TEST_F(ImportTest, DeviceMemoryIsTheSame) {
-    const UniqueContext other = import_context();
-    ibv_alloc_dm_attr attributes{};
-    attributes.length = 64;
-    ibv_dm* const memory = ibv_alloc_dm(context.get(), &attributes);
-    ASSERT_NE(memory, nullptr);
-    {
-        const Imported<ibv_dm> imported(ibv_import_dm(other.get(), memory->handle));
-        ASSERT_NE(imported, nullptr);
-        const std::uint64_t written = 0x1122334455667788;
-        std::uint64_t read = 0;
-        EXPECT_EQ(ibv_memcpy_to_dm(imported.get(), 8, &written, sizeof written), 0);
-        EXPECT_EQ(ibv_memcpy_from_dm(&read, memory, 8, sizeof read), 0);
-        EXPECT_EQ(read, written);
-    }
-    EXPECT_EQ(ibv_free_dm(memory), 0);
 }
 
 TEST_F(ImportTest, ADescriptorOfSomethingElseIsRefusedAndStaysOpen) {

@@ -69,10 +69,6 @@ class AccessTest : public ConnectedPairTest {
     UniqueMr local_mr_;
 };
 
-constexpr unsigned remote_reading = IBV_ACCESS_REMOTE_READ;
-constexpr unsigned remote_writing =
-    static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE) | IBV_ACCESS_REMOTE_WRITE;
-
 class RegionAccessTest : public AccessTest {
   protected:
     Pages memory_{2};
@@ -106,15 +102,6 @@ TEST_F(RegionAccessTest, EndsWithTheRegion) {
     expect_failure(read(mr->rkey, ~std::uint64_t{0} - 7));
 }
 
-TEST_F(RegionAccessTest, NeedsTheFlag) {
-    const UniqueMr readable = target(remote_reading);
-    const UniqueMr writable = target(remote_writing);
-    EXPECT_EQ(read(readable->rkey, 0), IBV_WC_SUCCESS);
-    EXPECT_EQ(write(writable->rkey, 0), IBV_WC_SUCCESS);
-    expect_failure(write(readable->rkey, 0));
-    expect_failure(read(writable->rkey, 0));
-}
-
 TEST_F(RegionAccessTest, EndsWithItsKey) {
     UniqueMr mr = target(full_access);
     const std::uint32_t rkey = mr->rkey;
@@ -124,38 +111,8 @@ TEST_F(RegionAccessTest, EndsWithItsKey) {
     expect_failure(write(rkey, 0));
 }
 
-TEST_F(RegionAccessTest, IsForOneProtectionDomain) {
-    const UniquePd other(ibv_alloc_pd(context.get()));
-    const UniqueMr mr(ibv_reg_mr_iova2(other.get(), memory_.data(), Pages::page(), 0, full_access));
-    ASSERT_NE(mr, nullptr);
-    expect_failure(write(mr->rkey, 0));
-    ibv_sge entry{0, 16, mr->lkey};
-    const UniqueMr good = target(full_access);
-    expect_failure(rdma(IBV_WR_RDMA_WRITE, entry, good->rkey, 0), IBV_WC_LOC_PROT_ERR);
-}
-
-TEST_F(RegionAccessTest, OfTheDeviceItselfNeedsTheLocalFlagForWriting) {
-    const UniqueMr source = target(remote_reading);
-    const UniqueMr readable = target(remote_reading, Pages::page());
-    expect_failure(rdma(IBV_WR_RDMA_READ, {Pages::page(), 16, readable->lkey}, source->rkey, 0),
-                   IBV_WC_LOC_PROT_ERR);
-    const UniqueMr writable = target(full_access);
-    expect_failure(rdma(IBV_WR_RDMA_READ, {0, 16, writable->lkey + 1}, source->rkey, 0),
-                   IBV_WC_LOC_PROT_ERR);
-    EXPECT_EQ(rdma(IBV_WR_RDMA_READ, {32, 16, writable->lkey}, source->rkey, 0), IBV_WC_SUCCESS);
-}
-
 TEST_F(RegionAccessTest, OfNoBytesNeedsNoKey) {
     EXPECT_EQ(write(0x12345678, 0x1000, 0), IBV_WC_SUCCESS);
-}
-
-TEST_F(RegionAccessTest, IsGoneOnceRevoked) {
-    const UniqueMr mr = target(full_access);
-    ASSERT_EQ(write(mr->rkey, 0), IBV_WC_SUCCESS);
-    ASSERT_EQ(softverbs_revoke_mr(mr.get()), 0);
-    expect_failure(write(mr->rkey, 0));
-    const UniqueMr good = target(full_access);
-    expect_failure(rdma(IBV_WR_RDMA_WRITE, {0, 16, mr->lkey}, good->rkey, 0), IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_F(RegionAccessTest, FollowsANewRegistration) {

@@ -267,41 +267,6 @@ TEST_F(Posting, failsWhenItIsToldTo) {
     EXPECT_EQ(softverbs_pending_faults(), 0U);
 }
 
-TEST_F(Posting, stopsTheSendQueueOfADatagramThatIsTooLong) {
-    const UniqueQp qp = make_qp(IBV_QPT_UD, cq.get());
-    connect(qp.get(), 0);
-    std::vector<char> data(4097);
-    const UniqueMr mr = make_mr(data.data(), data.size());
-    ibv_ah_attr address = own_address();
-    const UniqueAh ah(ibv_create_ah(pd.get(), &address));
-    ibv_sge entry{reinterpret_cast<std::uintptr_t>(data.data()), 4097, mr->lkey};
-    ibv_send_wr wr = request(IBV_WR_SEND, 1);
-    wr.wr.ud.ah = ah.get();
-    wr.sg_list = &entry;
-    wr.num_sge = 1;
-    ASSERT_EQ(post(qp.get(), receive(3)), 0);
-    ASSERT_EQ(post(qp.get(), wr), 0);
-    const auto failed = poll(cq.get(), 1);
-    ASSERT_EQ(failed.size(), 1U);
-    EXPECT_EQ(failed[0].status, IBV_WC_LOC_LEN_ERR);
-    EXPECT_EQ(state_of(qp.get()), IBV_QPS_SQE);
-    entry.length = 4096;
-    wr.wr_id = 2;
-    ASSERT_EQ(post(qp.get(), wr), 0);
-    expect_flushed({2}, qp.get());
-    EXPECT_EQ(modify(qp.get(), {}, IBV_QPS_SQD, 0), EINVAL);
-    EXPECT_EQ(modify(qp.get(), {}, IBV_QPS_RTS, IBV_QP_SQ_PSN), EINVAL);
-    ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_RTS, 0), 0);
-    wr.wr_id = 3;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ASSERT_EQ(post(qp.get(), wr), 0);
-    const auto sent = poll(cq.get(), 1);
-    ASSERT_EQ(sent.size(), 1U);
-    EXPECT_EQ(sent[0].status, IBV_WC_SUCCESS);
-    ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_ERR, 0), 0);
-    expect_flushed({3}, qp.get()); // the receive
-}
-
 TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
     const UniqueCq small = make_cq(2);
     ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
