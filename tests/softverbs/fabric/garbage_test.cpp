@@ -5,13 +5,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,18 +125,6 @@ TEST_F(GarbageTest, ADoorbellThatIsFullAndBlocksDoesNotStopTheSender) {
     Connection* const back = peer.node->connect(7);
     ASSERT_NE(back, nullptr);
     EXPECT_EQ(send(*back, Lane::requests, "wake up"), Sent::sent);
-}
-
-TEST_F(GarbageTest, RandomBytesAreRefused) {
-    std::mt19937 random(2); // NOLINT(cert-msc51-cpp): the same each time
-    for (const std::size_t size : {1U, 2U, 63U, 64U, 65U, 4096U}) {
-        const RawSocket socket(*peer.node);
-        std::vector<std::byte> bytes(size);
-        std::generate(bytes.begin(), bytes.end(), [&] { return std::byte(random()); });
-        socket.say(bytes);
-        expect_refused(socket);
-    }
-    expect_useful();
 }
 
 TEST_F(GarbageTest, AHelloOfAnotherSizeIsRefused) {
