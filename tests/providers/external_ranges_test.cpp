@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <future>
 #include <limits>
 #include <memory>
 #include <string>
@@ -26,7 +25,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Optional;
 
 constexpr std::uintptr_t somewhere = std::uintptr_t{1} << 40;
 
@@ -156,14 +154,6 @@ TEST_F(External, ForgetsARangeWhoseHandleIsGoneOrReplaced) {
     EXPECT_TRUE(exporter->find(somewhere + page_size()));
 }
 
-TEST_F(External, AnExportedRangeSurvivesTheRangeItCameFrom) {
-    AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
-    const ExportedRange exported = exporter->export_range(somewhere, page_size());
-    range.remove();
-    dmabuf.reset();
-    EXPECT_EQ(bytes_through(exported, false), pattern(8, 0, page_size()));
-}
-
 TEST_F(External, ARangeSurvivesItsExporter) {
     {
         const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
@@ -172,16 +162,6 @@ TEST_F(External, ARangeSurvivesItsExporter) {
     }
     dmabuf.reset();
     EXPECT_EQ(open_descriptors(), before);
-}
-
-TEST_F(External, GivesTheSameAddressAnotherGenerationEachTime) {
-    std::set<std::uint64_t> generations;
-    for (int round = 0; round < 10; ++round) {
-        const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
-        generations.insert(exporter->find(somewhere)->generation);
-    }
-    EXPECT_EQ(generations.size(), 10U);
-    EXPECT_FALSE(generations.contains(0));
 }
 
 TEST_F(External, RefusesAnOverlapAndNamesBoth) {
@@ -313,48 +293,6 @@ TEST_F(External, IsAskedByAResolverItIsAddedTo) {
     EXPECT_EQ(resolver.find(somewhere + 5).exporter, exporter);
     EXPECT_EQ(resolver.export_range(somewhere + 5, 10).exporter(), "external");
     EXPECT_EQ(exporter->availability().reason, "ranges that the program adds; it has added 1");
-}
-
-TEST_F(External, ServesThreadsThatAddFindExportAndRemove) {
-    constexpr unsigned workers = 4;
-    std::vector<std::future<unsigned>> wrong;
-    for (unsigned worker = 0; worker < workers; ++worker) {
-        wrong.push_back(std::async(std::launch::async, [&, worker] {
-            const std::uintptr_t mine = somewhere + worker * page_size();
-            unsigned count = 0;
-            for (int round = 0; round < 500; ++round) {
-                const AddedRange range = exporter->add(
-                    dmabuf.get(),
-                    {.address = mine, .length = page_size(), .offset = worker * page_size()});
-                const ExportedRange exported = exporter->export_range(mine + 8, 16);
-                count += exported.offset() == worker * page_size() + 8 ? 0 : 1;
-                const auto other = exporter->find(somewhere + (worker + 1) % workers * page_size());
-                count += !other || other->length == page_size() ? 0 : 1;
-            }
-            return count;
-        }));
-    }
-    for (auto& count : wrong) {
-        EXPECT_EQ(count.get(), 0U);
-    }
-    dmabuf.reset();
-    EXPECT_EQ(open_descriptors(), before);
-}
-
-TEST_F(External, GivesEverythingBackTenThousandTimes) {
-    for (int cycle = 0; cycle < 10000; ++cycle) {
-        const AddedRange range =
-            exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
-        const ExportedRange exported = exporter->export_range(somewhere, 1);
-        ASSERT_FALSE(exporter->find(somewhere + page_size()));
-        ASSERT_THAT(error_of([&] {
-                        (void)exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
-                    }),
-                    Optional(::testing::Property(&Error::error, EEXIST)));
-    }
-    dmabuf.reset();
-    EXPECT_EQ(open_descriptors(), before);
-    EXPECT_EQ(exporter->availability().reason, "ranges that the program adds; it has added 0");
 }
 
 } // namespace

@@ -248,17 +248,5 @@ TEST_F(Vfio, IsAskedByAResolverItIsAddedTo) {
     EXPECT_EQ(resolver.export_range(somewhere + 5, 10).exporter(), "vfio");
 }
 
-TEST_F(Vfio, GivesEverythingBackTenThousandTimes) {
-    open_device();
-    for (int cycle = 0; cycle < 10000; ++cycle) {
-        const AddedRange range = exporter->add({.index = 0});
-        const ExportedRange exported = exporter->export_range(range.address(), 1);
-        ASSERT_EQ(exported.offset(), 0U);
-    }
-    exporter.reset();
-    device.reset();
-    EXPECT_EQ(open_descriptors(), before);
-}
-
 } // namespace
 } // namespace rdmabuf::testing

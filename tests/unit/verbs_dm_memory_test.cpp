@@ -15,8 +15,6 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/dmabuf_mr.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/verbs_dm.hpp>
 #include <rdmabuf/resolver.hpp>
 
@@ -66,40 +64,6 @@ class VerbsDm : public SoftverbsTest {
     Basics basics_;
     std::shared_ptr<Allocator> exporter_;
 };
-
-TEST_F(VerbsDm, TakesTrafficThatIsForAnExportedRange) {
-    const Buffer buffer = exporter().allocate(3 * page_size());
-    buffer.copy_in(0, Bytes(buffer.size()));
-    const std::size_t offset = page_size() + 72;
-    const ExportedRange range = exporter().export_range(buffer.address() + offset, 512);
-    const DmaBufMR there(basics_.pd, range, {.access = full_access});
-    EXPECT_EQ(there.remote().address, buffer.address() + offset);
-    EXPECT_EQ(range.offset(), offset);
-
-    Bytes local = pattern(512, 1);
-    const MemoryRegion here(basics_.pd, local.data(), local.size());
-    const QueuePair qp = connect_to_itself(
-        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
-    const auto done = [&] {
-        WorkCompletion completion{};
-        EXPECT_EQ(basics_.cq.wait({&completion, 1}, std::chrono::seconds(20)), 1);
-        EXPECT_TRUE(succeeded(completion)) << describe(completion);
-    };
-    const ibv_sge entry = here.sge(0, 512);
-    ASSERT_TRUE(qp.post_write({&entry, 1}, there.remote().at(0)));
-    done();
-    Bytes all(buffer.size());
-    buffer.copy_out(0, all);
-    Bytes expected(buffer.size());
-    std::ranges::copy(local, expected.begin() + static_cast<std::ptrdiff_t>(offset));
-    EXPECT_EQ(all, expected);
-
-    const Bytes written = pattern(512, 2);
-    buffer.copy_in(offset, written);
-    ASSERT_TRUE(qp.post_read({&entry, 1}, there.remote().at(0)));
-    done();
-    EXPECT_EQ(local, written);
-}
 
 TEST_F(VerbsDm, KnowsWhatItsMemoryIs) {
     const Buffer buffer = exporter().allocate(1);
@@ -341,18 +305,6 @@ TEST_F(VerbsDm, IsNoneOfTheSystemsExporters) {
     resolver.add(exporter_);
     const Buffer buffer = resolver.allocator("verbs_dm")->allocate(1);
     EXPECT_EQ(resolver.find(buffer.address()).exporter, exporter_);
-}
-
-TEST_F(VerbsDm, GivesEverythingBackTenThousandTimes) {
-    const auto before = open_descriptors();
-    for (unsigned cycle = 0; cycle < 10000; ++cycle) {
-        const Buffer buffer = exporter().allocate(page_size());
-        const ExportedRange range = exporter().export_range(buffer.address() + 64, 64);
-        const DmaBufMR region(basics_.pd, range, {.access = full_access});
-        ASSERT_EQ(region.remote().address, buffer.address() + 64);
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
-    EXPECT_EQ(open_descriptors(), before);
 }
 
 } // namespace
