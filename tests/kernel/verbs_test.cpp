@@ -12,6 +12,7 @@
 #include "fails_with.hpp"
 #include "loopback.hpp"
 #include "support.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -184,7 +185,7 @@ TEST_F(Verbs, QueuePairsShareReceivesAndTheLimitIsAnEvent) {
     }
     EXPECT_EQ(to_->get(0, 128), from_->get(0, 128));
 
-    const auto event = net_.context.wait_async_event(patience);
+    const auto event = net_.context.wait_async_event(time_limit);
     ASSERT_TRUE(event);
     EXPECT_EQ(event->type, IBV_EVENT_SRQ_LIMIT_REACHED);
     EXPECT_EQ(event->object, srq.native());
@@ -211,7 +212,7 @@ TEST_F(Verbs, ChannelWakesAWaitForCompletions) {
     }
     ASSERT_TRUE(net_.b.qp->post_recv(receive(), 4));
     ASSERT_TRUE(net_.a.qp->post_send(local(), {.wr_id = 4}));
-    EXPECT_EQ(channel.wait(patience), net_.b.cq.native());
+    EXPECT_EQ(channel.wait(time_limit), net_.b.cq.native());
     EXPECT_EQ(net_.b.cq.poll(completion), 1);
     EXPECT_EQ(completion.wr_id, 4U);
     net_.a.expect(4);

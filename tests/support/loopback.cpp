@@ -15,6 +15,7 @@
 #include <rdmabuf/resolver.hpp>
 
 #include "support.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -105,7 +106,7 @@ class NicMemory : public Memory {
 
 WorkCompletion End::next() const {
     WorkCompletion completion{};
-    if (cq.wait({&completion, 1}, patience) == 0) {
+    if (cq.wait({&completion, 1}, time_limit) == 0) {
         throw std::runtime_error("no completion came");
     }
     return completion;

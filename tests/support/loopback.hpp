@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,9 +17,6 @@
 /// What tests of verbs share that run on softverbs or on the rig's device: connections of the
 /// device with itself, and memory of each kind to move data between.
 namespace rdmabuf::testing {
-
-/// The guest emulates its processors; a completion that takes longer than this never comes.
-inline constexpr std::chrono::seconds patience{60};
 
 /// One side of a connection, on a protection domain of its own.
 struct End {

@@ -6,11 +6,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdio>
 #include <stdexcept>
 #include <system_error>
-#include <thread>
+
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 
@@ -167,10 +167,9 @@ SoftverbsTest::SoftverbsTest()
 SoftverbsTest::~SoftverbsTest() {
     EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U) << "objects were leaked";
     // A thread of softverbs may have a descriptor open for a moment.
-    for (int waits = 0; waits < 100 && open_descriptors() != descriptors_; ++waits) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    EXPECT_EQ(open_descriptors(), descriptors_) << "descriptors were leaked";
+    EXPECT_TRUE(eventually([&] { return open_descriptors() == descriptors_; }))
+        << "descriptors were leaked: " << ::testing::PrintToString(open_descriptors())
+        << ", before: " << ::testing::PrintToString(descriptors_);
     EXPECT_EQ(softverbs_violations(), violations_) << "what was in use was to be destroyed";
     EXPECT_EQ(softverbs_unacknowledged_events(), 0U);
     EXPECT_THAT(take_teardown_failures(), IsEmpty());

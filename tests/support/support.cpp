@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <stdexcept>
 #include <system_error>
@@ -40,6 +41,15 @@ bool closed_on_exec(int fd) {
 
 std::size_t page_size() {
     return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+bool is_asleep(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    // The name of the program, in parentheses, may contain any characters.
+    const std::size_t name_end = line.rfind(')');
+    return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
 }
 
 std::vector<std::byte> bytes_through(const DmaBufRange& range, bool synced) {
