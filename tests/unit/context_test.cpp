@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -14,6 +15,7 @@
 #include <rdmabuf/shared_receive_queue.hpp>
 
 #include "softverbs_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -21,10 +23,13 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::eventually;
 using testing::fails_with;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using testing::is_asleep;
 using ::testing::IsEmpty;
+using testing::lasts_at_least;
 using testing::SoftverbsTest;
 
 class ContextTest : public SoftverbsTest {
@@ -325,11 +330,14 @@ TEST_F(AsyncEvents, KeepTheirObjectUntilTheyAreAcknowledged) {
     std::optional<PendingAsyncEvent> pending = context_.get_async_event();
     ASSERT_TRUE(pending);
     std::atomic<bool> is_destroyed = false;
+    std::atomic<pid_t> destroyer_id = 0;
     std::thread destroyer([&] {
+        destroyer_id = ::gettid();
         cq.reset();
         is_destroyed = true;
     });
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(
+        eventually([&] { return is_destroyed || (destroyer_id != 0 && is_asleep(destroyer_id)); }));
     EXPECT_FALSE(is_destroyed);
     pending.reset();
     destroyer.join();
@@ -338,17 +346,15 @@ TEST_F(AsyncEvents, KeepTheirObjectUntilTheyAreAcknowledged) {
 
 TEST_F(AsyncEvents, AreWaitedForAsLongAsSaid) {
     EXPECT_FALSE(context_.wait_async_event(0ms));
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_FALSE(context_.wait_async_event(30ms));
-    EXPECT_GE(std::chrono::steady_clock::now() - start, 29ms);
+    EXPECT_TRUE(lasts_at_least(30ms, [&] { EXPECT_FALSE(context_.wait_async_event(30ms)); }));
 }
 
 TEST_F(AsyncEvents, EndAWaitWithoutLimit) {
-    std::thread device([this] {
+    std::thread device([this, waiting = ::gettid()] {
         ibv_async_event raised{};
         raised.event_type = IBV_EVENT_PORT_ERR;
         raised.element.port_num = 1;
-        std::this_thread::sleep_for(10ms);
+        EXPECT_TRUE(eventually([&] { return is_asleep(waiting); }));
         raise(raised);
     });
     EXPECT_EQ(context_.wait_async_event(wait_forever)->type, IBV_EVENT_PORT_ERR);
@@ -365,9 +371,7 @@ TEST_F(AsyncEvents, ThatAnotherThreadTakesDoNotProlongAWait) {
             EXPECT_TRUE(context_.wait_async_event(0ms));
         }
     });
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_FALSE(context_.wait_async_event(50ms));
-    EXPECT_GE(std::chrono::steady_clock::now() - start, 49ms);
+    EXPECT_TRUE(lasts_at_least(50ms, [&] { EXPECT_FALSE(context_.wait_async_event(50ms)); }));
     EXPECT_TRUE(stolen);
     testing::before_each_call(nullptr);
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Completion queues with extended completions, and the clock of a device.
+#undef NDEBUG // The inline functions called in this file have their assertions in every build.
 #include <chrono>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
 
 #include "softverbs_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -158,7 +160,8 @@ TEST_F(ExtendedQueue, StampsCompletionsByBothClocks) {
     const std::uint64_t before = clock.now();
     const auto start = std::chrono::system_clock::now();
     complete(cq, 1);
-    std::this_thread::sleep_for(5ms);
+    const std::uint64_t between = clock.now();
+    const auto middle = std::chrono::system_clock::now();
     complete(cq, 2);
     const std::uint64_t after = clock.now();
     const auto end = std::chrono::system_clock::now();
@@ -169,10 +172,12 @@ TEST_F(ExtendedQueue, StampsCompletionsByBothClocks) {
     batch.next();
     ASSERT_TRUE(batch);
     EXPECT_LE(before, first);
-    EXPECT_GE(clock.between(first, batch.timestamp()), 5ms);
+    EXPECT_LE(first, between);
+    EXPECT_LE(between, batch.timestamp());
     EXPECT_LE(batch.timestamp(), after);
     EXPECT_LE(start, first_wallclock);
-    EXPECT_GE(batch.wallclock() - first_wallclock, 5ms);
+    EXPECT_LE(first_wallclock, middle);
+    EXPECT_LE(middle, batch.wallclock());
     EXPECT_LE(batch.wallclock(), end);
 }
 
@@ -261,7 +266,8 @@ TEST_F(ExtendedQueue, NamesItsFields) {
     EXPECT_FALSE(has(CompletionFields::standard, CompletionFields::timestamp));
 }
 
-#if !defined(NDEBUG) && !defined(RDMABUF_SANITIZED)
+// Sanitizers do not follow the child process of a death test.
+#if !defined(RDMABUF_SANITIZED)
 
 using ExtendedQueueDeathTest = ExtendedQueue;
 
@@ -310,7 +316,6 @@ TEST_F(DeviceClockTest, ConvertsTimestampsToTheClockOfTheSystem) {
     EXPECT_GE(clock.wallclock(ticks) + tolerance, before);
     EXPECT_LE(clock.wallclock(ticks) - tolerance, after);
     EXPECT_GT(clock.uncertainty(), 0ns);
-    EXPECT_LT(clock.uncertainty(), 1s);
 }
 
 TEST_F(DeviceClockTest, MeasuresTimesBetweenTimestampsThatWrap) {
@@ -330,14 +335,17 @@ TEST_F(DeviceClockTest, MeasuresLongTimesWithoutOverflow) {
 }
 
 TEST_F(DeviceClockTest, SynchronizesAgain) {
+    // The errors of both synchronizations, and rounding.
+    auto tolerance = clock_.uncertainty() + 1us;
     const WallclockTime before = clock_.wallclock(0);
-    std::this_thread::sleep_for(2ms);
+    testing::fail_next("ibv_query_rt_values_ex", EIO);
+    EXPECT_THAT(error_of([&] { clock_.synchronize(); }),
+                fails_with("ibv_query_rt_values_ex", EIO, ""));
+    EXPECT_EQ(clock_.wallclock(0), before);
     clock_.synchronize();
     // Both clocks of softverbs run equally fast.
-    const auto moved = clock_.wallclock(0) - before;
-    EXPECT_LT(std::chrono::abs(moved), 1s);
-    EXPECT_LE(std::chrono::abs(clock_.wallclock(clock_.now()) - std::chrono::system_clock::now()),
-              1s);
+    tolerance += clock_.uncertainty();
+    EXPECT_LE(std::chrono::abs(clock_.wallclock(0) - before), tolerance);
 }
 
 TEST_F(DeviceClockTest, NeedsADeviceThatReportsItsClock) {

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <new>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "four_nics_fixture.hpp"
+#include "waiting.hpp"
 
 #ifndef RDMABUF_SANITIZED // the run-time library of a sanitizer has its own pthread_create()
 namespace {
@@ -145,11 +145,7 @@ TEST_F(ParallelRegistration, NoThreadIsLeftWhenTheCallReturns) {
     const auto before = running();
     const Registration region = make(mebibyte, {.threads = 4});
     // Linux removes a thread from /proc shortly after pthread_join(3) has returned.
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (running() != before && std::chrono::steady_clock::now() < end) {
-        std::this_thread::yield();
-    }
-    EXPECT_EQ(running(), before);
+    EXPECT_TRUE(testing::eventually([&] { return running() == before; }));
 }
 
 #ifndef RDMABUF_SANITIZED

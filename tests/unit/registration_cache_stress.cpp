@@ -7,7 +7,6 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -108,7 +107,6 @@ struct Shared {
     std::shared_ptr<RegistrationCache> cache;
     std::mutex cache_mutex;
     Exchange exchange;
-    std::atomic<std::uint64_t> operations{0};
 
     [[nodiscard]] std::shared_ptr<RegistrationCache> make_cache() const {
         return std::make_shared<RegistrationCache>(
@@ -124,14 +122,13 @@ void use(const Lease& lease) {
     require(lease.length() == lease.registration().length(), "another length than the region's");
 }
 
-void work(Shared& shared, unsigned seed, std::chrono::steady_clock::time_point end) {
+void work(Shared& shared, unsigned seed, std::uint64_t operations) {
     std::uint32_t random = seed;
     const auto below = [&](std::uint32_t limit) {
         random = random * 1664525U + 1013904223U;
         return (random >> 8U) % limit;
     };
-    std::uint64_t done = 0;
-    for (; std::chrono::steady_clock::now() < end; ++done) {
+    for (std::uint64_t done = 0; done < operations; ++done) {
         const std::shared_ptr<RegistrationCache> cache = [&] {
             const std::scoped_lock lock(shared.cache_mutex);
             if (below(2000) == 0) {
@@ -177,10 +174,9 @@ void work(Shared& shared, unsigned seed, std::chrono::steady_clock::time_point e
             }
         }
     }
-    shared.operations += done;
 }
 
-void run(CachePolicy policy, double seconds) {
+void run(CachePolicy policy, std::uint64_t operations) {
     const Context context = Context::open_first();
     const auto memory = make_memfd_exporter();
     Shared shared{.pd = ProtectionDomain(context),
@@ -188,25 +184,20 @@ void run(CachePolicy policy, double seconds) {
                   .policy = policy,
                   .cache = nullptr,
                   .cache_mutex = {},
-                  .exchange = {},
-                  .operations = 0};
+                  .exchange = {}};
     shared.cache = shared.make_cache();
-    const auto end = std::chrono::steady_clock::now() +
-                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                         std::chrono::duration<double>(seconds));
     {
         std::vector<std::jthread> threads;
         for (unsigned i = 0; i < thread_count; ++i) {
-            threads.emplace_back([&shared, i, end] { work(shared, i + 1, end); });
+            threads.emplace_back([&shared, i, operations] { work(shared, i + 1, operations); });
         }
     }
     const auto statistics = shared.cache->statistics();
     std::printf(
-        "%s: %lu operations; the last cache: %lu hits, %lu misses, %lu evictions, "
+        "%s: the last cache: %lu hits, %lu misses, %lu evictions, "
         "%lu stale, %lu invalidated, %lu merged\n",
-        policy == CachePolicy::checked ? "checked" : "explicit", shared.operations.load(),
-        statistics.hits, statistics.misses, statistics.evictions, statistics.stale,
-        statistics.invalidations, statistics.merges);
+        policy == CachePolicy::checked ? "checked" : "explicit", statistics.hits, statistics.misses,
+        statistics.evictions, statistics.stale, statistics.invalidations, statistics.merges);
     for (std::size_t i = 0; i < 32; ++i) {
         shared.exchange.swap(i, Lease());
     }
@@ -220,10 +211,10 @@ void run(CachePolicy policy, double seconds) {
 } // namespace
 
 int main(int argc, char** argv) {
-    const double seconds = argc > 1 ? std::strtod(argv[1], nullptr) : 2;
+    const std::uint64_t operations = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 20'000;
     try {
-        run(CachePolicy::explicit_invalidation, seconds / 2);
-        run(CachePolicy::checked, seconds / 2);
+        run(CachePolicy::explicit_invalidation, operations);
+        run(CachePolicy::checked, operations);
     } catch (const std::exception& error) {
         fail(error.what());
     }

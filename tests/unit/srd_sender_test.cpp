@@ -2,7 +2,6 @@
 // How the receiver of a message on an SRD queue pair identifies the sender.
 #include <endian.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -10,6 +9,7 @@
 #include <rdmabuf/srd_completion_queue.hpp>
 
 #include "srd_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -50,12 +50,7 @@ TEST_F(Srd, NumberOfAClosedAddressHandleIsRefused) {
 /// Polls until there is a completion.
 WorkCompletion next_with_sender(const SrdCompletionQueue& cq, Gid& sender) {
     WorkCompletion completion{};
-    int count = 0;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (count == 0 && std::chrono::steady_clock::now() < end) {
-        count = cq.poll(completion, sender);
-    }
-    EXPECT_EQ(count, 1);
+    EXPECT_TRUE(testing::eventually([&] { return cq.poll(completion, sender) == 1; }));
     return completion;
 }
 
