@@ -27,6 +27,7 @@
 
 #include "child_process.hpp"
 #include "temporary_directory.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -55,12 +56,12 @@ class End {
             auto listener = value(endpoint_.listen("127.0.0.1"));
             const auto bytes = listener.handle().bytes();
             check(::send(socket, bytes.data(), bytes.size(), 0) > 0);
-            channel_.emplace(value(listener.accept(10s)));
+            channel_.emplace(value(listener.accept(testing::time_limit)));
         } else {
             std::array<std::byte, Handle::wire_size> bytes{};
             check(::recv(socket, bytes.data(), bytes.size(), MSG_WAITALL) ==
                   static_cast<ssize_t>(bytes.size()));
-            channel_.emplace(value(endpoint_.connect(*Handle::decode(bytes), 10s)));
+            channel_.emplace(value(endpoint_.connect(*Handle::decode(bytes), testing::time_limit)));
         }
     }
 
@@ -102,17 +103,15 @@ class End {
     /// Waits for a request. @return @p before, or the error of the request if @p before is none
     std::error_code finish(Request& request, const std::function<void()>& step,
                            std::error_code before) {
-        const auto end = std::chrono::steady_clock::now() + 20s;
-        for (;;) {
-            const Completion completion = channel_->test(request);
-            if (completion.done) {
-                return before ? before : completion.error;
-            }
-            if (std::chrono::steady_clock::now() > end) {
-                throw std::runtime_error("a request has not ended");
-            }
-            step();
+        Completion completion;
+        const auto done = [&] {
+            completion = channel_->test(request);
+            return completion.done;
+        };
+        if (!testing::eventually(done, step)) {
+            throw std::runtime_error("a request has not ended");
         }
+        return before ? before : completion.error;
     }
 
     std::shared_ptr<Allocator> memfds_ = make_memfd_exporter();
@@ -133,7 +132,8 @@ class Death : public ::testing::Test {
                 return role(socket);
             };
         };
-        const auto children = fork_pair(60s, in_directory(survivor), in_directory(victim));
+        const auto children =
+            fork_pair(2 * testing::time_limit, in_directory(survivor), in_directory(victim));
         const int survived = status_of_child(children[0]);
         const int killed = status_of_child(children[1]);
         EXPECT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL);

@@ -26,10 +26,8 @@ class FailoverArrival : public Failover {
 
     /// Makes progress at the right end only, until it has a notification of 8 bytes.
     void await_notification() {
-        const auto end = std::chrono::steady_clock::now() + 30s;
-        while (!right().notification()) {
-            ASSERT_LT(std::chrono::steady_clock::now(), end) << right().reason();
-        }
+        ASSERT_TRUE(eventually([&] { return right().notification().has_value(); }))
+            << right().reason();
     }
     /// Waits until the right end has a notification; the left end polls no completion. The right
     /// end then writes other data to its memory. Then the second queue pair fails, and its

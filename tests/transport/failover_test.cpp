@@ -222,10 +222,8 @@ class FailoverPeer : public RawPeerTest {
     }
     /// Makes progress until the channel has failed. @return the error
     [[nodiscard]] std::error_code failure() {
-        const auto end = std::chrono::steady_clock::now() + 20s;
-        while (!channel_->state() && std::chrono::steady_clock::now() < end) {
-            channel_->progress();
-        }
+        static_cast<void>(eventually([&] { return channel_->state().value() != 0; },
+                                     [&] { channel_->progress(); }));
         return channel_->state();
     }
 };

@@ -85,26 +85,22 @@ TEST_F(Faults, closing_after_the_peer_has_closed_is_no_error) {
     EXPECT_EQ(finish(left(), send(10)).error, code(0));
     EXPECT_EQ(left().close(), code(0));
     EXPECT_EQ(wait(right(), received).error, code(0));
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (!right().state() && std::chrono::steady_clock::now() < end) {
-        right().progress();
-    }
-    EXPECT_EQ(right().state(), code(ECONNRESET));
+    EXPECT_TRUE(eventually([&] { return right().state() == code(ECONNRESET); },
+                           [&] { right().progress(); }));
     EXPECT_EQ(right().close(), code(0));
 }
 
 TEST_F(Faults, closing_does_not_wait_for_a_peer_that_has_closed) {
-    options_.heartbeat = 60s;
-    options_.linger = 30s;
+    // An end that waits for the other one waits longer than the time limit of this program.
+    options_.heartbeat = 1h;
+    options_.linger = 1h;
     connect_with_memory();
     const Request received = receive(size);
     const Request sent = send(size);
     EXPECT_EQ(finish(right(), received).error, code(0));
     EXPECT_EQ(finish(left(), sent).error, code(0));
     EXPECT_EQ(left().close(), code(0));
-    const auto begin = std::chrono::steady_clock::now();
     static_cast<void>(right().close());
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
 }
 
 TEST_F(Faults, messages_that_the_peer_sent_before_it_closed_arrive) {
@@ -113,10 +109,8 @@ TEST_F(Faults, messages_that_the_peer_sent_before_it_closed_arrive) {
         EXPECT_EQ(finish(left(), send(count, count)).error, code(0));
     }
     EXPECT_EQ(left().close(), code(0));
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (right().state() != code(ECONNRESET) && std::chrono::steady_clock::now() < end) {
-        right().progress();
-    }
+    EXPECT_TRUE(eventually([&] { return right().state() == code(ECONNRESET); },
+                           [&] { right().progress(); }));
     for (const std::size_t count : {std::size_t{6000}, std::size_t{0}, std::size_t{5}}) {
         const Completion completion = wait(right(), receive(size, Tag{count}));
         EXPECT_EQ(completion.error, code(0));
@@ -206,13 +200,12 @@ TEST_F(Faults, a_transfer_uses_every_device) {
 TEST_F(Faults, closing_waits_until_messages_are_acknowledged_and_not_longer) {
     options_.ack_timeout = 14;
     options_.retry_count = 7;
-    options_.linger = 30s;
+    // If close() waited longer, it would wait longer than the time limit of this program.
+    options_.linger = 1h;
     connect_with_memory();
     ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0), 0);
     EXPECT_EQ(finish(left(), send(10)).error, code(0));
-    const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(left().close(), code(0));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
     EXPECT_EQ(softverbs_pending_faults(), 0);
     EXPECT_EQ(wait(right(), receive(10)).bytes, 10);
 }

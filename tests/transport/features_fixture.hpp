@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -44,18 +43,13 @@ class FeaturesTest : public TransportTest {
         third_end_.reset();
         disconnect();
     }
-    /// Makes progress at all endpoints until @p done returns true; fails the test after 60 seconds.
+    /// Makes progress at all endpoints until @p done returns true. Fails the test if it does not
+    /// within the time limit.
     template <class Done>
     [[nodiscard]] bool progress_until(const Done& done) {
-        const auto end = std::chrono::steady_clock::now() + 60s;
-        while (!done()) {
-            if (std::chrono::steady_clock::now() > end) {
-                ADD_FAILURE() << "the condition has not become true in 60 seconds";
-                return false;
-            }
-            progress_all();
-        }
-        return true;
+        const bool became_true = eventually(done, [&] { progress_all(); });
+        EXPECT_TRUE(became_true) << "the condition has not become true";
+        return became_true;
     }
     void progress_all() {
         left_end().progress();

@@ -358,7 +358,7 @@ class MaliciousPeerTest : public RawPeerTest {
     }
     void wait_for_all() {
         for (Started& started : requests_) {
-            const Completion completion = wait(*channel_, started.request, 10s);
+            const Completion completion = wait(*channel_, started.request, time_limit);
             EXPECT_TRUE(completion.done) << "a request has not ended";
             ended(started, completion);
         }

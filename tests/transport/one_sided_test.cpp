@@ -95,13 +95,7 @@ TEST_P(OneSided, completes_after_all_data_has_arrived) {
             ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
             ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(), size, *remote, 0, 1, request),
                       code(0));
-            const auto end = std::chrono::steady_clock::now() + 30s;
-            std::optional<std::uint64_t> notified;
-            while (!notified && std::chrono::steady_clock::now() < end) {
-                left().progress();
-                notified = right().notification();
-            }
-            EXPECT_EQ(notified, 1);
+            EXPECT_EQ(next_notification(right()), 1);
             EXPECT_TRUE(theirs.bytes(0, size) == mine.bytes(0, size));
             EXPECT_EQ(finish(left(), request).error, code(0));
             softverbs_clear_faults();
@@ -116,11 +110,8 @@ TEST_P(OneSided, flushes_received_data_after_the_peer_has_closed_the_channel) {
     TestMemory theirs = right_memory(size, GetParam());
     pass(mine, theirs, size);
     left().close();
-    const auto end = std::chrono::steady_clock::now() + 20s;
-    while (!right().state() && std::chrono::steady_clock::now() < end) {
-        right().progress();
-    }
-    ASSERT_EQ(right().state(), code(ECONNRESET));
+    ASSERT_TRUE(eventually([&] { return right().state() == code(ECONNRESET); },
+                           [&] { right().progress(); }));
     for (int i = 0; i < 3; ++i) {
         Request request;
         ASSERT_EQ(right().iflush(theirs.memory(), theirs.data(), size, request), code(0));

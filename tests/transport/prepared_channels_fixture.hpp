@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <system_error>
@@ -62,18 +61,26 @@ class PreparedChannels : public TransportTest {
         left_.reset();
         right_.reset();
     }
-    static void progress_for(std::chrono::milliseconds time, const Endpoint& endpoint) {
-        const auto end = std::chrono::steady_clock::now() + time;
-        while (std::chrono::steady_clock::now() < end) {
-            endpoint.progress();
-        }
+    /// Makes progress at one end until both ends together have sent @p count datagrams. An end
+    /// that waits for its peer sends one in each tenth of EndpointOptions::heartbeat.
+    static void progress_for_datagrams(std::size_t count, const Endpoint& endpoint) {
+        const std::size_t before = record().sends.size();
+        EXPECT_TRUE(eventually([&] { return record().sends.size() >= before + count; },
+                               [&] {
+                                   // An endpoint looks at the clock once in 256 calls.
+                                   for (int i = 0; i < 256; ++i) {
+                                       endpoint.progress();
+                                   }
+                               }));
+    }
+    /// Makes progress at one end until all datagrams have arrived.
+    static void settle_at(const Endpoint& endpoint) {
+        settle([&] { endpoint.progress(); });
     }
     /// Waits until @p channel has failed. @return its state
     static std::error_code end_of(Channel& channel) {
-        const auto end = std::chrono::steady_clock::now() + 30s;
-        while (!channel.state() && std::chrono::steady_clock::now() < end) {
-            channel.progress();
-        }
+        static_cast<void>(
+            eventually([&] { return channel.state().value() != 0; }, [&] { channel.progress(); }));
         return channel.state();
     }
 

@@ -3,7 +3,6 @@
 #include <softverbs/softverbs.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -59,12 +58,14 @@ class Probation : public Failover {
             return left().working_rails() == 1 && right().working_rails() == 1;
         }));
     }
-    /// Makes progress for some time, in which a probation would end.
-    void let_time_pass(std::chrono::milliseconds time = 200ms) {
-        const auto end = std::chrono::steady_clock::now() + time;
-        while (std::chrono::steady_clock::now() < end) {
-            progress_all();
-        }
+    /// Makes progress until the right end has sent ten keepalive writes, at intervals of
+    /// EndpointOptions::heartbeat. A probation would end in this time.
+    void wait_for_keepalives() {
+        Request unmatched = receive(100, Tag{0x7777}); // Keepalive writes need a request.
+        const std::size_t before = record().sends.size();
+        EXPECT_TRUE(progress_until([&] { return record().sends.size() >= before + 10; }));
+        EXPECT_EQ(right().cancel(unmatched), code(0));
+        EXPECT_EQ(complete(right(), unmatched).error, code(ECANCELED));
     }
     /// Returns the number of bytes that the newest queue pair of a device has written or read for
     /// this function, which transfers @p length bytes.
@@ -196,13 +197,14 @@ TEST_F(Probation, of_a_port_that_flaps_loses_nothing) {
     ASSERT_NO_FATAL_FAILURE(connect_devices(3));
     bool down = false;
     int changes = 0;
-    auto next = std::chrono::steady_clock::now();
+    // The state changes after 1 to 17 messages, so that probations are at different stages.
+    int messages = 1;
     for (std::uint8_t i = 0; changes < 16 || down; ++i) {
-        if (std::chrono::steady_clock::now() > next) {
+        if (--messages == 0) {
             down = !down;
             set_port_state(1, down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE);
             ++changes;
-            next += 25ms;
+            messages = 1 + 7 * changes % 17;
         }
         clear_received();
         Request received = receive(300000, i);
@@ -238,7 +240,7 @@ TEST_F(Probation, begins_when_the_port_is_active) {
     ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_port, 2, true));
     expect_left_out();
     const std::size_t before = record().queue_pairs.size();
-    let_time_pass();
+    wait_for_keepalives();
     EXPECT_EQ(record().queue_pairs.size(), before);
     set_port_state(1, IBV_PORT_ACTIVE);
     expect_all_used();
@@ -270,7 +272,7 @@ TEST_F(Probation, does_not_use_a_device_that_has_failed) {
     ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_device, 2, true));
     expect_left_out();
     const std::size_t before = record().queue_pairs.size();
-    let_time_pass();
+    wait_for_keepalives();
     EXPECT_EQ(record().queue_pairs.size(), before);
     EXPECT_EQ(left().working_rails(), 1);
     pass(*from_, *to_, 300000);
@@ -282,7 +284,7 @@ TEST_F(Probation, is_not_made_if_its_time_is_0) {
     ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_both, 2, true));
     expect_left_out();
     const std::size_t before = record().queue_pairs.size();
-    let_time_pass();
+    wait_for_keepalives();
     EXPECT_EQ(record().queue_pairs.size(), before);
     EXPECT_EQ(left().working_rails(), 1);
 }
@@ -311,19 +313,21 @@ TEST_F(Probation, is_repeated_after_a_verbs_call_has_failed) {
 }
 
 TEST_F(Probation, ends_with_its_channel) {
+    // Each end creates one queue pair, and moves it to the states INIT, RTR and RTS.
+    constexpr std::size_t verbs_calls = 8;
+    const auto calls_so_far = [] {
+        return record().queue_pairs.size() + record().modifications.size();
+    };
     for (const bool closes_left : {false, true}) {
-        for (unsigned calls = 0; calls < 200; calls += 20) {
+        for (std::size_t calls = 0; calls <= verbs_calls; ++calls) {
             SCOPED_TRACE(calls);
             options_.probation = 1ms;
             options_.heartbeat = 10ms;
             ASSERT_NO_FATAL_FAILURE(connect_devices());
             ASSERT_NO_FATAL_FAILURE(fail(Failure::of_both));
+            const std::size_t before = calls_so_far();
             pass(*from_, *to_, 300000);
-            const auto end =
-                std::chrono::steady_clock::now() + std::chrono::microseconds(calls * 100);
-            while (std::chrono::steady_clock::now() < end) {
-                progress_all();
-            }
+            EXPECT_TRUE(progress_until([&] { return calls_so_far() >= before + calls; }));
             EXPECT_EQ((closes_left ? left() : right()).close(), code(0));
         }
     }
@@ -357,10 +361,8 @@ class ProbationPeer : public RawPeerTest {
     }
     /// Makes progress until the channel has failed. @return the error
     [[nodiscard]] std::error_code failure() {
-        const auto end = std::chrono::steady_clock::now() + 20s;
-        while (!channel_->state() && std::chrono::steady_clock::now() < end) {
-            channel_->progress();
-        }
+        static_cast<void>(eventually([&] { return channel_->state().value() != 0; },
+                                     [&] { channel_->progress(); }));
         return channel_->state();
     }
 };
@@ -417,15 +419,15 @@ TEST_F(ProbationPeer, ends_the_channel_when_it_violates_the_protocol) {
 TEST_F(ProbationPeer, cannot_shorten_the_time_between_probations) {
     options_.probation = 50ms;
     ASSERT_NO_FATAL_FAILURE(connect_peer());
-    const auto start = std::chrono::steady_clock::now();
     constexpr std::size_t rounds = 3;
-    for (std::size_t i = 0; i < rounds; ++i) {
-        leave_out();
-        send_address();
-        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_replaced);
-        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_connected);
-    }
-    EXPECT_GE(std::chrono::steady_clock::now() - start, rounds * options_.probation);
+    EXPECT_TRUE(lasts_at_least(rounds * options_.probation, [&] {
+        for (std::size_t i = 0; i < rounds; ++i) {
+            leave_out();
+            send_address();
+            EXPECT_EQ(raw_->receive().header.kind, Kind::rail_replaced);
+            EXPECT_EQ(raw_->receive().header.kind, Kind::rail_connected);
+        }
+    }));
     EXPECT_EQ(record().queue_pairs.size(), rounds);
     EXPECT_EQ(channel_->state(), code(0)) << channel_->reason();
 }

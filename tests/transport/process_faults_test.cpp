@@ -33,6 +33,7 @@
 #include "child_process.hpp"
 #include "recorder/verbs_recorder.hpp"
 #include "temporary_directory.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -82,7 +83,7 @@ EndpointOptions options_for(Fate fate) {
         case Fate::interrupted:
             options.ack_timeout = 18; // 1 s
             options.retry_count = 7;
-            options.timeout = options.handshake = 30s;
+            options.timeout = options.handshake = testing::time_limit;
             break;
     }
     return options;
@@ -195,18 +196,17 @@ class End {
         return true;
     }
     [[nodiscard]] Channel& channel() { return *channel_; }
-    /// Makes progress until a byte arrives on @p socket. @return false after 50 seconds
+    /// Makes progress until a byte arrives on @p socket. @return false if none arrives within the
+    /// time limit
     bool wait_for_byte(int socket) {
-        const auto end = std::chrono::steady_clock::now() + 50s;
-        char byte = 0;
-        while (std::chrono::steady_clock::now() < end) {
+        const auto arrived = [socket] {
+            char byte = 0;
+            return ::recv(socket, &byte, 1, MSG_DONTWAIT) == 1;
+        };
+        return testing::eventually(arrived, [&] {
             endpoint_.progress();
             endpoint_.wait(1ms);
-            if (::recv(socket, &byte, 1, MSG_DONTWAIT) == 1) {
-                return true;
-            }
-        }
-        return false;
+        });
     }
 
   private:
@@ -238,17 +238,17 @@ class End {
 
     /// Waits until all requests have ended, also after an error. @return the first error
     std::error_code finish(std::span<Request> requests, std::error_code error) {
-        const auto end = std::chrono::steady_clock::now() + 40s;
         for (Request& request : requests) {
             if (request.index == Request::empty_index) {
                 continue;
             }
             Completion completion;
-            while (!completion.done) {
+            const bool ended = testing::eventually([&] {
                 completion = channel_->test(request);
-                if (std::chrono::steady_clock::now() > end) {
-                    throw std::runtime_error("a request has not ended");
-                }
+                return completion.done;
+            });
+            if (!ended) {
+                throw std::runtime_error("a request has not ended");
             }
             error = error ? error : completion.error;
         }
@@ -381,11 +381,11 @@ class ProcessFaults : public ::testing::TestWithParam<Fate> {
         const Fate fate = GetParam();
         const bool victim_listens = step % 2 == 0;
         const std::uint32_t devices = step / 2 % 2 + 1;
-        const std::array<int, 2> control = connected_sockets(50s);
+        const std::array<int, 2> control = connected_sockets(testing::time_limit);
         const UniqueFd parent_end(control[0]);
         UniqueFd child_end(control[1]);
         const auto children = fork_pair(
-            60s,
+            2 * testing::time_limit,
             [&](int socket) {
                 use_devices(devices);
                 return survive(socket, control[1], fate, !victim_listens, devices);

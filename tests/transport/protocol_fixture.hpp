@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,11 +32,7 @@ class Protocol : public RawPeerTest {
     }
     /// Makes progress until the messages of the RawConnector, which have arrived, are processed.
     void make_progress() {
-        // SOFTVERBS_DISORDER delays acknowledgements and data by some milliseconds.
-        const auto end = std::chrono::steady_clock::now() + 20ms;
-        for (int i = 0; i < 1000 || std::chrono::steady_clock::now() < end; ++i) {
-            channel_->progress();
-        }
+        settle([&] { channel_->progress(); });
     }
     /// Expects that the channel fails with EPROTO when @p violate is called.
     template <class Violate>
@@ -45,10 +40,8 @@ class Protocol : public RawPeerTest {
         SCOPED_TRACE(what);
         ASSERT_NO_FATAL_FAILURE(connect_raw());
         violate();
-        const auto end = std::chrono::steady_clock::now() + 20s;
-        while (!channel_->state() && std::chrono::steady_clock::now() < end) {
-            channel_->progress();
-        }
+        EXPECT_TRUE(eventually([&] { return channel_->state().value() != 0; },
+                               [&] { channel_->progress(); }));
         EXPECT_EQ(channel_->state(), code(EPROTO))
             << channel_->state().message() << ": " << channel_->reason();
         EXPECT_EQ(channel_->close(), code(EPROTO));

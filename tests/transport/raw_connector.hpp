@@ -120,12 +120,10 @@ class RawConnector {
         socket_.emplace(RawPeer::connect(listener.handle().port()));
         // The bytes on a socket need not have arrived when send(2) returns, so each step calls
         // try_accept() until the listener has read them.
-        const auto end = std::chrono::steady_clock::now() + 30s;
         const auto accept_until = [&](const auto& done) {
             std::error_code error = code(EAGAIN);
-            while (error == code(EAGAIN) && !done() && std::chrono::steady_clock::now() < end) {
-                error = listener.try_accept(channel);
-            }
+            static_cast<void>(eventually([&] { return error != code(EAGAIN) || done(); },
+                                         [&] { error = listener.try_accept(channel); }));
             return error;
         };
         const ConnectorProof proof = {.secret = listener.handle().connector_secret()};
@@ -290,20 +288,18 @@ class RawConnector {
                 return found;
             }
         }
-        const auto end = std::chrono::steady_clock::now() + 30s;
         WorkCompletion completion;
-        while (std::chrono::steady_clock::now() < end) {
-            if (cq_.poll(completion) <= 0) {
-                while_waiting();
-                continue;
+        const auto arrived = [&] {
+            while (cq_.poll(completion) > 0) {
+                if (completion.status != IBV_WC_SUCCESS || completion.opcode == opcode) {
+                    return true;
+                }
+                unused_.push_back(completion);
             }
-            if (completion.status != IBV_WC_SUCCESS || completion.opcode == opcode) {
-                return completion;
-            }
-            unused_.push_back(completion);
-        }
-        ADD_FAILURE() << "no completion has arrived";
-        return {};
+            return false;
+        };
+        EXPECT_TRUE(eventually(arrived, [&] { while_waiting(); })) << "no completion has arrived";
+        return completion;
     }
 
     ProtectionDomain pd_;

@@ -170,7 +170,7 @@ TEST_F(Requests, of_one_channel_can_be_waited_for_together) {
                                                   {.channel = &right(), .request = receives[1]},
                                                   {.channel = &right(), .request = receives[2]}}};
     Completion completion;
-    EXPECT_EQ(transport::wait_any(pending, completion, 30s), 1);
+    EXPECT_EQ(transport::wait_any(pending, completion, time_limit), 1);
     EXPECT_EQ(completion.bytes, 10);
     EXPECT_EQ(pending[1].request.index, Request::empty_index);
     EXPECT_EQ(transport::wait_any(std::span(pending).first(1), completion, 1ms), 1);

@@ -41,12 +41,11 @@ class SetupAbort : public RawPeerTest {
     }
     /// Tests a receive from any channel until it has ended.
     Completion end_of(Request& request) {
-        const auto end = std::chrono::steady_clock::now() + 30s;
-        Completion completion = right_end().test(request);
-        while (!completion.done && std::chrono::steady_clock::now() < end) {
+        Completion completion;
+        EXPECT_TRUE(eventually([&] {
             completion = right_end().test(request);
-        }
-        EXPECT_TRUE(completion.done);
+            return completion.done;
+        }));
         return completion;
     }
 };

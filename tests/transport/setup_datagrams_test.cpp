@@ -3,7 +3,6 @@
 // that are lost, duplicated or delayed, and datagrams of other programs.
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -29,8 +28,8 @@ TEST_F(PreparedChannels, connect_without_a_repetition_if_no_datagram_is_lost) {
         SCOPED_TRACE(right_is_later);
         prepare_ends();
         right_is_later ? connect_left() : connect_right();
-        progress_for(20ms, right_is_later ? left_end() : right_end());
-        progress_for(20ms, right_is_later ? right_end() : left_end());
+        settle_at(right_is_later ? left_end() : right_end());
+        settle_at(right_is_later ? right_end() : left_end());
         right_is_later ? connect_right() : connect_left();
         const TestMemory from = left_memory(100);
         const TestMemory to = right_memory(100);
@@ -41,10 +40,7 @@ TEST_F(PreparedChannels, connect_without_a_repetition_if_no_datagram_is_lost) {
         settle();
         // No end sends any packet after this: a reply needs no reply.
         ASSERT_EQ(softverbs_set_faults("packet#1=drop"), 0);
-        for (int i = 0; i < 20; ++i) {
-            progress_for(1ms, left_end());
-            progress_for(1ms, right_end());
-        }
+        settle();
         EXPECT_EQ(softverbs_pending_faults(), 1U);
         softverbs_clear_faults();
         close_ends();
@@ -90,7 +86,7 @@ TEST_F(PreparedChannels, connect_although_a_packet_is_lost_duplicated_or_delayed
             ASSERT_EQ(softverbs_set_faults(text.c_str()), 0);
             connect_left();
             // In every second round, the left end repeats its datagram meanwhile.
-            progress_for(n % 2 * 5ms, left_end());
+            progress_for_datagrams(n % 2 * 2, left_end());
             connect_right();
             const TestMemory from = left_memory(20000);
             const TestMemory to = right_memory(20000);
@@ -113,12 +109,11 @@ TEST_F(PreparedChannels, connect_after_many_lost_datagrams) {
     ASSERT_EQ(softverbs_set_faults(text.c_str()), 0);
     connect_left();
     connect_right();
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (softverbs_pending_faults() > 0 && std::chrono::steady_clock::now() < end) {
-        left().progress();
-        right().progress();
-    }
-    EXPECT_EQ(softverbs_pending_faults(), 0U);
+    EXPECT_TRUE(eventually([] { return softverbs_pending_faults() == 0; },
+                           [&] {
+                               left().progress();
+                               right().progress();
+                           }));
     const TestMemory from = left_memory(100);
     const TestMemory to = right_memory(100);
     pass(from, to, 100);
@@ -188,7 +183,7 @@ TEST_F(UnknownSender, is_ignored) {
     for (int i = 0; i < 20; ++i) {
         for (const std::size_t size : {0U, 1U, 39U, 41U, 1024U}) {
             send(std::span(bytes).first(size));
-            progress_for(1ms, right_end());
+            settle_at(right_end());
         }
     }
     EXPECT_EQ(right().state(), code(0)) << right().reason();
@@ -202,7 +197,7 @@ TEST_F(UnknownSender, is_ignored) {
 /// A datagram arrives again after the channel was closed, and after it was connected.
 TEST_F(UnknownSender, that_repeats_old_datagrams_has_no_effect) {
     send(valid());
-    progress_for(10ms, right_end());
+    settle_at(right_end());
     connect_left();
     connect_right();
     const TestMemory from = left_memory(20000);
@@ -213,7 +208,7 @@ TEST_F(UnknownSender, that_repeats_old_datagrams_has_no_effect) {
     }
     close_ends();
     send(valid());
-    progress_for(10ms, right_end());
+    settle_at(right_end());
     connect_ends();
     pass(from, to, 20000);
 }

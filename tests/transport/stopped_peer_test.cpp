@@ -2,6 +2,7 @@
 // A peer process that is stopped, or whose end no socket reports; and two processes without a
 // socket. Each end is a child process of the test.
 #include <signal.h>
+#include <softverbs/softverbs.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -18,7 +20,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@
 
 #include "child_process.hpp"
 #include "temporary_directory.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -58,13 +60,13 @@ struct ConnectedEnd {
             if (::send(socket, listener.handle().bytes().data(), handle.size(), 0) < 0) {
                 throw std::runtime_error("send");
             }
-            channel.emplace(value(listener.accept(10s)));
+            channel.emplace(value(listener.accept(testing::time_limit)));
         } else {
             if (::recv(socket, handle.data(), handle.size(), MSG_WAITALL) !=
                 static_cast<ssize_t>(handle.size())) {
                 throw std::runtime_error("recv");
             }
-            channel.emplace(value(endpoint.connect(*Handle::decode(handle), 10s)));
+            channel.emplace(value(endpoint.connect(*Handle::decode(handle), testing::time_limit)));
         }
     }
     /// Creates an end that is connected by exchanged addresses. The socket only transfers the
@@ -89,7 +91,8 @@ struct ConnectedEnd {
         Request received;
         if (channel->irecv(memory, bytes.data(), 100, 1, received) ||
             channel->isend(memory, bytes.data() + 100, 100, 1, sent) ||
-            channel->wait(sent, 20s).error || channel->wait(received, 20s).bytes != 100) {
+            channel->wait(sent, testing::time_limit).error ||
+            channel->wait(received, testing::time_limit).bytes != 100) {
             throw std::runtime_error("the exchange has failed");
         }
     }
@@ -107,7 +110,7 @@ class StoppedPeer : public ::testing::Test {
     void run(int signal, const EndpointOptions& options,
              const std::function<int(ConnectedEnd&)>& survivor) {
         const auto children = fork_pair(
-            60s,
+            2 * testing::time_limit,
             [&](int socket) {
                 ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
                 ConnectedEnd end(socket, true, options);
@@ -169,7 +172,8 @@ TEST_F(StoppedPeer, ends_requests_by_the_timeout) {
             if (error) {
                 return 3;
             }
-            const int result = expect_error(end.channel->wait(request, 30s), {ETIMEDOUT});
+            const int result =
+                expect_error(end.channel->wait(request, testing::time_limit), {ETIMEDOUT});
             static_cast<void>(end.channel->close());
             return result;
         });
@@ -183,7 +187,7 @@ TEST_F(StoppedPeer, ends_requests_by_the_keepalive) {
             return 3;
         }
         // The device of a stopped process may neither acknowledge the keepalive nor time out.
-        return expect_error(end.channel->wait(request, 60s), {EHOSTUNREACH, EIO});
+        return expect_error(end.channel->wait(request, testing::time_limit), {EHOSTUNREACH, EIO});
     });
 }
 
@@ -195,7 +199,7 @@ TEST_F(StoppedPeer, that_is_killed_is_found_by_the_keepalive_if_no_sockets_are_k
         if (end.channel->irecv(end.memory, end.bytes.data(), 100, 2, request)) {
             return 3;
         }
-        return expect_error(end.channel->wait(request, 30s), {EHOSTUNREACH});
+        return expect_error(end.channel->wait(request, testing::time_limit), {EHOSTUNREACH});
     });
 }
 
@@ -212,7 +216,7 @@ class ExchangedAddresses : public StoppedPeer {
                 return role(socket);
             };
         };
-        const auto children = fork_pair(60s, in_directory([&](int socket) {
+        const auto children = fork_pair(2 * testing::time_limit, in_directory([&](int socket) {
                                             ConnectedEnd end(socket, options, before_connect);
                                             end.exchange();
                                             return 0;
@@ -230,13 +234,41 @@ TEST_F(ExchangedAddresses, connect_two_processes_of_which_one_is_late) {
     EndpointOptions options = quick;
     options.ack_timeout = 13;
     options.retry_count = 5;
+    const std::array<int, 2> sockets = connected_sockets(testing::time_limit);
     const auto statuses = connect(
-        options, [] { std::this_thread::sleep_for(800ms); },
-        [](ConnectedEnd& end) {
+        options,
+        [&] {
+            char byte = 0;
+            if (::recv(sockets[0], &byte, 1, 0) != 1) {
+                throw std::runtime_error("recv");
+            }
+        },
+        [&](ConnectedEnd& end) {
+            // Each repetition of the datagram is at least 2 ms after the one before.
+            const auto packets = [] {
+                softverbs_counters counters{};
+                softverbs_get_counters(&counters);
+                return counters.sent;
+            };
+            const std::uint64_t before = packets();
+            // An endpoint looks at the clock once in 256 calls.
+            const auto progress = [&] {
+                for (int i = 0; i < 256; ++i) {
+                    end.endpoint.progress();
+                }
+            };
+            if (!testing::eventually([&] { return packets() >= before + 400; }, progress)) {
+                throw std::runtime_error("the end has not repeated its datagram");
+            }
+            if (::send(sockets[1], "c", 1, 0) != 1) {
+                throw std::runtime_error("send");
+            }
             end.exchange();
             return 0;
         });
     EXPECT_EQ(statuses, (std::array{0, 0}));
+    ::close(sockets[0]);
+    ::close(sockets[1]);
 }
 
 TEST_F(ExchangedAddresses, of_a_process_that_is_killed_before_it_connects_end_with_etimedout) {
@@ -249,7 +281,7 @@ TEST_F(ExchangedAddresses, of_a_process_that_is_killed_before_it_connects_end_wi
             if (end.channel->isend(end.memory, end.bytes.data(), 100, 2, request)) {
                 return 3;
             }
-            return expect_error(end.channel->wait(request, 30s), {ETIMEDOUT});
+            return expect_error(end.channel->wait(request, testing::time_limit), {ETIMEDOUT});
         });
     EXPECT_TRUE(WIFSIGNALED(statuses[0]));
     EXPECT_EQ(statuses[1], 0);

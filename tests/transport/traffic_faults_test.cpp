@@ -436,18 +436,12 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
     [[nodiscard]] bool is_broken() { return left().state() || right().state(); }
     /// Makes progress until all requests have ended and, if one end has failed, both ends have.
     void finish_all() {
-        const auto end = std::chrono::steady_clock::now() + 20s;
         notified_ = GetParam().operation != Operation::put_notify;
         const auto finished = [&] {
             return std::ranges::all_of(started_, &Started::done) &&
                    (is_broken() ? left().state() && right().state() : notified_);
         };
-        while (!finished()) {
-            if (std::chrono::steady_clock::now() > end) {
-                ADD_FAILURE() << "the requests have not ended in 20 seconds: " << left().reason()
-                              << " / " << right().reason();
-                return;
-            }
+        const auto step = [&] {
             for (Started& started : started_) {
                 if (started.done) {
                     continue;
@@ -484,7 +478,9 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
                     notified_ = true;
                 }
             }
-        }
+        };
+        EXPECT_TRUE(eventually(finished, step))
+            << "the requests have not ended: " << left().reason() << " / " << right().reason();
     }
     /// Returns the receive of the message, which is the first request of the right end.
     [[nodiscard]] const Started& data_receive() const {

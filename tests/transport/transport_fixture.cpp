@@ -98,13 +98,14 @@ void TransportTest::disconnect() {
 std::error_code TransportTest::meet(transport::Connector& connector,
                                     transport::Listener& listener) {
     std::error_code error;
-    while ((!left_ || !right_) && (!error || error == code(EAGAIN))) {
+    const auto ended = [&] {
         error = left_ ? code(0) : connector.try_connect(left_);
         if (!right_ && (!error || error == code(EAGAIN))) {
             error = listener.try_accept(right_);
         }
-    }
-    return error;
+        return (left_ && right_) || (error && error != code(EAGAIN));
+    };
+    return eventually(ended) ? error : code(ETIMEDOUT);
 }
 
 TestMemory TransportTest::memory_of(const Endpoint& endpoint, std::size_t size, Kind kind,
@@ -121,30 +122,35 @@ TestMemory TransportTest::right_memory(std::size_t size, Kind kind, Access acces
 }
 
 Completion TransportTest::finish(Channel& channel, Request request) {
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (std::chrono::steady_clock::now() < end) {
-        const Completion completion = channel.test(request);
-        if (completion.done) {
-            return completion;
-        }
-        (&channel == &*left_ ? right_ : left_)->progress();
-    }
-    ADD_FAILURE() << "the request has not ended";
-    return {};
+    Completion completion;
+    const auto done = [&] {
+        completion = channel.test(request);
+        return completion.done;
+    };
+    EXPECT_TRUE(eventually(done, [&] { (&channel == &*left_ ? right_ : left_)->progress(); }))
+        << "the request has not ended";
+    return completion;
 }
 
 std::optional<std::uint64_t> TransportTest::next_notification(Channel& channel) {
-    const auto end = std::chrono::steady_clock::now() + 30s;
     std::optional<std::uint64_t> value;
-    while (!value && std::chrono::steady_clock::now() < end) {
+    static_cast<void>(eventually([&] {
         left_->progress();
         right_->progress();
         value = channel.notification();
-    }
+        return value.has_value();
+    }));
     return value;
 }
 
 void TransportTest::settle() {
+    settle([&] {
+        left_->progress();
+        right_->progress();
+    });
+}
+
+void TransportTest::settle(const std::function<void()>& step) {
     // SOFTVERBS_DISORDER delays each packet by less than a millisecond. So a packet that was sent
     // before a round has arrived at the end of the round, also if this thread does not run for some
     // time. Packets that are sent in a round arrive in the next one.
@@ -154,8 +160,7 @@ void TransportTest::settle() {
         bool arrived = false;
         for (int i = 0; i < 10 || !arrived; ++i) {
             arrived = std::chrono::steady_clock::now() >= end;
-            left_->progress();
-            right_->progress();
+            step();
         }
     }
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include <rdmabuf/transport.hpp>
 
 #include "softverbs_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 
@@ -104,19 +106,21 @@ class TransportTest : public SoftverbsTest {
     [[nodiscard]] TestMemory right_memory(std::size_t size, Kind kind = Kind::host,
                                           Access access = Endpoint::default_access);
 
-    /// Makes progress at both ends until @p request of @p channel is done; fails the test after 30
-    /// seconds.
+    /// Makes progress at both ends until @p request of @p channel is done; fails the test if it is
+    /// not done within the time limit.
     Completion finish(Channel& channel, Request request);
     /// Waits for a request without progress at the other end.
     static Completion wait(Channel& channel, Request request,
-                           std::chrono::milliseconds timeout = 30s) {
+                           std::chrono::milliseconds timeout = time_limit) {
         return channel.wait(request, timeout);
     }
     /// Makes progress at both ends until @p channel has a notification. Returns its value, or
-    /// std::nullopt after 30 seconds.
+    /// std::nullopt if there is none within the time limit.
     [[nodiscard]] std::optional<std::uint64_t> next_notification(Channel& channel);
     /// Makes progress at both ends until all messages that they have sent have arrived.
     void settle();
+    /// Calls @p step until all packets have arrived, also those that the calls send.
+    static void settle(const std::function<void()>& step);
     /// Makes some hundred calls of progress at both ends. @return the state of @p request
     [[nodiscard]] Completion after_a_while(Channel& channel, Request request);
     /// Sends @p count bytes from left to right, and compares the received bytes.

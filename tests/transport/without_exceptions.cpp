@@ -22,6 +22,8 @@
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport.hpp>
 
+#include "waiting.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -60,8 +62,8 @@ void sends_a_message(const Endpoint& endpoint) {
     Request send;
     expect(!there->irecv(*memory, bytes.data() + 32, 32, 1, receive), "a receive is posted");
     expect(!here->isend(*memory, bytes.data(), 32, 1, send), "a send is posted");
-    expect(!there->wait(receive, 10s).error, "a message arrives");
-    expect(!here->wait(send, 10s).error, "a message leaves");
+    expect(!there->wait(receive, rdmabuf::testing::time_limit).error, "a message arrives");
+    expect(!here->wait(send, rdmabuf::testing::time_limit).error, "a message leaves");
     expect(std::strcmp(bytes.data(), bytes.data() + 32) == 0, "its bytes are those that were sent");
 }
 
@@ -79,15 +81,12 @@ bool connect_by_handle(const Endpoint& endpoint) {
     std::optional<Channel> there;
     int near = EAGAIN;
     int far = EAGAIN;
-    const auto end = std::chrono::steady_clock::now() + 30s;
-    while (near == EAGAIN || far == EAGAIN) {
+    const bool ended = rdmabuf::testing::eventually([&] {
         near = near == EAGAIN ? connector->try_connect(here).value() : near;
         far = far == EAGAIN ? listener->try_accept(there).value() : far;
-        if (std::chrono::steady_clock::now() > end) {
-            expect(false, "each end connects or fails");
-            return false;
-        }
-    }
+        return near != EAGAIN && far != EAGAIN;
+    });
+    expect(ended, "each end connects or fails");
     return near == 0 && far == 0;
 }
 
