@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "waiting.hpp"
+
 namespace nccl_net_test {
 
 using rdmabuf::testing::make_dmabuf;
@@ -168,12 +170,9 @@ std::vector<int> NcclNet::finish(const Ticket& ticket) {
 }
 
 void NcclNet::until(const std::function<bool()>& done) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!done()) {
-        if (HasFailure() || std::chrono::steady_clock::now() > end) {
-            throw std::runtime_error("it does not go on");
-        }
-        go_on();
+    if (!rdmabuf::testing::eventually([&] { return done() || HasFailure(); }, [&] { go_on(); }) ||
+        HasFailure()) {
+        throw std::runtime_error("it does not go on");
     }
 }
 

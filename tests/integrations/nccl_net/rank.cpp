@@ -12,7 +12,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "waiting.hpp"
+
 namespace nccl_net_test {
+
+using rdmabuf::testing::eventually;
+
 namespace {
 
 /// Groups that one end has under way on a connection.
@@ -323,12 +328,10 @@ void Rank::connect() {
                     std::ssize(one.handle),
                 "the other rank says nothing");
     }
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     const auto missing = [](const One& one) {
         return one.send == nullptr || one.receive == nullptr;
     };
-    while (std::ranges::any_of(all, missing)) {
-        require(std::chrono::steady_clock::now() < end, "no connection");
+    const auto connect_more = [&] {
         for (One& one : all) {
             if (one.send == nullptr) {
                 done(net_.connect(0, one.handle, one.send), "connect");
@@ -337,7 +340,9 @@ void Rank::connect() {
                 done(net_.accept(one.listener, one.receive), "accept");
             }
         }
-    }
+    };
+    require(eventually([&] { return std::ranges::none_of(all, missing); }, connect_more),
+            "no connection");
     for (unsigned i = 0; i < connections_; ++i) {
         done(net_.close_listen(all[i].listener), "closeListen");
         sending_.push_back(std::make_unique<Sending>(net_, all[i].send, i + rank_ * connections_));
@@ -348,17 +353,19 @@ void Rank::connect() {
 
 void Rank::run() {
     connect();
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
     const auto is_done = [](const auto& one) { return one->done(); };
-    while (!std::ranges::all_of(sending_, is_done) || !std::ranges::all_of(receiving_, is_done)) {
-        require(std::chrono::steady_clock::now() < end, "it does not go on");
+    const auto all_done = [&] {
+        return std::ranges::all_of(sending_, is_done) && std::ranges::all_of(receiving_, is_done);
+    };
+    const auto step = [&] {
         for (const auto& one : receiving_) {
             one->go_on();
         }
         for (const auto& one : sending_) {
             one->go_on();
         }
-    }
+    };
+    require(eventually(all_done, step), "it does not go on");
     sending_.clear();
     receiving_.clear();
 }

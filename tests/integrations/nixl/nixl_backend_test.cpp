@@ -3,18 +3,18 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "waiting.hpp"
 
 // The backend of NIXL, loaded and called as NIXL's core does: two agents exchange their metadata as
 // bytes, and transfer lists of blocks.
@@ -24,7 +24,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-constexpr auto time_limit = std::chrono::seconds(60);
+using rdmabuf::testing::eventually;
 
 const nixlBackendPlugin& plugin() {
     static const nixlBackendPlugin* const loaded = [] {
@@ -111,12 +111,8 @@ class TestAgent {
 /// Expects that the byte at @p address becomes @p expected. The completion of an RDMA write does
 /// not make its data visible at the target; only a notification does.
 void expect_written(const std::uint8_t* address, std::uint8_t expected) {
-    const auto end = std::chrono::steady_clock::now() + time_limit;
     const volatile std::uint8_t* const byte = address;
-    while (*byte != expected && std::chrono::steady_clock::now() < end) {
-        std::this_thread::yield();
-    }
-    EXPECT_EQ(*byte, expected);
+    EXPECT_TRUE(eventually([&] { return *byte == expected; })) << static_cast<int>(*byte);
 }
 
 class NixlBackend : public ::testing::Test {
@@ -139,12 +135,12 @@ class NixlBackend : public ::testing::Test {
 
     /// Makes progress at both agents until the transfer has ended.
     nixl_status_t finish(TestAgent& agent, nixlBackendReqH* handle) {
-        const auto end = std::chrono::steady_clock::now() + time_limit;
         nixl_status_t status = NIXL_IN_PROG;
-        while ((status = agent.engine().checkXfer(handle)) == NIXL_IN_PROG &&
-               std::chrono::steady_clock::now() < end) {
-            collect();
-        }
+        const auto ended = [&] {
+            status = agent.engine().checkXfer(handle);
+            return status != NIXL_IN_PROG;
+        };
+        EXPECT_TRUE(eventually(ended, [&] { collect(); }));
         return status;
     }
     /// Makes progress at both agents, and keeps the notifications that arrive.
@@ -157,10 +153,7 @@ class NixlBackend : public ::testing::Test {
     }
     /// Makes progress until @p list has @p count notifications.
     void await(const notif_list_t& list, std::size_t count) {
-        const auto end = std::chrono::steady_clock::now() + time_limit;
-        while (list.size() < count && std::chrono::steady_clock::now() < end) {
-            collect();
-        }
+        ASSERT_TRUE(eventually([&] { return list.size() >= count; }, [&] { collect(); }));
         ASSERT_EQ(list.size(), count);
     }
 
@@ -314,11 +307,9 @@ TEST_F(NixlBackend, FailsTransfersToAnAgentThatHasEnded) {
     nixlBackendReqH* handle = nullptr;
     ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", handle), NIXL_SUCCESS);
     right_.reset();
-    const auto end = std::chrono::steady_clock::now() + time_limit;
     nixl_status_t status = left().engine().postXfer(NIXL_WRITE, local, remote, "right", handle);
-    while (status == NIXL_IN_PROG && std::chrono::steady_clock::now() < end) {
-        status = left().engine().checkXfer(handle);
-    }
+    EXPECT_TRUE(eventually([&] { return status != NIXL_IN_PROG; },
+                           [&] { status = left().engine().checkXfer(handle); }));
     EXPECT_EQ(status, NIXL_ERR_BACKEND);
     EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
     EXPECT_EQ(left().engine().disconnect("right"), NIXL_SUCCESS);
@@ -335,10 +326,8 @@ TEST_F(NixlBackend, MakesProgressInItsOwnThreadIfThisIsWanted) {
     ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", handle), NIXL_SUCCESS);
     nixl_status_t status = left().engine().postXfer(NIXL_WRITE, local, remote, "right", handle);
     // Nobody calls the right agent: its own thread accepts the connection.
-    const auto end = std::chrono::steady_clock::now() + time_limit;
-    while (status == NIXL_IN_PROG && std::chrono::steady_clock::now() < end) {
-        status = left().engine().checkXfer(handle);
-    }
+    EXPECT_TRUE(eventually([&] { return status != NIXL_IN_PROG; },
+                           [&] { status = left().engine().checkXfer(handle); }));
     EXPECT_EQ(status, NIXL_SUCCESS);
     expect_written(right().at(block - 1), 3);
     EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
