@@ -86,7 +86,7 @@ TEST_F(PreparedChannels, connect_although_a_packet_is_lost_duplicated_or_delayed
             ASSERT_EQ(softverbs_set_faults(text.c_str()), 0);
             connect_left();
             // In every second round, the left end repeats its datagram meanwhile.
-            progress_for_datagrams(n % 2 * 2, left_end());
+            progress_for_datagrams(n % 2 == 0 ? 0 : 2, left_end());
             connect_right();
             const TestMemory from = left_memory(20000);
             const TestMemory to = right_memory(20000);
