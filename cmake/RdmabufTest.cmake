@@ -6,6 +6,8 @@ include(GoogleTest)
 set(RDMABUF_GATE_LABELS unit providers softverbs transport conformance compile_fail package links)
 add_custom_target(gate)
 
+option(RDMABUF_PRECOMPILED_HEADERS "Precompile the headers that most tests include" OFF)
+
 # rdmabuf_precompile_headers(name label)
 #
 # With RDMABUF_PRECOMPILED_HEADERS, the test programs of a tier share one precompiled header of GoogleTest, the standard
