@@ -20,6 +20,7 @@
 
 #include <gtest/gtest.h>
 
+#include "manual_clock.hpp"
 #include "sanitizers.hpp"
 
 namespace softverbs_test {
@@ -222,40 +223,69 @@ TEST_F(CmDescriptor, CanBeCancelledWhileItWaits) {
     waiting.join();
 }
 
-TEST_F(CmDescriptor, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne) {
-    std::uint32_t id = 0;
-    ASSERT_EQ(create_id(fd_, id), 0);
-    std::atomic<bool> received = false;
-    std::atomic<int> error = -1;
-    std::thread receiver([&] {
-        rdma_ucm_event_resp event{};
-        error = get_event(fd_, event);
-        received = true;
-        // The thread is busy before it waits for the next event.
-        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
-        while (std::chrono::steady_clock::now() < end) {
+/// A thread receives an event and stays busy until the test ends that. Another thread closes the
+/// event channel meanwhile.
+class CmDescriptorInUse : public CmDescriptor {
+  protected:
+    void SetUp() override {
+        CmDescriptor::SetUp();
+        std::uint32_t id = 0;
+        ASSERT_EQ(create_id(fd_, id), 0);
+        ASSERT_EQ(resolve(fd_, id), 0);
+        receiver_ = std::thread([this] {
+            rdma_ucm_event_resp event{};
+            first_ = get_event(fd_, event);
+            received_ = true;
+            while (busy_) {
+            }
+            second_ = get_event(fd_, event); // no event arrives, and no error is due
+        });
+        while (!received_) {
+            std::this_thread::yield();
         }
-        error = get_event(fd_, event); // no event arrives, and no error is due
-        received = false;
-    });
-    ASSERT_EQ(resolve(fd_, id), 0);
-    while (!received) {
+        EXPECT_EQ(first_, 0);
+        closer_ = std::thread([this] {
+            closing_ = true;
+            EXPECT_EQ(::close(fd_), 0);
+            closed_ = true;
+        });
+        while (!closing_) {
+            std::this_thread::yield();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // closer_ runs into close()
+    }
+    void TearDown() override {
+        busy_ = false;
+        if (closer_.joinable()) {
+            closer_.join();
+        }
+        if (receiver_.joinable()) {
+            EXPECT_EQ(::pthread_cancel(receiver_.native_handle()), 0);
+            receiver_.join();
+        }
+    }
+
+    ManualClock clock_;
+    std::atomic<bool> received_ = false, busy_ = true, closing_ = false, closed_ = false;
+    std::atomic<int> first_ = -1, second_ = -1;
+    std::thread receiver_, closer_;
+};
+
+TEST_F(CmDescriptorInUse, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne) {
+    clock_.advance(std::chrono::milliseconds(99));
+    EXPECT_FALSE(closed_);
+    busy_ = false;
+    closer_.join();
+    EXPECT_EQ(second_, -1) << std::strerror(second_);
+}
+
+TEST_F(CmDescriptorInUse, IsClosedAfterATenthOfASecondIfThatThreadStaysBusy) {
+    // closer_ may have called close() after the first of these steps.
+    while (!closed_) {
+        clock_.advance(std::chrono::milliseconds(100));
         std::this_thread::yield();
     }
-    const int closed = fd_;
-    const auto begin = std::chrono::steady_clock::now();
-    ASSERT_EQ(::close(closed), 0);
-    // close() waits for the thread for at most 0.1 s. On a busy machine, the thread may need more
-    // time. Then this part says nothing.
-    const bool in_time = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(100);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (in_time) {
-        EXPECT_TRUE(received) << std::strerror(error);
-        EXPECT_EQ(error, 0);
-    }
-    EXPECT_EQ(::pthread_cancel(receiver.native_handle()), 0);
-    receiver.join();
-    fd_ = ::open(device, O_RDWR | O_CLOEXEC);
+    EXPECT_TRUE(busy_);
 }
 
 TEST_F(CmDescriptor, WorksByACopyAndEndsItsIdsWithTheLastOne) {

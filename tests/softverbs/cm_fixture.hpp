@@ -16,6 +16,8 @@
 
 #include <gtest/gtest.h>
 
+#include "manual_clock.hpp"
+
 namespace softverbs_test {
 
 struct ChannelDestroyer {
@@ -94,6 +96,13 @@ class Channel {
     /// Returns the next event. Fails the test if no event arrives.
     [[nodiscard]] SeenEvent next() const {
         pollfd readable{fd(), POLLIN, 0};
+        // If the clock is stopped, move it on until there is an event.
+        while (softverbs_step() >= 0 && ::poll(&readable, 1, 0) != 1) {
+            if (!move_on()) {
+                ADD_FAILURE() << "no event can arrive";
+                return {};
+            }
+        }
         if (::poll(&readable, 1, long_enough_ms) != 1) {
             ADD_FAILURE() << "no event arrived";
             return {};

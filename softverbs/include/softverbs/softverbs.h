@@ -141,6 +141,39 @@ int softverbs_raise_cq_event(struct ibv_cq* cq);
  * that use the queue enter the error state. */
 int softverbs_break_cq(struct ibv_cq* cq);
 
+/* Time */
+
+/* Stops the clock of softverbs in this process, so that a test does not depend on the speed of the
+ * machine. While the clock is stopped, the background threads of softverbs do nothing: they run no
+ * timers and process no packets or messages of rdma_cm. The functions below do this work in the
+ * thread that calls them. The clock covers all that softverbs does after a time: timeouts, RNR
+ * timers, planned faults, disorder, event moderation, timers of rdma_cm,
+ * SOFTVERBS_REGISTRATION_DELAY and timestamps. Verbs work as usual, and ibv_poll_cq() also
+ * processes packets. But a call that blocks, such as ibv_get_cq_event(), waits until another thread
+ * causes the event. A registration with a duration waits until another thread moves the clock.
+ * Processes have their own clocks; a child by fork(2) inherits the state of the clock.
+ * SOFTVERBS_CLOCK=manual stops the clock when the process first uses softverbs. Returns 0, or EBUSY
+ * (the clock is stopped already). */
+int softverbs_take_clock(void);
+/* Lets the clock run again, from the time at which it stands, and resumes the background threads.
+ * Returns 0, or EPERM (the clock is not stopped). */
+int softverbs_release_clock(void);
+/* Returns the time in nanoseconds. It is that of CLOCK_MONOTONIC until the clock is stopped for the
+ * first time. */
+uint64_t softverbs_now(void);
+/* Processes the packets and messages that have arrived, and runs the timers that have expired.
+ * Returns 1, or 0 if there was nothing to do, so that a loop that ends at 0 brings the process to
+ * rest. Returns -1 and sets errno to EPERM if the clock is not stopped. */
+int softverbs_step(void);
+/* Moves the clock forward by @ns nanoseconds. The timers that expire in this time run in the order
+ * of their times, each at its time. Before each, softverbs_step() is called until it returns 0. The
+ * function must not be called in several threads at the same time. Returns 0, or an errno: EPERM
+ * (the clock is not stopped), EINVAL (@ns is too large). */
+int softverbs_advance(uint64_t ns);
+/* Returns the time until the next timer expires in nanoseconds, or UINT64_MAX if no timer is set.
+ */
+uint64_t softverbs_next_timer(void);
+
 /* State */
 
 enum softverbs_kind {

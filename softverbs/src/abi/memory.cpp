@@ -2,7 +2,6 @@
 #include "objects/memory.hpp"
 
 #include <errno.h>
-#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -31,10 +30,7 @@ void wait_for_registration(ibv_context& context) {
     do {
         end = std::max(before, fabric::now_ns()) + delay;
     } while (!device_end.compare_exchange_weak(before, end));
-    const timespec until{static_cast<time_t>(end / fabric::second_ns),
-                         static_cast<long>(end % fabric::second_ns)};
-    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-    }
+    fabric::sleep_until(end);
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {

@@ -12,13 +12,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <mutex>
 #include <new>
 
 #include "cm/commands.hpp"
 #include "cm/manager.hpp"
 #include "cm/user_cm.hpp"
+#include "fabric/clock.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "objects/process.hpp"
 
@@ -80,8 +80,8 @@ bool is_running(pid_t thread) noexcept {
 /// so the thread already waits. With softverbs, these calls take microseconds.
 void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
     const fabric::NoCancellation here;
-    constexpr int attempts = 500;
-    constexpr timespec interval{0, 200'000};
+    constexpr std::uint64_t longest_wait_ns = 100'000'000;
+    constexpr long interval_ns = 200'000;
     const pid_t thread = file.event_thread;
     const int descriptor = file.descriptors.front();
     if (thread == 0 || thread == ::gettid() || file.descriptors.size() != 1 ||
@@ -89,8 +89,9 @@ void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>
         return;
     }
     lock.unlock();
-    for (int attempt = 0; attempt < attempts && is_running(thread); ++attempt) {
-        ::nanosleep(&interval, nullptr);
+    const std::uint64_t end = fabric::now_ns() + longest_wait_ns;
+    while (fabric::now_ns() < end && is_running(thread)) {
+        fabric::pause_ns(interval_ns);
     }
     lock.lock();
 }

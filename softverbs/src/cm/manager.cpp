@@ -12,7 +12,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <system_error>
 
@@ -103,7 +102,7 @@ void Manager::at_exit() noexcept {
     // that called exit(3), the lock is never released.
     bool locked = lock.try_lock();
     for (int waited_ms = 0; !locked && waited_ms < 100; ++waited_ms) {
-        ::poll(nullptr, 0, 1);
+        fabric::pause_ns(1'000'000);
         locked = lock.try_lock();
     }
     registry_->release_all();
@@ -140,6 +139,14 @@ void Manager::run() {
     std::array<epoll_event, 32> ready{};
     std::unique_lock guard(lock);
     while (true) {
+        if (fabric::clock_is_stopped()) {
+            pollfd awake{wake_.get(), POLLIN, 0};
+            guard.unlock();
+            ::poll(&awake, 1, -1);
+            guard.lock();
+            handle(woken);
+            continue;
+        }
         int wait_ms = -1;
         if (!deadlines_.empty()) {
             const std::uint64_t now = fabric::now_ns();
@@ -154,12 +161,54 @@ void Manager::run() {
         guard.unlock();
         const int count = ::epoll_wait(fd, ready.data(), static_cast<int>(ready.size()), wait_ms);
         guard.lock();
+        if (fabric::clock_is_stopped()) {
+            continue; // step() handles the events
+        }
         for (int i = 0; i < count; ++i) {
             const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
             without_exceptions([&] { handle(what); });
         }
         without_exceptions([&] { run_timers(fabric::now_ns()); });
     }
+}
+
+bool Manager::step() noexcept {
+    const std::scoped_lock guard(lock);
+    if (!fabric::clock_is_stopped()) {
+        return false; // The thread of the Manager does the work, and must not miss wake().
+    }
+    std::array<epoll_event, 32> ready{};
+    bool active = false;
+    const int count = ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
+        active = active || what != woken;
+        without_exceptions([&] { handle(what); });
+    }
+    const std::uint64_t now = fabric::now_ns();
+    const auto is_due = [now](std::uint64_t deadline) { return deadline != 0 && deadline <= now; };
+    if (network_ != nullptr && is_due(network_->next_deadline())) {
+        active = true;
+        without_exceptions([&] { network_->progress(*this); });
+    }
+    active = active || (!deadlines_.empty() && is_due(deadlines_.begin()->first));
+    without_exceptions([&] { run_timers(now); });
+    return active;
+}
+
+std::uint64_t Manager::next_deadline() {
+    const std::scoped_lock guard(lock);
+    const std::uint64_t own = deadlines_.empty() ? 0 : deadlines_.begin()->first;
+    const std::uint64_t other = network_ == nullptr ? 0 : network_->next_deadline();
+    return own == 0 || (other != 0 && other < own) ? other : own;
+}
+
+void Manager::clock_runs() noexcept {
+    const std::scoped_lock guard(lock);
+    if (network_ != nullptr) {
+        network_->set_timer();
+    }
+    wake();
 }
 
 void Manager::handle(std::uint64_t what) {

@@ -99,6 +99,14 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// inherited. The child does not use the Manager of its parent afterwards.
     void abandon() noexcept;
 
+    /// Does the work of the thread of the Manager while a test has stopped the clock: receives
+    /// messages and runs expired timers, without waiting. Returns whether there was any.
+    bool step() noexcept;
+    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    [[nodiscard]] std::uint64_t next_deadline();
+    /// Must be called when the clock runs again. Resumes the thread.
+    void clock_runs() noexcept;
+
   private:
     void received(const Peer& from, const Message& message) override;
     void lost(const Peer& peer) override;

@@ -228,7 +228,7 @@ void NetworkExchange::run_timers(std::uint64_t now) {
     }
 }
 
-void NetworkExchange::set_timer() noexcept {
+std::uint64_t NetworkExchange::next_deadline() const noexcept {
     std::uint64_t earliest = 0;
     const auto consider = [&earliest](std::uint64_t when) {
         if (when != 0) {
@@ -241,7 +241,11 @@ void NetworkExchange::set_timer() noexcept {
     for (const auto& [communication_id, search] : searches_) {
         consider(search.next);
     }
-    fabric::set_timer(timer_.get(), earliest);
+    return earliest;
+}
+
+void NetworkExchange::set_timer() noexcept {
+    fabric::set_timer(timer_.get(), next_deadline());
 }
 
 } // namespace softverbs::cm

@@ -74,6 +74,10 @@ class NetworkExchange final : public Exchange {
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
+    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+    /// Makes fd() readable at next_deadline().
+    void set_timer() noexcept;
 
   private:
     /// Time limit in nanoseconds for the handshake of a TCP connection, and for a query to the
@@ -136,7 +140,6 @@ class NetworkExchange final : public Exchange {
     void remove_ended(Receiver& receiver);
     void query_ended(const Link& link);
     void run_timers(std::uint64_t now);
-    void set_timer() noexcept;
 
     fabric::NetworkSettings settings_;
     Requests& requests_;

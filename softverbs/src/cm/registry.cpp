@@ -2,7 +2,6 @@
 #include "cm/registry.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "fabric/clock.hpp"
 #include "fabric/random.hpp"
 #include "fabric/system_error.hpp"
 
@@ -72,7 +72,7 @@ class Registry::Lock {
         for (int attempt = 0; attempt < attempts && !held_; ++attempt) {
             held_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
             if (!held_) {
-                ::poll(nullptr, 0, 1);
+                fabric::pause_ns(1'000'000);
             }
         }
     }
@@ -183,7 +183,7 @@ void Registry::remove_unused() const noexcept {
         if (attempt == attempts) {
             return;
         }
-        ::poll(nullptr, 0, 1);
+        fabric::pause_ns(1'000'000);
     }
     const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
     if (!rendezvous.used()) {

@@ -18,6 +18,7 @@
 #include "control/planned_faults.hpp"
 #include "control/socket_file.hpp"
 #include "fabric/background_thread.hpp"
+#include "fabric/clock.hpp"
 #include "fabric/rendezvous.hpp"
 #include "fabric/spare_descriptor.hpp"
 #include "fabric/unique_fd.hpp"
@@ -53,18 +54,35 @@ Control& control() {
     return *the_one;
 }
 
-int time_to_next_change(Control& here) {
-    const std::scoped_lock lock(here.lock);
-    return here.planned.time_to_next_change();
+/// Returns the time in milliseconds for which the control thread may sleep; -1: without limit.
+int time_to_next_change() {
+    const std::uint64_t next = next_change();
+    if (next == 0 || fabric::clock_is_stopped()) {
+        return -1;
+    }
+    constexpr std::uint64_t ns_per_ms = 1'000'000;
+    const std::uint64_t now = fabric::now_ns();
+    return next <= now ? 0 : static_cast<int>((next - now + ns_per_ms - 1) / ns_per_ms);
 }
 
-void change_due_states(Control& here) {
+/// Makes the changes that are due. If the clock is stopped, only step() may do this, and otherwise
+/// only the control thread. Returns whether there was any.
+bool change_due_states(Control& here, bool by_step) {
     std::vector<PlannedFault> due;
     {
         const std::scoped_lock lock(here.lock);
-        due = here.planned.take_due();
+        if (fabric::clock_is_stopped() == by_step) {
+            due = here.planned.take_due();
+        }
     }
     std::ranges::for_each(due, change_state);
+    return !due.empty();
+}
+
+/// Wakes the control thread. The caller holds here.lock.
+void wake(const Control& here) noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(here.wake.get(), &one, sizeof one));
 }
 
 void serve_client(int listener, fabric::SpareDescriptor& spare) {
@@ -96,9 +114,9 @@ void run(int listener, int wake) noexcept {
     Control& here = control();
     while (true) {
         std::array<pollfd, 2> descriptors{{{wake, POLLIN, 0}, {listener, POLLIN, 0}}};
-        const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_change(here));
+        const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_change());
         try {
-            change_due_states(here);
+            change_due_states(here, false);
             if (ready > 0 && descriptors[0].revents != 0) {
                 std::uint64_t count = 0;
                 static_cast<void>(::read(wake, &count, sizeof count));
@@ -188,8 +206,7 @@ int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
             return EAGAIN;
         }
         here.planned.add(faults, from_list);
-        const std::uint64_t one = 1;
-        static_cast<void>(::write(here.wake.get(), &one, sizeof one));
+        wake(here);
         return 0;
     } catch (const std::bad_alloc&) {
         return ENOMEM;
@@ -204,6 +221,32 @@ int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned t
     }
     const DeviceFault fault{DeviceFault::Kind::flap, device, port, 0, period_ms, times};
     return add(std::span(&fault, 1), false);
+}
+
+std::unique_lock<std::mutex> block() {
+    return std::unique_lock(control().lock);
+}
+
+bool step() noexcept {
+    try {
+        return change_due_states(control(), true);
+    } catch (const std::bad_alloc&) {
+        return true; // the faults are still planned
+    }
+}
+
+std::uint64_t next_change() noexcept {
+    Control& here = control();
+    const std::scoped_lock lock(here.lock);
+    return here.planned.next_change();
+}
+
+void clock_runs() noexcept {
+    Control& here = control();
+    const std::scoped_lock lock(here.lock);
+    if (here.started) {
+        wake(here);
+    }
 }
 
 int plan(std::span<const DeviceFault> faults) noexcept {

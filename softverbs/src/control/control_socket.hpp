@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 #include "control/device_faults.hpp"
@@ -36,6 +37,16 @@ void abandon() noexcept;
 /// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
 /// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
+/// Returns a lock. While the caller holds it, the control thread takes no planned change that is
+/// due. The caller must not call other functions of this file meanwhile.
+[[nodiscard]] std::unique_lock<std::mutex> block();
+/// Makes the planned state changes and resets that are due, while a test has stopped the clock.
+/// Otherwise, the control thread makes them. Returns whether there was any.
+bool step() noexcept;
+/// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
+[[nodiscard]] std::uint64_t next_change() noexcept;
+/// Must be called when the clock runs again. Resumes the control thread.
+void clock_runs() noexcept;
 /// Cancels the state changes and resets that plan() and flap_port() have planned and that have not
 /// occurred.
 void cancel_all() noexcept;

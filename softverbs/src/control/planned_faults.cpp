@@ -4,13 +4,14 @@
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
-#include <cstdint>
+
+#include "fabric/clock.hpp"
 
 namespace softverbs::control {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+constexpr std::uint64_t ns_per_ms = 1'000'000;
 
 } // namespace
 
@@ -40,7 +41,7 @@ void PlannedFaults::add(std::span<const DeviceFault> faults, bool from_list) {
     for (const DeviceFault& fault : faults) {
         const unsigned changes = fault.kind == DeviceFault::Kind::flap ? 2 * fault.times : 1;
         planned_.push_back(
-            {fault, changes, Clock::now() + std::chrono::milliseconds(fault.delay_ms), from_list});
+            {fault, changes, fabric::now_ns() + fault.delay_ms * ns_per_ms, from_list});
     }
 }
 
@@ -52,27 +53,22 @@ std::vector<PlannedFault> PlannedFaults::take_due() {
     // If the thread that calls this function was delayed, several changes are due. They are
     // returned in the order of their times.
     std::vector<PlannedFault> due;
-    const auto now = Clock::now();
+    const auto now = fabric::now_ns();
     while (true) {
         const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due);
         if (next == planned_.end() || next->due > now) {
             return due;
         }
         due.push_back(*next);
-        next->due += std::chrono::milliseconds(next->fault.period_ms);
+        next->due += next->fault.period_ms * ns_per_ms;
         if (--next->changes_left == 0) {
             planned_.erase(next);
         }
     }
 }
 
-int PlannedFaults::time_to_next_change() const {
-    if (planned_.empty()) {
-        return -1;
-    }
-    const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due)->due;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
-    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+std::uint64_t PlannedFaults::next_change() const {
+    return planned_.empty() ? 0 : std::ranges::min_element(planned_, {}, &PlannedFault::due)->due;
 }
 
 } // namespace softverbs::control

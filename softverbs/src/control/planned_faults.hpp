@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,8 +14,8 @@ struct PlannedFault {
     DeviceFault fault;
     /// Number of state changes of the port, or resets of the device, that have not occurred yet.
     unsigned changes_left = 0;
-    /// Time of the next state change of the port, or of the reset of the device.
-    std::chrono::steady_clock::time_point due;
+    /// Time of the next state change of the port, or of the reset of the device, in nanoseconds.
+    std::uint64_t due = 0;
     /// True if control::plan() has added the fault, and false if control::flap_port() has added it.
     bool from_list = false;
 };
@@ -37,9 +37,8 @@ class PlannedFaults {
     /// Removes the state changes and resets that are due. Returns them; the caller then calls
     /// change_state() for each of them.
     [[nodiscard]] std::vector<PlannedFault> take_due();
-    /// Returns the time in milliseconds until the next state change or reset, or -1 if none is
-    /// planned.
-    [[nodiscard]] int time_to_next_change() const;
+    /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
+    [[nodiscard]] std::uint64_t next_change() const;
 
   private:
     std::vector<PlannedFault> planned_;

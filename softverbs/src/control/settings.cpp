@@ -133,6 +133,12 @@ Settings settings_from_environment() {
         }
         settings.registration_delay_ms = *delay;
     }
+    if (const auto clock = environment_variable("SOFTVERBS_CLOCK"); !clock.empty()) {
+        if (clock != "manual") {
+            refuse_setting("SOFTVERBS_CLOCK", clock, "manual, or not set");
+        }
+        settings.manual_clock = true;
+    }
     if (const auto network = environment_variable("SOFTVERBS_NETWORK"); !network.empty()) {
         if (network != "tcp") {
             refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");

@@ -23,6 +23,8 @@ struct Settings {
     std::string disorder;
     /// Duration of each registration in milliseconds; 0: registrations are not delayed.
     unsigned registration_delay_ms = 0;
+    /// Whether the clock is stopped from the beginning.
+    bool manual_clock = false;
     /// Whether real RDMA devices are hidden from the program.
     bool only = false;
     /// Settings of the network between hosts. If network.addresses is empty, this network is

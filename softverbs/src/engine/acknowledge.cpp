@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <time.h>
-
 #include <algorithm>
 #include <mutex>
 #include <new>
@@ -64,7 +62,7 @@ void Engine::Implementation::acknowledge_all() {
 
 void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     constexpr std::uint64_t longest_wait_ns = 1'000'000'000;
-    constexpr timespec interval{0, 200'000};
+    constexpr long interval_ns = 200'000;
     const std::uint64_t end = fabric::now_ns() + longest_wait_ns;
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
@@ -74,7 +72,7 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     // the loop does not wait for them.
     while (!std::ranges::all_of(peers, is_consumed) && fabric::now_ns() < end) {
         lock.unlock();
-        ::nanosleep(&interval, nullptr);
+        fabric::pause_ns(interval_ns);
         lock.lock();
     }
 }

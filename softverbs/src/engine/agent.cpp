@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <chrono>
 #include <exception>
 #include <mutex>
 #include <utility>
@@ -38,6 +37,55 @@ unsigned Engine::Implementation::work() {
     return done;
 }
 
+unsigned Engine::Implementation::run_agent_once(std::uint64_t now) {
+    if (std::exchange(runs_all, false)) {
+        run_all();
+    }
+    serviced = node != nullptr && node->service(*this);
+    const unsigned done = work();
+    run_timers(now);
+    // Send the delayed ACKs, but not while planned faults (errors that the test configuration
+    // injects) affect packets. Such a fault selects a packet by its number, and these extra ACKs
+    // would change the numbers of later packets.
+    if (!ack_pending.empty() && !process().faults.affects_packets()) {
+        acknowledge_all();
+    }
+    return done;
+}
+
+bool Engine::Implementation::has_work(std::uint64_t now) const noexcept {
+    const std::uint64_t deadline = next_deadline();
+    return runs_all || local_first != local_end || !set_asides.empty() ||
+           (!ack_pending.empty() && !process().faults.affects_packets()) ||
+           (deadline != 0 && deadline <= now);
+}
+
+bool Engine::step() noexcept {
+    if (!fabric::clock_is_stopped()) {
+        return false; // the agent thread does the work
+    }
+    Implementation& engine = *implementation_;
+    const std::uint64_t now = fabric::now_ns();
+    const bool has_work = engine.has_work(now);
+    try {
+        return engine.run_agent_once(now) != 0 || has_work || engine.serviced || engine.copying;
+    } catch (const std::exception&) {
+        engine.runs_all = true; // as in agent()
+        return true;
+    }
+}
+
+std::uint64_t Engine::next_deadline() const noexcept {
+    return implementation_->next_deadline();
+}
+
+void Engine::clock_runs() noexcept {
+    if (fabric::Node* const node = implementation_->node.get(); node != nullptr) {
+        node->clock_runs();
+        node->wake();
+    }
+}
+
 void Engine::Implementation::run_later() noexcept {
     runs_all = true;
     if (agent_state != Agent::awake && node != nullptr) {
@@ -60,21 +108,18 @@ void Engine::Implementation::agent() {
     std::uint64_t idle_since = fabric::now_ns();
     bool reported = false;
     while (!stopping) {
+        if (fabric::clock_is_stopped()) [[unlikely]] {
+            fabric::Node& here = *node;
+            lock.unlock();
+            here.wait_for_wake();
+            lock.lock();
+            idle_since = fabric::now_ns();
+            continue;
+        }
         const std::uint64_t now = fabric::now_ns();
         unsigned done = 0;
         try {
-            if (std::exchange(runs_all, false)) {
-                run_all();
-            }
-            node->service(*this);
-            done = work();
-            run_timers(now);
-            // Send the delayed ACKs, but not while planned faults (errors that the test
-            // configuration injects) affect packets. Such a fault selects a packet by its number,
-            // and these extra ACKs would change the numbers of later packets.
-            if (!ack_pending.empty() && !process().faults.affects_packets()) {
-                acknowledge_all();
-            }
+            done = run_agent_once(now);
         } catch (const std::exception&) {
             // Memory was exhausted during the processing of a packet. This packet may be lost, as
             // on a wire. A reliable requester then sends its request again.
@@ -83,7 +128,7 @@ void Engine::Implementation::agent() {
             }
             runs_all = true;
             lock.unlock();
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            fabric::pause_ns(1'000'000);
             lock.lock();
             continue;
         }

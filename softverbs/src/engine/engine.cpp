@@ -2,7 +2,6 @@
 #include "engine/engine.hpp"
 
 #include <errno.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -218,13 +217,13 @@ void Engine::withdraw_writes() noexcept {
 void Engine::wait_for_writes() noexcept {
     constexpr long shortest_ns = 20'000;
     constexpr long longest_ns = 1'000'000;
-    timespec pause{0, shortest_ns};
+    long duration_ns = shortest_ns;
     while (std::ranges::any_of(implementation_->granted, [](fabric::Connection* connection) {
         return connection->write_in_progress();
     })) {
         const Unlocked unlocked;
-        ::nanosleep(&pause, nullptr);
-        pause.tv_nsec = std::min(2 * pause.tv_nsec, longest_ns);
+        fabric::pause_ns(duration_ns);
+        duration_ns = std::min(2 * duration_ns, longest_ns);
     }
 }
 
@@ -291,6 +290,8 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     if (engine.node == nullptr) {
         return;
     }
+    fabric::run_clock(); // the waits below need the agent thread and the time
+    engine.node->wake();
     engine.acknowledge_all();
     engine.send_all_held();
     engine.send_late_packets(0);

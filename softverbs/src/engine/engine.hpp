@@ -39,6 +39,13 @@ class Engine {
     /// Processes received packets, sends requests that waited because the ring to another process
     /// was full, and runs expired timers. Called when the program polls a completion queue.
     void progress() noexcept;
+    /// Does the work of the agent (background) thread while a test has stopped the clock: processes
+    /// received packets and runs expired timers, without waiting. Returns whether there was any.
+    bool step() noexcept;
+    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+    /// Must be called when the clock runs again. Resumes the agent thread.
+    void clock_runs() noexcept;
     /// Must be called before the program waits for a completion event or an asynchronous event.
     /// Wakes the agent (background) thread at once, because the program no longer polls.
     void program_sleeps();

@@ -315,13 +315,19 @@ struct Engine::Implementation : fabric::Handler {
     /// false if the datagram should be dropped, because that process has consumed no packets since
     /// an earlier wait.
     [[nodiscard]] bool worth_waiting(Qp& qp);
-    /// Returns the time at which the next timer or delay ends, in nanoseconds of CLOCK_MONOTONIC.
-    /// 0: no timer is set.
+    /// Returns the time at which the next timer or delay ends, in nanoseconds. 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 
     // Functions in agent.cpp, for the agent thread (a background thread):
 
     void agent();
+    /// Sends what waits, receives packets and runs the timers that have expired at @p now, without
+    /// waiting. Returns the number of packets that came from other processes. Throws
+    /// std::bad_alloc; packets may then be lost.
+    unsigned run_agent_once(std::uint64_t now);
+    /// Returns whether run_agent_once() has to send or receive packets of this process, or to run
+    /// an expired timer.
+    [[nodiscard]] bool has_work(std::uint64_t now) const noexcept;
     void wake_agent_before(std::uint64_t deadline);
     /// Processes packets that have arrived, without waiting for more packets. Returns the number of
     /// processed packets that came from other processes.
@@ -330,6 +336,8 @@ struct Engine::Implementation : fabric::Handler {
     void forget(Qp& qp);
 
     std::unique_ptr<fabric::Node> node;
+    /// Whether the last run_agent_once() has handled a socket event.
+    bool serviced = false;
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;

@@ -76,6 +76,9 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
     if (!held_writes.empty()) {
         consider(held_writes.front().due);
     }
+    if (const std::uint64_t network = node == nullptr ? 0 : node->next_deadline(); network != 0) {
+        consider(network);
+    }
     return earliest;
 }
 

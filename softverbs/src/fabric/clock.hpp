@@ -4,27 +4,76 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
+#include <atomic>
 #include <cstdint>
+
+// The clock of softverbs. All other files read the time, arm timers and sleep with the functions of
+// this file. A test can stop the clock and move it forward, see softverbs_take_clock(). Then the
+// background threads of softverbs neither run timers nor receive packets.
 
 namespace softverbs::fabric {
 
 inline constexpr std::uint64_t second_ns = 1'000'000'000;
 
-/// Returns the current time of @p clock in nanoseconds.
-[[nodiscard]] inline std::uint64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) noexcept {
+namespace clock_state {
+
+/// The time at which the clock stands, in nanoseconds; 0: the clock runs.
+inline constinit std::atomic<std::uint64_t> stopped_at{0};
+/// What the clock adds to CLOCK_MONOTONIC while it runs, in nanoseconds modulo 2^64. 0 until a test
+/// has stopped the clock for the first time, so that the time continues when the clock runs again.
+inline constinit std::atomic<std::uint64_t> offset{0};
+/// While the clock stands: CLOCK_REALTIME minus the clock, in nanoseconds modulo 2^64.
+inline constinit std::atomic<std::uint64_t> wall_offset{0};
+
+} // namespace clock_state
+
+/// Returns the current time of a clock of the kernel in nanoseconds.
+[[nodiscard]] inline std::uint64_t kernel_time_ns(clockid_t clock) noexcept {
     timespec now{};
     ::clock_gettime(clock, &now);
     return static_cast<std::uint64_t>(now.tv_sec) * second_ns +
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Sets the expiration time of @p timer, a timerfd(2) of CLOCK_MONOTONIC. The timer expires at the
-/// absolute time @p time_ns in nanoseconds. If @p time_ns is 0, stops the timer.
-inline void set_timer(int timer, std::uint64_t time_ns) noexcept {
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(time_ns / second_ns);
-    when.it_value.tv_nsec = static_cast<long>(time_ns % second_ns);
-    ::timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, nullptr);
+/// Returns whether a test has stopped the clock. A background thread must check this after it has
+/// taken the lock that protects its work; then the result does not change to true before the thread
+/// has released this lock.
+[[nodiscard]] inline bool clock_is_stopped() noexcept {
+    return clock_state::stopped_at.load(std::memory_order_acquire) != 0;
 }
+
+/// Returns the current time in nanoseconds: that of CLOCK_MONOTONIC, unless a test has stopped the
+/// clock.
+[[nodiscard]] inline std::uint64_t now_ns() noexcept {
+    const std::uint64_t stopped_at = clock_state::stopped_at.load(std::memory_order_acquire);
+    return stopped_at != 0 ? stopped_at
+                           : kernel_time_ns(CLOCK_MONOTONIC) +
+                                 clock_state::offset.load(std::memory_order_relaxed);
+}
+
+/// Returns the current time since 1970 in nanoseconds.
+[[nodiscard]] std::uint64_t wall_clock_ns() noexcept;
+
+/// Sets the expiration time of @p timer, a timerfd(2) of CLOCK_MONOTONIC. The timer expires at the
+/// absolute time @p time_ns of now_ns(). If @p time_ns is 0, stops the timer. While the clock is
+/// stopped, timers do not expire: the owner must check them in each step, and set them again when
+/// the clock runs.
+void set_timer(int timer, std::uint64_t time_ns) noexcept;
+
+/// Sleeps until the absolute time @p time_ns of now_ns(). While the clock is stopped, sleeps until
+/// another thread has moved the clock to this time.
+void sleep_until(std::uint64_t time_ns) noexcept;
+
+/// Sleeps for @p duration_ns nanoseconds, less than a second, also while the clock is stopped. For
+/// waits for another thread or process, whose progress does not depend on the clock.
+void pause_ns(long duration_ns) noexcept;
+
+/// Stops the clock. Returns false if it is stopped already. The caller must hold the locks that
+/// protect the work of the background threads.
+bool stop_clock() noexcept;
+/// Moves the stopped clock to @p time_ns. Does nothing if the clock is later or runs.
+void move_clock(std::uint64_t time_ns) noexcept;
+/// Lets the clock run again from the time at which it stands. Returns false if it runs already.
+bool run_clock() noexcept;
 
 } // namespace softverbs::fabric

@@ -187,12 +187,13 @@ unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     return done;
 }
 
-void LocalNode::service(Handler& handler) {
+bool LocalNode::service(Handler& handler) {
     std::array<epoll_event, most_events> events{};
+    bool handled = false;
     for (unsigned round = 0; round < most_rounds; ++round) {
         const int ready = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
         for (int event = 0; event < ready; ++event) {
-            handle(events[static_cast<std::size_t>(event)].data.u64, handler);
+            handled = handle(events[static_cast<std::size_t>(event)].data.u64, handler) || handled;
         }
         if (ready < static_cast<int>(events.size())) {
             break;
@@ -202,9 +203,20 @@ void LocalNode::service(Handler& handler) {
         network_->acknowledge();
     }
     reap(handler);
+    return handled;
 }
 
-void LocalNode::handle(std::uint64_t tag, Handler& handler) {
+std::uint64_t LocalNode::next_deadline() const noexcept {
+    return network_ ? network_->next_deadline() : 0;
+}
+
+void LocalNode::clock_runs() noexcept {
+    if (network_) {
+        network_->set_timer();
+    }
+}
+
+bool LocalNode::handle(std::uint64_t tag, Handler& handler) {
     const int fd = descriptor_of(tag);
     const Acceptor::OnHello on_hello = [&](UniqueFd& socket, pid_t pid, ReceivedMessage& hello) {
         accept_hello(socket, pid, hello, handler);
@@ -220,7 +232,7 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
             acceptor_.read(fd, on_hello);
             break;
         case EventSource::network:
-            break; // progress() handles the network
+            return false; // progress() handles the network
         case EventSource::link: {
             const auto found = std::find_if(links_.begin(), links_.end(), [fd](const auto& link) {
                 return link->socket() == fd;
@@ -231,6 +243,7 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
             break;
         }
     }
+    return true;
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
@@ -326,6 +339,13 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     // Only the thread that sleeps in wait() may read the eventfd wake_. If another thread read it,
     // the sleeping thread could miss a wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
+        clear_eventfd(wake_.get());
+    }
+}
+
+void LocalNode::wait_for_wake() noexcept {
+    pollfd descriptor{.fd = wake_.get(), .events = POLLIN, .revents = 0};
+    if (::ppoll(&descriptor, 1, nullptr, nullptr) > 0) {
         clear_eventfd(wake_.get());
     }
 }

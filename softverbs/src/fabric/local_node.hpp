@@ -32,16 +32,20 @@ class LocalNode final : public Node {
     [[nodiscard]] Connection* connect(unsigned slot) noexcept override;
     [[nodiscard]] Connection* connect(const Route& route, unsigned slot) noexcept override;
     unsigned progress(Handler& handler, unsigned budget) override;
-    void service(Handler& handler) override;
+    bool service(Handler& handler) override;
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept override;
+    void clock_runs() noexcept override;
     [[nodiscard]] bool arm() noexcept override;
     void disarm() noexcept override;
     void wait(std::int64_t timeout_ns) noexcept override;
+    void wait_for_wake() noexcept override;
     void wake() noexcept override;
     void abandon() noexcept override;
 
   private:
     [[nodiscard]] Connection* make_link(unsigned slot);
-    void handle(std::uint64_t tag, Handler& handler);
+    /// Handles an event of the epoll instance. Returns false if progress() handles this event.
+    bool handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
     /// Returns whether the process @p pid has the number @p slot on this host. The process claims
     /// this number in its "hello" message.

@@ -21,7 +21,7 @@ namespace softverbs::fabric {
 // reports the end of the other process. Between hosts, a connection is a TCP connection.
 //
 // The classes of the fabric have no locks. The caller must hold the same lock during all calls
-// except Node::wait() and Node::wake().
+// except Node::wait(), Node::wait_for_wake() and Node::wake().
 
 /// Callbacks that Node::progress() and Node::service() call. A record (a request or a response)
 /// from a process of this host is in shared memory, where that process can overwrite it at any
@@ -96,7 +96,14 @@ class Node {
     virtual unsigned progress(Handler& handler, unsigned budget) = 0;
     /// Handles socket events: new connections, messages on Unix sockets, TCP handshakes, and the
     /// end of other processes.
-    virtual void service(Handler& handler) = 0;
+    /// Returns whether there was an event.
+    virtual bool service(Handler& handler) = 0;
+
+    /// Returns the time at which the next timer of the network between hosts expires, in
+    /// nanoseconds. 0: no timer is set.
+    [[nodiscard]] virtual std::uint64_t next_deadline() const noexcept { return 0; }
+    /// Must be called when the clock runs again after a test has stopped it. Sets the timers.
+    virtual void clock_runs() noexcept {}
 
     /// Prepares wait(): sets a flag, so that other processes wake this process when they send
     /// records (requests and responses). If a record can be delivered already, returns false
@@ -111,8 +118,10 @@ class Node {
     /// the timeout expires. The caller must not hold the lock that protects the Node.
     /// @param timeout_ns  timeout in nanoseconds; negative: no timeout
     virtual void wait(std::int64_t timeout_ns) noexcept = 0;
-    /// Wakes the thread that sleeps in wait(). Any thread may call this function, even without the
-    /// lock that protects the Node.
+    /// Sleeps until wake() is called. The caller must not hold the lock that protects the Node.
+    virtual void wait_for_wake() noexcept = 0;
+    /// Wakes the thread that sleeps in wait() or wait_for_wake(). Any thread may call this
+    /// function, even without the lock that protects the Node.
     virtual void wake() noexcept = 0;
 
     /// Called in a child process after fork(2). Closes the file descriptors that the child process

@@ -2,7 +2,6 @@
 #include "fabric/pull.hpp"
 
 #include <sys/uio.h>
-#include <time.h>
 
 #include <array>
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "fabric/clock.hpp"
 #include "fabric/environment.hpp"
 #include "fabric/random.hpp"
 #include "fabric/system_error.hpp"
@@ -20,8 +20,7 @@ Cookie::Cookie() noexcept {
     if (!fill_random(std::as_writable_bytes(std::span(bytes_)))) {
         // If getrandom(2) fails, use the time. The bytes of the cookie need not be secret. They
         // must only differ from the bytes at the same address in other processes.
-        timespec now{};
-        ::clock_gettime(CLOCK_MONOTONIC, &now);
+        const std::uint64_t now = now_ns();
         static_assert(sizeof now <= cookie_bytes);
         std::memcpy(bytes_.data(), &now, sizeof now);
     }

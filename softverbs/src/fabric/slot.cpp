@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
+#include "fabric/clock.hpp"
 #include "fabric/random.hpp"
 #include "fabric/rendezvous.hpp"
 #include "fabric/system_error.hpp"
@@ -36,7 +36,7 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
                 return;
             }
         }
-        ::poll(nullptr, 0, 1);
+        pause_ns(1'000'000);
     }
     throw_error(ENOSPC, "softverbs has no free slot: processes use all " + std::to_string(slots) +
                             " slots in " + rendezvous.path() +

@@ -150,6 +150,9 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     for (int event = 0; event < ready; ++event) {
         handle(events[static_cast<std::size_t>(event)].data.fd, handler, budget, done);
     }
+    if (clock_is_stopped()) [[unlikely]] {
+        end_overdue_handshakes();
+    }
     reap(handler);
     return done;
 }
@@ -276,7 +279,7 @@ void TcpNetwork::end_overdue_handshakes() {
     set_timer();
 }
 
-void TcpNetwork::set_timer() noexcept {
+std::uint64_t TcpNetwork::next_deadline() const noexcept {
     std::uint64_t earliest = 0;
     const auto consider = [&earliest](std::uint64_t deadline) {
         earliest = earliest == 0 ? deadline : std::min(earliest, deadline);
@@ -287,7 +290,11 @@ void TcpNetwork::set_timer() noexcept {
     for (const Attempt& attempt : attempts_) {
         consider(attempt.deadline_ns);
     }
-    fabric::set_timer(timer_.get(), earliest);
+    return earliest;
+}
+
+void TcpNetwork::set_timer() noexcept {
+    fabric::set_timer(timer_.get(), next_deadline());
 }
 
 void TcpNetwork::reap(Handler& handler) {

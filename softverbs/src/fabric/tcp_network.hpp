@@ -40,6 +40,9 @@ class TcpNetwork {
     unsigned progress(Handler& handler, unsigned budget);
     /// Calls TcpLink::acknowledge() for each connection.
     void acknowledge() noexcept;
+    /// These functions implement Node::next_deadline() and Node::clock_runs().
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+    void set_timer() noexcept;
     /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
@@ -71,7 +74,6 @@ class TcpNetwork {
     void continue_handshake(std::size_t position);
     void drop_peer(std::size_t position, const std::string& why);
     void end_overdue_handshakes();
-    void set_timer() noexcept;
     void reap(Handler& handler);
 
     NetworkSettings settings_;

@@ -286,7 +286,7 @@ void end_push_slowly(Cq& cq, Completion& completion) {
         completion.timestamp = clock_ticks(device_of(cq));
     }
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
-        completion.wallclock_ns = fabric::now_ns(CLOCK_REALTIME);
+        completion.wallclock_ns = fabric::wall_clock_ns();
     }
     if (cq.armed && raises_event(cq, completion)) {
         notify_moderated(cq);

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
+
+#include "fabric/clock.hpp"
 
 namespace softverbs {
 
@@ -24,7 +24,7 @@ void register_exit_handler() {
         }
         constexpr int longest_wait_ms = 2000;
         for (int waited = 0; !done && waited < longest_wait_ms; ++waited) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            fabric::pause_ns(1'000'000);
         }
     };
     std::atexit(handler);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -14,6 +13,7 @@
 
 #include "control/control_socket.hpp"
 #include "control/settings.hpp"
+#include "fabric/clock.hpp"
 #include "objects/acknowledgements.hpp"
 #include "objects/exit_handler.hpp"
 
@@ -49,10 +49,10 @@ void at_exit() {
     // sockets, and the next softverbs process removes its files.
     control::stop();
     constexpr int attempts = 200;
-    constexpr timespec between_attempts{0, 1'000'000};
+    constexpr long between_attempts_ns = 1'000'000;
     std::unique_lock lock(process().lock, std::defer_lock);
     for (int attempt = 0; attempt < attempts && !lock.try_lock(); ++attempt) {
-        ::nanosleep(&between_attempts, nullptr);
+        fabric::pause_ns(between_attempts_ns);
     }
     if (lock.owns_lock()) {
         process().engine.shutdown(lock);
@@ -63,6 +63,9 @@ Process* new_process() {
     // This object is never freed, because other threads may call verbs while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
+    if (settings.manual_clock) {
+        fabric::stop_clock();
+    }
     made->network = settings.network;
     made->devices = describe_devices(settings);
     made->real_devices_hidden = settings.only;
