@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +45,8 @@ class ImportTest : public PairTest {
         ASSERT_NE(a.qp, nullptr);
         join();
     }
+
+    std::array<std::byte, 64> buffer_{};
 };
 
 TEST_F(ImportTest, TheDescriptorOfAContextIsOpenAndItsOwn) {
@@ -142,6 +147,25 @@ TEST_F(ImportTest, HandlesOfAnIndependentContextAreENOENT) {
     errno = 0;
     EXPECT_EQ(ibv_import_pd(other.get(), pd->handle), nullptr);
     EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(ImportTest, AnImporterThatOverwritesTheTableDoesNotHarmItsOwner) {
+    const off_t size = ::lseek(context->cmd_fd, 0, SEEK_END);
+    ASSERT_GT(size, 0);
+    const auto length = static_cast<std::size_t>(size);
+    void* const table =
+        ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, context->cmd_fd, 0);
+    ASSERT_NE(table, MAP_FAILED);
+    const auto register_and_deregister = [this] {
+        for (int count = 0; count < 4; ++count) {
+            const UniqueMr mr = make_mr(buffer_.data(), buffer_.size());
+        }
+    };
+    register_and_deregister();         // leaves free entries
+    constexpr std::size_t header = 24; // what the kind, the device and the owner of the table are
+    std::memset(static_cast<std::byte*>(table) + header, 0x5a, length - header);
+    register_and_deregister();
+    EXPECT_EQ(::munmap(table, length), 0);
 }
 
 TEST_F(ImportTest, ADescriptorOfSomethingElseIsRefusedAndStaysOpen) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <new>
 #include <span>
 
 #include "fabric/unique_fd.hpp"
@@ -32,8 +33,6 @@ struct Header {
     pid_t owner;
     /// Number of entries that have been used.
     std::atomic<std::uint32_t> count;
-    /// The index of the first free entry plus 1; 0: there is none. Only the owner uses it.
-    std::uint32_t free;
 };
 constexpr std::size_t header_size = 64;
 static_assert(sizeof(Header) <= header_size);
@@ -80,14 +79,15 @@ std::optional<unsigned> ObjectTable::device_of(int fd) noexcept {
     return header.device;
 }
 
-ObjectTable::ObjectTable(int fd) noexcept : memory_(fd, table_size, PROT_READ | PROT_WRITE) {}
-
-pid_t ObjectTable::owner() const noexcept {
-    return header_of(memory_).owner;
+ObjectTable::ObjectTable(int fd) noexcept : memory_(fd, table_size, PROT_READ | PROT_WRITE) {
+    if (memory_) {
+        owner_ = header_of(memory_).owner;
+        used_ = static_cast<std::uint32_t>(entries_of(memory_).size());
+    }
 }
 
 bool ObjectTable::is_owner() const noexcept {
-    return memory_ && owner() == ::getpid();
+    return memory_ && owner_ == ::getpid();
 }
 
 SharedObject* ObjectTable::add(Kind kind, std::uint32_t handle,
@@ -95,22 +95,28 @@ SharedObject* ObjectTable::add(Kind kind, std::uint32_t handle,
     if (!is_owner()) {
         return nullptr;
     }
-    Header& header = header_of(memory_);
-    const std::uint32_t used = header.count.load(std::memory_order_relaxed);
-    const bool reuses = header.free != 0;
-    if (!reuses && used == most_objects) {
-        return nullptr;
+    const bool reuses = !free_.empty();
+    if (!reuses) {
+        if (used_ == most_objects) {
+            return nullptr;
+        }
+        try { // remove() must not fail
+            if (free_.capacity() <= used_) {
+                free_.reserve(std::size_t{2} * used_ + 16);
+            }
+        } catch (const std::bad_alloc&) {
+            return nullptr;
+        }
     }
     auto* const all = reinterpret_cast<SharedObject*>(memory_.bytes() + header_size);
-    SharedObject& object = all[reuses ? header.free - 1 : used];
-    if (reuses) {
-        header.free = object.handle;
-    }
+    SharedObject& object = all[reuses ? free_.back() : used_];
     object.handle = handle;
     object.memory = memory;
     object.kind.store(kind, std::memory_order_release);
-    if (!reuses) {
-        header.count.store(used + 1, std::memory_order_release);
+    if (reuses) {
+        free_.pop_back();
+    } else {
+        header_of(memory_).count.store(++used_, std::memory_order_release);
     }
     return &object;
 }
@@ -124,10 +130,8 @@ void ObjectTable::remove(SharedObject* object) noexcept {
     // Do not use the entry of a protection domain again: an importing process may still count its
     // users there.
     if (!is_domain) {
-        Header& header = header_of(memory_);
-        object->handle = header.free;
         const auto* const all = reinterpret_cast<SharedObject*>(memory_.bytes() + header_size);
-        header.free = static_cast<std::uint32_t>(object - all) + 1;
+        free_.push_back(static_cast<std::uint32_t>(object - all));
     }
 }
 

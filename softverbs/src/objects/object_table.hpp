@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "fabric/mapping.hpp"
 
@@ -13,7 +14,7 @@ namespace softverbs {
 
 /// The memory of a shared memory region or of shared device memory.
 struct SharedMemory {
-    /// MR only: handle of the protection domain, key and access flags.
+    /// MR only: handle of the protection domain, lkey and access flags.
     std::uint32_t pd = 0;
     std::uint32_t key = 0;
     std::uint32_t access = 0;
@@ -36,8 +37,7 @@ struct SharedObject {
     enum class Kind : std::uint32_t { none, pd, mr, dm };
     /// Kind::none: the entry is free. Written last when an entry is filled.
     std::atomic<Kind> kind;
-    /// The handle of the object. In a free entry: the index of the next free entry plus 1, or 0 if
-    /// there is no other free entry.
+    /// The handle of the object.
     std::atomic<std::uint32_t> handle;
     /// PD only: number of objects of importing processes that use the protection domain.
     std::atomic<std::uint32_t> users;
@@ -49,7 +49,8 @@ static_assert(std::atomic<SharedObject::Kind>::is_always_lock_free);
 
 /// The verbs objects of an open device file, in shared memory. The kernel has such a table for each
 /// open device file. The process that has opened the device file writes the table; processes that
-/// have imported the device file find the objects by their handles.
+/// have imported the device file find the objects by their handles. These processes can write to
+/// the table, so the owner keeps a copy of all values on which its own memory accesses depend.
 class ObjectTable {
   public:
     ObjectTable() noexcept = default;
@@ -67,7 +68,7 @@ class ObjectTable {
     /// Returns whether this process has created the table. A child process after fork(2) has not.
     [[nodiscard]] bool is_owner() const noexcept;
     /// Returns the PID of the process that has created the table.
-    [[nodiscard]] pid_t owner() const noexcept;
+    [[nodiscard]] pid_t owner() const noexcept { return owner_; }
 
     /// Adds an object. Returns null if this process is not the owner, or if the table is full.
     /// Other processes then cannot import the object. The pointer is valid as long as the table
@@ -80,6 +81,10 @@ class ObjectTable {
 
   private:
     fabric::Mapping memory_;
+    pid_t owner_ = 0;
+    /// Owner only: number of entries that have been used, and the indices of those that are free.
+    std::uint32_t used_ = 0;
+    std::vector<std::uint32_t> free_;
 };
 
 /// Returns whether the table still contains the memory region with this handle.
