@@ -13,15 +13,19 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "child_process.hpp"
 
 namespace {
 
@@ -160,6 +164,27 @@ TEST_F(SysfsTest, LeavesTheFilesOfTheKernelAlone) {
     EXPECT_EQ(real_path("/sys/class"), "/sys/class");
     EXPECT_EQ(read_file("/sys/kernel/mm/transparent_hugepage/enabled").empty(),
               ::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0);
+}
+
+TEST_F(SysfsTest, IsReadableInAChildThatWasForkedWhileAnotherThreadReadIt) {
+    std::atomic<bool> done = false;
+    std::thread other([&] {
+        while (!done) {
+            static_cast<void>(::access((soft0_ + "/node_type").c_str(), R_OK));
+        }
+    });
+    int failed = 0;
+    for (int round = 0; round < 300 && failed == 0; ++round) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::alarm(60); // ends the child if it hangs
+            ::_exit(::access((soft0_ + "/node_type").c_str(), R_OK) == 0 ? 0 : 1);
+        }
+        failed = status_of_child(child);
+    }
+    EXPECT_EQ(failed, 0);
+    done = true;
+    other.join();
 }
 
 } // namespace

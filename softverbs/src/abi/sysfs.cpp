@@ -11,7 +11,6 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -96,9 +95,6 @@ std::atomic<const std::string*> current_root{nullptr};
 /// Returns the root directory of the generated sysfs tree with these contents. Writes the files if
 /// the tree does not exist. Throws std::filesystem::filesystem_error or std::system_error.
 const std::string& root_of(const Tree& tree) {
-    static std::mutex mutex;
-    static auto& roots = *new std::set<std::string>;
-    const std::scoped_lock lock(mutex);
     const std::string name = hash_of(tree);
     const std::string* const known = current_root.load();
     if (known != nullptr && known->ends_with(name) && std::filesystem::exists(*known)) {
@@ -109,8 +105,9 @@ const std::string& root_of(const Tree& tree) {
     const std::filesystem::path parent = std::filesystem::canonical(place) / "sysfs";
     const std::filesystem::path root = parent / name;
     if (!std::filesystem::exists(root)) {
+        // The name differs for each thread, because several may write the tree at the same time.
         const std::filesystem::path made =
-            parent / ("new-" + std::to_string(::getpid()) + "-" + name);
+            parent / ("new-" + std::to_string(::gettid()) + "-" + name);
         std::filesystem::remove_all(made);
         write(tree, made);
         std::error_code error;
@@ -119,6 +116,8 @@ const std::string& root_of(const Tree& tree) {
             std::filesystem::remove_all(made);
         }
     }
+    const Guard guard; // held during fork(2), so that a child can use the set
+    static auto& roots = *new std::set<std::string>;
     const std::string& kept = *roots.insert(root).first;
     current_root.store(&kept);
     return kept;
