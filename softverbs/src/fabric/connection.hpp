@@ -146,8 +146,7 @@ class Connection {
     /// still be executing a direct write that it began earlier; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
     /// Returns whether the other process may still be executing a direct write that it began before
-    /// withdraw_grants(). Returns false if the other process has ended. If the write does not end
-    /// within 5 seconds, closes the connection and returns false.
+    /// withdraw_grants(). Returns false if the other process has ended.
     [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
     /// Writes @p bytes directly to memory of the other process, if that process has permitted the
     /// write with grant(). Writes nothing if the other process has not consumed all requests of

@@ -169,10 +169,8 @@ class Link final : public Connection {
     /// other process. An odd value means that the other process was executing a direct write at
     /// that time. An even value means that no direct write was in progress, or that it has ended.
     std::uint32_t ending_write_ = 0;
-    /// Time limit for the direct write of the other process that was in progress when
-    /// withdraw_grants() withdrew its permissions, by CLOCK_MONOTONIC in nanoseconds. If the write
-    /// has not ended by this time, write_in_progress() closes the connection.
-    std::uint64_t ending_write_until_ = 0;
+    /// The time at which write_in_progress() reports next that this write has not ended.
+    std::uint64_t report_write_at_ = 0;
     /// The value that this process has last stored in Direction::writing, before or after one of
     /// its own direct writes.
     std::uint32_t direct_writes_ = 0;

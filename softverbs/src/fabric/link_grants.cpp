@@ -23,10 +23,9 @@ namespace {
 /// direct write to memory of this process. Most writes end during these checks.
 constexpr unsigned spins = 1000;
 
-/// Maximum time to wait until another process has ended its direct write to memory of this process,
-/// after this process has withdrawn the permission. The write takes microseconds, but the other
-/// process may be stopped or may get no CPU time.
-constexpr std::uint64_t longest_write_ns = 5'000'000'000;
+/// After this time, this process reports on stderr which process it waits for, and then every 10
+/// seconds. A direct write takes microseconds, but the process that writes may be stopped.
+constexpr std::uint64_t report_after_ns = 5 * second_ns;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {
     return number % 2 != 0;
@@ -78,7 +77,7 @@ void Link::withdraw_grants() noexcept {
             return;
         }
     }
-    ending_write_until_ = now_ns() + longest_write_ns;
+    report_write_at_ = now_ns() + report_after_ns;
 }
 
 bool Link::write_in_progress() noexcept {
@@ -87,12 +86,13 @@ bool Link::write_in_progress() noexcept {
     }
     if (incoming_.writing.load(std::memory_order_seq_cst) == ending_write_ &&
         state_ == State::open && !mailbox_.hung_up()) {
-        if (now_ns() < ending_write_until_) {
-            return true;
+        if (now_ns() >= report_write_at_) {
+            report_write_at_ = now_ns() + 2 * report_after_ns;
+            report("process " + std::to_string(pid_) +
+                   " is stopped in the middle of an RDMA write to memory of this process; this "
+                   "process waits until it continues or ends");
         }
-        report("process " + std::to_string(pid_) +
-               " has not ended a write to memory of this process; the connection to it is closed");
-        cut();
+        return true;
     }
     ending_write_ = 0;
     return false;
