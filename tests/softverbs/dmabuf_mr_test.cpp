@@ -54,7 +54,7 @@ TEST_F(DmaBufMRTest, RegMr) {
             EXPECT_EQ(mr->length, page_);
             EXPECT_EQ(mr->pd, pd.get());
             EXPECT_NE(mr->lkey, 0U);
-            EXPECT_EQ(mr->rkey, mr->lkey);
+            EXPECT_NE(mr->rkey, mr->lkey);
             EXPECT_EQ(ibv_dereg_mr(mr), 0);
         }
     }

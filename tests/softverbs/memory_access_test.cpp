@@ -111,6 +111,16 @@ TEST_F(RegionAccessTest, EndsWithItsKey) {
     expect_failure(write(rkey, 0));
 }
 
+TEST_F(RegionAccessTest, WithTheLkeyInPlaceOfTheRkeyOrTheReverseFails) {
+    const UniqueMr mr = target(full_access);
+    expect_failure(write(mr->lkey, 0));
+    ibv_sge entry = local(0, 16);
+    entry.lkey = local_mr_->rkey;
+    expect_failure(rdma(IBV_WR_RDMA_WRITE, entry, mr->rkey, 0), IBV_WC_LOC_PROT_ERR);
+    entry.length = 8; // a read, whose data is not sent inline
+    expect_failure(rdma(IBV_WR_RDMA_READ, entry, mr->rkey, 0), IBV_WC_LOC_PROT_ERR);
+}
+
 TEST_F(RegionAccessTest, OfNoBytesNeedsNoKey) {
     EXPECT_EQ(write(0x12345678, 0x1000, 0), IBV_WC_SUCCESS);
 }

@@ -165,7 +165,8 @@ ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
     region.is_foreign = true;
     region.grant.pd = pd;
     region.grant.mr = &region;
-    region.grant.key = memory.key;
+    region.grant.lkey = memory.key;
+    region.grant.rkey = KeyTable::remote_key(memory.key);
     region.grant.access = memory.access;
     region.grant.iova = memory.iova;
     region.grant.length = memory.length;
@@ -222,8 +223,8 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
     made->pd = &pd;
     made->handle = handle;
     made->length = original->length;
-    made->lkey = original->is_foreign ? original->grant.key : original->lkey;
-    made->rkey = original->is_foreign ? original->grant.key : original->rkey;
+    made->lkey = original->grant.lkey;
+    made->rkey = original->grant.rkey;
     ++pd.users;
     ++process().live[SOFTVERBS_MR];
     return made.release();
@@ -233,7 +234,7 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 
 ForeignRegion::~ForeignRegion() {
     if (region.mapping != nullptr) {
-        process().keys.erase(region.grant.key);
+        process().keys.erase(region.grant.lkey);
         process().engine.withdraw_responses();
         process().engine.wait_for_writes();
         release(region.mapping);

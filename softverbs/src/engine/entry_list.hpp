@@ -30,10 +30,9 @@ namespace softverbs {
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
                                                  unsigned access) noexcept {
-    const Grant* const grant = process().keys.find(lkey);
-    if (grant == nullptr || grant->is_window || grant->revoked || grant->pd != &pd ||
-        address < grant->iova || length > grant->length ||
-        address - grant->iova > grant->length - length ||
+    const Grant* const grant = process().keys.find_local(lkey);
+    if (grant == nullptr || grant->revoked || grant->pd != &pd || address < grant->iova ||
+        length > grant->length || address - grant->iova > grant->length - length ||
         (grant->access & (access | IBV_ACCESS_ON_DEMAND)) != access || grant->base == nullptr) {
         return nullptr;
     }

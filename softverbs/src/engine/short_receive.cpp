@@ -214,7 +214,7 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
-    const Grant* const grant = process().keys.find(header.rkey);
+    const Grant* const grant = process().keys.find_remote(header.rkey);
     // Do not permit other processes to write directly to memory windows, which are often bound and
     // invalidated, to on-demand regions, whose pages are not pinned, or to imported regions, which
     // the process that has registered them can deregister. Also do not permit direct

@@ -70,8 +70,8 @@ Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window
         window = {};
         return Denied::no;
     }
-    const Grant* const grant = process().keys.find(entry.lkey);
-    if (grant == nullptr || grant->is_window) {
+    const Grant* const grant = process().keys.find_local(entry.lkey);
+    if (grant == nullptr) {
         window = {};
         return Denied::key;
     }
@@ -88,7 +88,7 @@ Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std:
     if (qp.qp_base.pd == nullptr) {
         return Denied::domain; // an XRC target whose shared receive queue was destroyed
     }
-    const Grant* const grant = process().keys.find(rkey);
+    const Grant* const grant = process().keys.find_remote(rkey);
     if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {
         return Denied::key;
     }

@@ -52,7 +52,7 @@ bool KeyTable::reserve() noexcept {
 }
 
 bool KeyTable::insert_foreign(Grant& grant) noexcept {
-    const std::uint32_t name = grant.key >> variant_bits;
+    const std::uint32_t name = grant.lkey >> variant_bits;
     if (name == 0 || !reserve()) {
         return false;
     }

@@ -13,27 +13,34 @@ namespace softverbs {
 /// processes. A freed key is not reused soon, so that the use of a stale key is detected.
 ///
 /// As in hardware, the upper 24 bits of a key are an index and the lower 8 bits are a variant. Each
-/// time a memory window is bound, its key gets another variant.
+/// time a memory window is bound, its key gets another variant. The lkey and the rkey of a region
+/// have the same index and different variants, so that a program that confuses them fails, as it
+/// does on NICs whose lkeys and rkeys differ.
 class KeyTable {
   public:
     KeyTable();
     /// Allocates a key for a memory region or memory window. @p grant describes the memory and the
-    /// access rights. The caller must store the key in grant.key; before that, find() does not find
-    /// the key. Returns 0 if the allocation of memory fails, or if all keys are in use.
+    /// access rights. The caller must store the key in grant.lkey, and remote_key() of it in
+    /// grant.rkey; for a window, only the key itself in grant.rkey. Before that, the key is not
+    /// found. Returns 0 if the allocation of memory fails, or if all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
-    /// Adds the key of a memory region of another process, grant.key. Returns false if the
-    /// allocation of memory fails, or if this process uses a key with the same index.
+    /// Adds the keys of a memory region of another process, grant.lkey and grant.rkey. Returns
+    /// false if the allocation of memory fails, or if this process uses a key with the same index.
     [[nodiscard]] bool insert_foreign(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
-    /// Returns the Grant (memory and access rights) of this lkey or rkey. Returns null if the key
-    /// is unknown.
-    [[nodiscard]] Grant* find(std::uint32_t key) const noexcept {
-        // The search for a key usually ends at its first table entry. In a free table entry, the
-        // pointer to the Grant is null.
-        const std::uint32_t name = key >> variant_bits;
-        const Entry& first = entries_[name & mask_];
-        Grant* const grant = first.name == name ? first.grant : owner(key);
-        return grant != nullptr && grant->key == key ? grant : nullptr;
+    /// Returns the rkey of the memory region with this lkey.
+    [[nodiscard]] static std::uint32_t remote_key(std::uint32_t lkey) noexcept {
+        return lkey ^ (1U << (variant_bits - 1));
+    }
+    /// Returns the Grant (memory and access rights) of this lkey, or null if the lkey is unknown.
+    [[nodiscard]] Grant* find_local(std::uint32_t lkey) const noexcept {
+        Grant* const grant = candidate(lkey);
+        return grant != nullptr && grant->lkey == lkey ? grant : nullptr;
+    }
+    /// Returns the Grant (memory and access rights) of this rkey, or null if the rkey is unknown.
+    [[nodiscard]] Grant* find_remote(std::uint32_t rkey) const noexcept {
+        Grant* const grant = candidate(rkey);
+        return grant != nullptr && grant->rkey == rkey ? grant : nullptr;
     }
     /// Returns the Grant (memory and access rights) whose key has the same index (the upper 24
     /// bits) as @p key. The variant (the lower 8 bits) may differ. Returns null if no key has this
@@ -54,6 +61,14 @@ class KeyTable {
         std::uint32_t name = 0; // 0: the entry is free
         Grant* grant = nullptr;
     };
+    /// Returns what owner() returns.
+    [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
+        // The search for a key usually ends at its first table entry. In a free table entry, the
+        // pointer to the Grant is null.
+        const std::uint32_t name = key >> variant_bits;
+        const Entry& first = entries_[name & mask_];
+        return first.name == name ? first.grant : owner(key);
+    }
     [[nodiscard]] std::uint32_t next_key() noexcept;
     [[nodiscard]] std::uint32_t permute(std::uint32_t number) const noexcept;
     /// Returns the position of the table entry with this name (the upper 24 bits of a key). If no

@@ -43,7 +43,10 @@ struct DeviceMemory {
 struct Grant {
     Pd* pd = nullptr;
     Mr* mr = nullptr; // the region itself, or the region that the window is bound to
-    std::uint32_t key = 0;
+    /// 0 for a memory window, which has no lkey.
+    std::uint32_t lkey = 0;
+    /// 0 for a null memory region, and for a window that is not bound.
+    std::uint32_t rkey = 0;
     unsigned access = 0;
     /// The address with which work requests refer to the first byte of the memory.
     std::uint64_t iova = 0;
@@ -87,7 +90,7 @@ struct Mr : ibv_mr {
 struct Mw : ibv_mw {
     Mw() : ibv_mw{} {}
 
-    Grant grant; // its key is 0 while the window is not bound
+    Grant grant;
     /// The key of the window. Type 1: the key of the bind request that was posted last. Type 2: the
     /// key of the bind request that was executed last. ibv_mw::rkey cannot be used instead, because
     /// the program may overwrite it.

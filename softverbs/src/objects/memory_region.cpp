@@ -111,7 +111,7 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
 /// Returns what another process needs to use the region.
 SharedMemory shared_memory(const Mr& mr) noexcept {
     SharedMemory shared{.pd = mr.grant.pd->handle,
-                        .key = mr.grant.key,
+                        .key = mr.grant.lkey,
                         .access = mr.grant.access,
                         .iova = mr.grant.iova,
                         .length = mr.length};
@@ -132,12 +132,12 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     try {
         alive().insert(&region);
         if (process().live[SOFTVERBS_MR] < most) {
-            region.grant.key = process().keys.insert(region.grant);
+            region.grant.lkey = process().keys.insert(region.grant);
         }
     } catch (const std::bad_alloc&) {
-        region.grant.key = 0;
+        region.grant.lkey = 0;
     }
-    if (region.grant.key == 0) {
+    if (region.grant.lkey == 0) {
         alive().erase(&region);
         release(region.mapping);
         return fail(ENOMEM);
@@ -145,8 +145,11 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     region.context = pd.context;
     region.pd = &pd;
     region.handle = ++handles;
-    region.lkey = region.grant.key;
-    region.rkey = region.kind == Mr::Kind::null ? 0 : region.grant.key;
+    if (region.kind != Mr::Kind::null) {
+        region.grant.rkey = KeyTable::remote_key(region.grant.lkey);
+    }
+    region.lkey = region.grant.lkey;
+    region.rkey = region.grant.rkey;
     region.grant.pd = pd.protection;
     region.grant.mr = &region;
     ++region.grant.pd->users;
@@ -336,7 +339,7 @@ int dereg_mr(Mr& mr) {
     if (mr.users != 0) {
         return busy();
     }
-    process().keys.erase(mr.grant.key);
+    process().keys.erase(mr.grant.lkey);
     context_of(mr).file->table.remove(mr.shared);
     process().engine.withdraw_responses();
     alive().erase(&mr);
@@ -371,10 +374,10 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
         return EINVAL;
     }
     for (const ibv_sge& entry : entries) {
-        const Grant* const grant = process().keys.find(entry.lkey);
+        const Grant* const grant = process().keys.find_local(entry.lkey);
         // Reject the advice for a region that is neither a dma-buf region nor an on-demand region,
         // because its pages are pinned.
-        if (grant == nullptr || grant->is_window ||
+        if (grant == nullptr ||
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;
         }

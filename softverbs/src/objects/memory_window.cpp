@@ -119,7 +119,7 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
     mw.grant = {
         .pd = mw.grant.pd,
         .mr = &mr,
-        .key = rkey,
+        .rkey = rkey,
         .access = info.mw_access_flags,
         .iova = zero_based ? 0 : info.addr,
         .length = info.length,
@@ -169,7 +169,7 @@ void set_window_key(Mw& mw, std::uint32_t rkey) {
 }
 
 bool invalidate(const Qp& qp, std::uint32_t rkey) {
-    Grant* const grant = process().keys.find(rkey);
+    Grant* const grant = process().keys.find_remote(rkey);
     if (grant == nullptr || !grant->is_window || grant->qp_number != qp.number()) {
         return false;
     }
