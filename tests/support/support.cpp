@@ -43,15 +43,6 @@ std::size_t page_size() {
     return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-bool is_asleep(pid_t thread) {
-    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-    std::string line;
-    std::getline(file, line);
-    // The name of the program, in parentheses, may contain any characters.
-    const std::size_t name_end = line.rfind(')');
-    return name_end != std::string::npos && line.compare(name_end, 3, ") S") == 0;
-}
-
 std::vector<std::byte> bytes_through(const DmaBufRange& range, bool synced) {
     const std::size_t size = range.offset + range.length;
     void* const start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, range.fd, 0);

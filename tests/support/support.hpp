@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,9 +20,6 @@ namespace rdmabuf::testing {
 [[nodiscard]] std::set<int> open_descriptors();
 [[nodiscard]] bool closed_on_exec(int fd);
 [[nodiscard]] std::size_t page_size();
-/// Returns true if a thread of this process is asleep (state S in proc(5)), as in a system call
-/// that waits.
-[[nodiscard]] bool is_asleep(pid_t thread);
 
 /// The Error that @p action throws; none when it throws none.
 template <class Action>

@@ -2,7 +2,15 @@
 // How tests wait. scripts/check-waiting refuses other clocks and sleeps below tests/.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <system_error>
 #include <thread>
 
 namespace rdmabuf::testing {
@@ -35,6 +43,47 @@ template <class Condition, class Step>
 template <class Condition>
 [[nodiscard]] bool eventually(const Condition& condition) {
     return eventually(condition, [] { std::this_thread::yield(); });
+}
+
+/// Returns the state of a thread of any process, as in proc(5): 'S' is asleep, 'T' is stopped.
+/// Returns 0 if there is no such thread.
+[[nodiscard]] inline char state_of_thread(pid_t thread) {
+    std::ifstream file("/proc/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    // The name of the program, in parentheses, may contain any characters.
+    const std::size_t name_end = line.rfind(") ");
+    return name_end == std::string::npos ? '\0' : line.at(name_end + 2);
+}
+
+/// Returns true if a thread is asleep, as in a system call that waits.
+[[nodiscard]] inline bool is_asleep(pid_t thread) {
+    return state_of_thread(thread) == 'S';
+}
+
+/// Returns true if all threads of @p process, except the calling one, are asleep at the same time.
+/// Then nothing happens in the process until a signal, another process or a timer wakes it.
+[[nodiscard]] inline bool is_at_rest(pid_t process) {
+    // The states and the numbers of context switches. Returns nothing if a thread is not asleep.
+    const auto look = [process]() -> std::optional<std::string> {
+        std::string threads;
+        const std::string tasks = "/proc/" + std::to_string(process) + "/task";
+        std::error_code ended;
+        for (const auto& task : std::filesystem::directory_iterator(tasks, ended)) {
+            std::ifstream file(task.path() / "status");
+            const bool is_caller = task.path().filename() == std::to_string(::gettid());
+            for (std::string line; !is_caller && std::getline(file, line);) {
+                if (line.starts_with("State:") && line.find("S (sleeping)") == std::string::npos) {
+                    return std::nullopt;
+                }
+                threads += line.starts_with("voluntary_ctxt_switches:") ? line : "";
+            }
+        }
+        return threads;
+    };
+    // A thread that has run between two looks has another number of context switches.
+    const std::optional<std::string> first = look();
+    return first && look() == first;
 }
 
 /// Returns true if @p action takes @p duration or longer, for tests of a documented timeout. There
