@@ -35,10 +35,7 @@ struct QueuePairEnd {
         mr = rdma_reg_msgs(id.get(), memory.data(), memory.size());
         ASSERT_NE(mr, nullptr);
     }
-    [[nodiscard]] bool has_event() const {
-        pollfd readable{channel.fd(), POLLIN, 0};
-        return ::poll(&readable, 1, 0) == 1;
-    }
+    [[nodiscard]] bool has_event() const { return is_readable(channel.fd()); }
 };
 
 class CmDisconnect : public testing::Test {

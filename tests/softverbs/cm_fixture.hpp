@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <softverbs/softverbs.h>
 
@@ -29,7 +28,7 @@ struct IdDestroyer {
 };
 using UniqueId = std::unique_ptr<rdma_cm_id, IdDestroyer>;
 
-inline constexpr int long_enough_ms = 20'000;
+inline constexpr int time_limit_ms = std::chrono::milliseconds(time_limit).count();
 
 /// The members of an event that tests compare. They are copied before the event is acknowledged.
 struct SeenEvent {
@@ -85,25 +84,17 @@ class Channel {
         UniqueId id = make_id(space);
         sockaddr_in to = ipv4("127.0.0.1", port);
         EXPECT_EQ(
-            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), long_enough_ms),
+            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), time_limit_ms),
             0);
         EXPECT_EQ(next().type, RDMA_CM_EVENT_ADDR_RESOLVED);
-        EXPECT_EQ(rdma_resolve_route(id.get(), long_enough_ms), 0) << std::strerror(errno);
+        EXPECT_EQ(rdma_resolve_route(id.get(), time_limit_ms), 0) << std::strerror(errno);
         EXPECT_EQ(next().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return id;
     }
 
     /// Returns the next event. Fails the test if no event arrives.
     [[nodiscard]] SeenEvent next() const {
-        pollfd readable{fd(), POLLIN, 0};
-        // If the clock is stopped, move it on until there is an event.
-        while (softverbs_step() >= 0 && ::poll(&readable, 1, 0) != 1) {
-            if (!move_on()) {
-                ADD_FAILURE() << "no event can arrive";
-                return {};
-            }
-        }
-        if (::poll(&readable, 1, long_enough_ms) != 1) {
+        if (!becomes_readable(fd())) {
             ADD_FAILURE() << "no event arrived";
             return {};
         }

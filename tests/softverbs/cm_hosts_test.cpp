@@ -74,7 +74,7 @@ class CmHosts : public testing::Test {
     void connect(const ServerRole& serve, const ClientRole& use) {
         const pid_t client = ::fork();
         if (client == 0) {
-            ::alarm(60);
+            ::alarm(2 * time_limit.count());
             ::_exit(be_client(serve, use));
         }
         int status = -1;
@@ -91,10 +91,10 @@ class CmHosts : public testing::Test {
         UniqueId id = channel.make_id();
         sockaddr_in to = ipv4(server_address, port);
         EXPECT_EQ(
-            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), long_enough_ms),
+            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), time_limit_ms),
             0);
         EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ADDR_RESOLVED);
-        EXPECT_EQ(rdma_resolve_route(id.get(), long_enough_ms), 0) << std::strerror(errno);
+        EXPECT_EQ(rdma_resolve_route(id.get(), time_limit_ms), 0) << std::strerror(errno);
         EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
         return id;
     }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string>
 
+#include "waiting.hpp"
+
 /// The output of a shell command on stdout and stderr, and its exit status.
 struct CommandResult {
     std::string output;
@@ -15,7 +17,10 @@ struct CommandResult {
 
 inline CommandResult run_command(const std::string& command) {
     CommandResult result;
-    FILE* const pipe = ::popen(("timeout 60 " + command + " 2>&1").c_str(), "re");
+    FILE* const pipe = ::popen(("timeout " + std::to_string(rdmabuf::testing::time_limit.count()) +
+                                " " + command + " 2>&1")
+                                   .c_str(),
+                               "re");
     if (pipe == nullptr) {
         return result;
     }

@@ -29,18 +29,20 @@ void warm_up(End& end) {
     }
 }
 
-/// Executes writes until one of them is a direct write. A write is sent as a packet if the target
-/// has not consumed all earlier packets.
-void write_until_direct(End& end) {
+/// Executes writes until one of them is a direct write, and calls @p action before that one. A
+/// write is sent as a packet if the target has not consumed all earlier packets.
+void write_until_direct(
+    End& end, const std::function<void()>& action = [] {}) {
     bool direct = false;
-    before_write() = [&] { direct = true; };
-    const auto limit = std::chrono::steady_clock::now() + patience;
-    while (!direct && std::chrono::steady_clock::now() < limit) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    before_write() = [&] {
+        direct = true;
+        action();
+    };
+    const auto write = [&end] {
         end.post(IBV_WR_RDMA_WRITE, 0, 0, size, half);
         end.expect(0);
-    }
-    EXPECT_TRUE(direct);
+    };
+    EXPECT_TRUE(eventually([&] { return direct; }, write));
 }
 
 class DirectWrite : public TwoProcesses {
@@ -62,9 +64,8 @@ class DirectWrite : public TwoProcesses {
         return std::memcmp(there.data(), end.data, size) == 0;
     }
     static void expect_nothing(const End& end) {
-        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
         ibv_wc wc{};
-        while (std::chrono::steady_clock::now() < until) {
+        for (unsigned polls = 0; polls < 1000; ++polls) {
             ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
         }
     }
@@ -180,12 +181,14 @@ void run_withdrawal(const std::function<void(End&)>& warm_up, ibv_wc_status expe
                                              const std::function<void(End&)>&)>& run) {
     run(
         [&](End& end) {
+            const ManualClock clock;
             warm_up(end);
             end.tell('w');
             static_cast<void>(end.hear<char>());
             end.put(0, size, 9);
             end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            const ibv_wc wc = end.next();
+            ibv_wc wc{};
+            EXPECT_TRUE(becomes_true([&] { return ibv_poll_cq(end.cq, 1, &wc) != 0; }));
             EXPECT_EQ(wc.status, expected) << ibv_wc_status_str(wc.status);
             end.tell('d');
         },
@@ -241,23 +244,23 @@ TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
         run(
             [](End& end) {
                 warm_up(end);
-                end.tell('w');
                 for (std::uint64_t id = 0;; ++id) {
                     std::memset(end.data, static_cast<int>(id), size);
                     end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
                     const ibv_wc wc = end.next();
                     if (wc.status != IBV_WC_SUCCESS) {
                         EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+                        end.tell('e');
                         return;
                     }
                 }
             },
             [](End& end) {
-                static_cast<void>(end.hear<char>());
-                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                const volatile std::byte& byte = end.data[half];
+                EXPECT_TRUE(eventually([&] { return byte >= std::byte{100}; }));
                 done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
                 const std::vector<std::byte> before(end.data + half, end.data + half + size);
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                static_cast<void>(end.hear<char>()); // a write has failed
                 EXPECT_EQ(std::memcmp(before.data(), end.data + half, size), 0);
             });
     }
@@ -273,31 +276,22 @@ void run_interrupted_write(const std::function<void(End&)>& withdraw,
         [](End& end) {
             static_cast<void>(end.hear<pid_t>());
             warm_up(end);
-            bool called = false;
-            before_write() = [&] {
-                called = true;
+            end.put(0, size, 9);
+            write_until_direct(end, [&end] {
                 end.tell('w');
                 static_cast<void>(end.hear<char>());
-            };
-            end.put(0, size, 9);
-            // A write is sent as a packet if the target has not consumed all earlier packets.
-            const auto limit = std::chrono::steady_clock::now() + patience;
-            for (std::uint64_t id = 9; !called && std::chrono::steady_clock::now() < limit; ++id) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
-                end.expect(id);
-            }
-            EXPECT_TRUE(called);
+            });
             end.tell('d');
         },
         [&](End& end) {
             end.tell(::getpid());
             static_cast<void>(end.hear<char>());
+            const ManualClock clock; // withdraw() waits for the write without limit
+            const pid_t waiter = ::gettid();
             std::atomic<bool> returned = false;
             std::thread other([&] {
-                // Process::lock is free during the wait. If this thread had to wait for the lock,
-                // withdraw() would return first: it waits for the write for 5 s at most.
-                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
+                // Process::lock is free during the wait.
                 ibv_device_attr attributes{};
                 EXPECT_EQ(ibv_query_device(end.context, &attributes), 0);
                 EXPECT_FALSE(returned);
@@ -324,17 +318,16 @@ TEST_F(DirectWrite, IsFinishedBeforeTheDestructionOfItsQueuePairReturns) {
 }
 
 TEST_F(DirectWrite, IsDelayedLikeAPacketWhenTheTargetIsSlowedDown) {
-    timeout = 20; // 4 s
     run(
         [](End& end) {
             static_cast<void>(end.hear<pid_t>());
             warm_up(end);
             end.tell('w');
             static_cast<void>(end.hear<char>());
-            const auto begin = std::chrono::steady_clock::now();
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            end.expect(9);
-            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(99));
+            EXPECT_TRUE(lasts_at_least(std::chrono::milliseconds(100), [&end] {
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+                end.expect(9);
+            }));
             end.tell('d');
         },
         [](End& end) {
@@ -351,27 +344,24 @@ TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
         [](End& end) {
             static_cast<void>(end.hear<pid_t>());
             warm_up(end);
-            before_write() = [&] {
+            write_until_direct(end, [&end] {
                 end.tell(::getpid());
                 ::raise(SIGSTOP);
-            };
-            const auto limit = std::chrono::steady_clock::now() + patience;
-            for (std::uint64_t id = 9; std::chrono::steady_clock::now() < limit; ++id) {
-                std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
-                end.expect(id);
-            }
+            });
         },
         [](End& end) {
             end.tell(::getpid());
             const auto writer = end.hear<pid_t>();
-            const auto begin = std::chrono::steady_clock::now();
-            std::thread killer([writer] {
-                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            const ManualClock clock; // only the end of the writer ends the wait
+            const pid_t waiter = ::gettid();
+            std::atomic<bool> killed = false;
+            std::thread killer([&] {
+                EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
+                killed = true;
                 ::kill(writer, SIGKILL);
             });
             done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
-            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(300));
+            EXPECT_TRUE(killed);
             killer.join();
             std::exit(HasFailure() ? 1 : 0); // the other end is gone
         });

@@ -169,13 +169,9 @@ struct SrdEnd {
     }
     /// Polls the next completion, and checks its wr_id and status.
     ibv_wc expect(std::uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS) const {
-        const auto end = std::chrono::steady_clock::now() + patience;
         ibv_wc wc{};
-        int count = 0;
-        while (count == 0 && std::chrono::steady_clock::now() < end) {
-            count = ibv_poll_cq(native_cq(), 1, &wc);
-        }
-        EXPECT_EQ(count, 1) << "no completion";
+        EXPECT_TRUE(becomes_true([&] { return ibv_poll_cq(native_cq(), 1, &wc) == 1; }))
+            << "no completion";
         EXPECT_EQ(wc.wr_id, id);
         EXPECT_EQ(wc.status, status) << ibv_wc_status_str(wc.status);
         return wc;

@@ -86,7 +86,7 @@ class EfaTwoProcesses : public testing::Test {
                 return 0;
             };
         };
-        const auto children = fork_pair(std::chrono::seconds(60), run_role(one), run_role(other));
+        const auto children = fork_pair(2 * time_limit, run_role(one), run_role(other));
         expect_success(children[0]);
         if (other_signal == 0) {
             expect_success(children[1]);

@@ -8,12 +8,10 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <thread>
 
 #include "cm/message.hpp"
 #include "cm_fixture.hpp"
@@ -102,7 +100,7 @@ class RemoteManager {
   public:
     RemoteManager() {
         const std::uint32_t peer_slot = first_cm_slot + cm_slot();
-        const timeval limit{patience.count(), 0};
+        const timeval limit{softverbs_test::time_limit.count(), 0};
         EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
         const SocketAddress from(route_.local, 0);
         const SocketAddress to(route_.remote, static_cast<std::uint16_t>(first_port + peer_slot));
@@ -111,11 +109,10 @@ class RemoteManager {
         TcpHandshake handshake(TcpHandshake::Side::connector, secret_, route_, first_cm_slot + slot,
                                peer_slot);
         TcpHandshake::Progress progress{};
-        const auto end = std::chrono::steady_clock::now() + patience;
-        while ((progress = handshake.advance(socket_.get())) == TcpHandshake::Progress::waiting &&
-               std::chrono::steady_clock::now() < end) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
+        EXPECT_TRUE(softverbs_test::eventually([&] {
+            progress = handshake.advance(socket_.get());
+            return progress != TcpHandshake::Progress::waiting;
+        }));
         EXPECT_EQ(progress, TcpHandshake::Progress::done) << handshake.failure();
         const Hello hello{cm::Message::current_magic, sizeof(cm::Message), slot};
         send(hello);
@@ -213,10 +210,8 @@ class ForgedDatagram : public softverbs_test::VerbsTest {
     /// Returns the first letter of the next datagram that arrives.
     [[nodiscard]] char next() {
         ibv_wc wc{};
-        const auto end = std::chrono::steady_clock::now() + patience;
-        while (ibv_poll_cq(cq_.get(), 1, &wc) == 0 && std::chrono::steady_clock::now() < end) {
-            peer_->turn();
-        }
+        EXPECT_TRUE(softverbs_test::eventually([&] { return ibv_poll_cq(cq_.get(), 1, &wc) != 0; },
+                                               [this] { peer_->turn(); }));
         EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
         EXPECT_EQ(wc.byte_len, payload + sizeof(ibv_grh));
         return static_cast<char>(memory_[wc.wr_id * buffer + sizeof(ibv_grh)]);

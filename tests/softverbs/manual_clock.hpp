@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <poll.h>
 #include <softverbs/softverbs.h>
 
 #include <chrono>
@@ -8,7 +9,15 @@
 
 #include <gtest/gtest.h>
 
+#include "waiting.hpp"
+
 namespace softverbs_test {
+
+using rdmabuf::testing::eventually;
+using rdmabuf::testing::is_asleep;
+using rdmabuf::testing::is_at_rest;
+using rdmabuf::testing::lasts_at_least;
+using rdmabuf::testing::time_limit;
 
 /// Brings the process to rest. Does nothing while the clock runs.
 inline void settle() {
@@ -25,6 +34,27 @@ inline void settle() {
     }
     const std::uint64_t next = softverbs_next_timer();
     return next != UINT64_MAX && softverbs_advance(next) == 0;
+}
+
+/// Waits until @p condition returns true. If the clock is stopped, moves it on meanwhile. Returns
+/// false if the time limit expired, or if nothing can happen any more.
+template <class Condition>
+[[nodiscard]] bool becomes_true(const Condition& condition) {
+    bool is_true = false;
+    bool can_happen = true;
+    const auto ends = [&] {
+        is_true = condition();
+        return is_true || !can_happen;
+    };
+    return eventually(ends, [&] { can_happen = move_on(); }) && is_true;
+}
+
+[[nodiscard]] inline bool is_readable(int fd) {
+    pollfd poll{fd, POLLIN, 0};
+    return ::poll(&poll, 1, 0) == 1;
+}
+[[nodiscard]] inline bool becomes_readable(int fd) {
+    return becomes_true([fd] { return is_readable(fd); });
 }
 
 /// Stops the clock of softverbs while the object exists.

@@ -6,12 +6,6 @@
 namespace softverbs_test {
 namespace {
 
-/// Continues @p process, and waits until it has processed the packets that have arrived.
-void go_on(pid_t process) {
-    ::kill(process, SIGCONT);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-}
-
 TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
     timeout = 10; // twice 4 ms
     for (const char* const method : {"process_vm", "none"}) {
@@ -19,18 +13,16 @@ TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
         start(
             [](End& end) {
                 const auto target = end.hear<pid_t>();
+                const ManualClock clock;
                 for (std::uint64_t id = 0; id < 60; ++id) {
                     if (id % 20 == 10) {
                         stop(target);
                     }
                     end.post(id % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, id, 0, one_mib, 0);
                     if (id % 20 == 10) {
+                        clock.advance(std::chrono::seconds(1));
                         ibv_wc wc{};
-                        const auto end_of_stop =
-                            std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-                        while (std::chrono::steady_clock::now() < end_of_stop) {
-                            ASSERT_EQ(ibv_poll_cq(end.cq, 0, &wc), 0);
-                        }
+                        ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
                         ::kill(target, SIGCONT);
                     }
                     end.expect(id);
@@ -57,7 +49,8 @@ TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
                 end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
                 done(ibv_destroy_qp(end.qp), "ibv_destroy_qp");
                 end.put(0, one_mib, 9);
-                go_on(target);
+                ::kill(target, SIGCONT);
+                EXPECT_TRUE(eventually([target] { return is_at_rest(target); }));
                 end.tell('d');
             },
             [](End& end) {
@@ -96,21 +89,16 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
                 end.tell('w');
                 const auto reader = end.hear<pid_t>();
                 // Delay the response. The reader is stopped before it arrives, and the region still
-                // exists when it is sent. The delay is long, because stop() needs some of it on a
-                // busy machine.
-                softverbs_counters before{};
-                softverbs_get_counters(&before);
-                softverbs_counters now = before;
-                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1000), "delay");
+                // exists when it is sent.
+                const ManualClock clock;
+                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1), "delay");
                 end.tell('r');
-                while (now.sent == before.sent) {
-                    softverbs_get_counters(&now);
-                }
+                EXPECT_TRUE(eventually([] { return softverbs_pending_faults() == 0; }, settle));
                 stop(reader);
-                std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+                clock.advance(std::chrono::milliseconds(1));
                 done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
                 end.put(0, one_mib, 9);
-                go_on(reader);
+                ::kill(reader, SIGCONT);
             });
     }
 }
@@ -125,14 +113,19 @@ TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
                 end.post(IBV_WR_SEND, id, 0, 2048);
                 end.expect(id);
             }
-            go_on(target);
-            // The process consumes packets again, and receives the message. The message is sent
+            ::kill(target, SIGCONT);
+            // The process consumes packets again, and responds to the message. The message is sent
             // several times, because it gets lost as long as the lane is full.
-            for (std::uint64_t id = 2000; id < 2050; ++id) {
-                end.post(IBV_WR_SEND, id, 4096, 1024);
-                end.expect(id);
-                std::this_thread::sleep_for(std::chrono::milliseconds(20));
-            }
+            end.receive(3000, 0, 4096);
+            EXPECT_TRUE(eventually([&end] {
+                end.post(IBV_WR_SEND, 2000, 4096, 1024);
+                std::uint64_t id = end.next().wr_id;
+                if (id == 2000) {
+                    return false;
+                }
+                end.expect(2000);
+                return true;
+            }));
             end.meet();
         },
         [](End& end) {
@@ -148,6 +141,7 @@ TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
             } while (wc.byte_len != 1024U + 40U);
             EXPECT_GT(got, 50U) << "what fits into the lane is kept";
             EXPECT_LT(got, 1001U);
+            end.post(IBV_WR_SEND, 0, 0, 64);
             end.meet();
         });
 }
@@ -169,7 +163,7 @@ TEST_F(TwoProcesses, SeveralPartsOfALongReadAreRequestedAtOnce) {
             softverbs_counters after{};
             softverbs_get_counters(&after);
             EXPECT_EQ(after.sent - before.sent, 32U) << "parts of 16 KiB";
-            go_on(target);
+            ::kill(target, SIGCONT);
             end.expect(2);
             EXPECT_TRUE(end.has(0, one_mib, 3));
         },

@@ -12,14 +12,11 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 #include "checked_calls.hpp"
 #include "child_process.hpp"
@@ -50,28 +47,19 @@ inline ibv_context* open_first_device() {
 
 enum class Memory { host, memfd, device };
 
+/// Returns true if all threads of a process are in @p state, see state_of_thread().
+inline bool all_threads_are(char state, pid_t process) {
+    const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(process) + "/task");
+    return std::all_of(begin(tasks), end(tasks), [state](const auto& task) {
+        const char now = rdmabuf::testing::state_of_thread(std::stoi(task.path().filename()));
+        return now == state || now == '\0';
+    });
+}
+
 /// Stops @p process, and waits until all its threads are stopped.
 inline void stop(pid_t process) {
     ASSERT_EQ(::kill(process, SIGSTOP), 0);
-    const auto is_stopped = [](const std::filesystem::path& task) {
-        std::ifstream file(task / "stat");
-        std::string text;
-        std::getline(file, text);
-        // The state follows the name of the program, which is in parentheses.
-        const std::size_t name_end = text.rfind(") ");
-        return name_end == std::string::npos || text.at(name_end + 2) == 'T';
-    };
-    const auto end = std::chrono::steady_clock::now() + patience;
-    bool stopped = false;
-    while (!stopped && std::chrono::steady_clock::now() < end) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        stopped = true;
-        const std::filesystem::path tasks = "/proc/" + std::to_string(process) + "/task";
-        for (const auto& task : std::filesystem::directory_iterator(tasks)) {
-            stopped = stopped && is_stopped(task.path());
-        }
-    }
-    EXPECT_TRUE(stopped);
+    EXPECT_TRUE(eventually([process] { return all_threads_are('T', process); }));
 }
 
 /// One end of the connection. It exists in a child process.
@@ -148,16 +136,13 @@ class End {
     }
     /// Polls the next completion, with any status.
     ibv_wc next() const {
-        const auto end = std::chrono::steady_clock::now() + patience;
         ibv_wc wc{};
-        while (std::chrono::steady_clock::now() < end) {
-            const int count = ibv_poll_cq(cq, 1, &wc);
-            EXPECT_GE(count, 0);
-            if (count == 1) {
-                return wc;
-            }
+        int count = 0;
+        const auto poll = [&] { return (count = ibv_poll_cq(cq, 1, &wc)) != 0; };
+        if (!eventually(poll) || count < 0) {
+            throw std::runtime_error("no completion");
         }
-        throw std::runtime_error("no completion");
+        return wc;
     }
     ibv_wc expect(std::uint64_t id) const {
         const ibv_wc wc = next();
@@ -295,7 +280,7 @@ class TwoProcesses : public testing::Test {
                 return 0;
             };
         };
-        children_ = fork_pair(std::chrono::seconds(120), run_role(one), run_role(other));
+        children_ = fork_pair(2 * time_limit, run_role(one), run_role(other));
     }
     /// Checks that both ends have exited without a failure.
     void finish() {
@@ -310,7 +295,7 @@ class TwoProcesses : public testing::Test {
 
     ibv_qp_type type = IBV_QPT_RC;
     Memory memory = Memory::host;
-    std::uint8_t timeout = 18; // a second
+    std::uint8_t timeout = 0; // none
     std::uint8_t retries = 1;
     std::string pull = "process_vm";
     std::string faults;

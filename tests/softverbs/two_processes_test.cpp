@@ -183,7 +183,7 @@ TEST_F(TwoProcesses, Datagrams) {
 TEST_F(TwoProcesses, OneSidedWhileTheTargetSleeps) {
     start(
         [](End& end) {
-            end.meet();
+            const auto target = end.hear<pid_t>();
             for (std::uint64_t id = 0; id < 20; ++id) {
                 end.post(IBV_WR_RDMA_WRITE, 3 * id, 0, id % 2 == 0 ? 8 : one_mib, 0);
                 end.post(IBV_WR_RDMA_READ, 3 * id + 1, half, one_mib, half);
@@ -191,7 +191,7 @@ TEST_F(TwoProcesses, OneSidedWhileTheTargetSleeps) {
                 for (std::uint64_t one = 0; one < 3; ++one) {
                     end.expect(3 * id + one);
                 }
-                std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
+                EXPECT_TRUE(id % 4 == 0 || eventually([&] { return is_at_rest(target); }));
             }
             EXPECT_TRUE(end.has(half, one_mib, 9));
             // Exit here, because the other end sleeps until it is killed.
@@ -199,7 +199,7 @@ TEST_F(TwoProcesses, OneSidedWhileTheTargetSleeps) {
         },
         [](End& end) {
             end.put(half, one_mib, 9);
-            end.meet();
+            end.tell(::getpid());
             while (true) {
                 ::pause();
             }
@@ -210,6 +210,19 @@ TEST_F(TwoProcesses, OneSidedWhileTheTargetSleeps) {
     ::kill(children_[1], SIGKILL);
     ASSERT_EQ(::waitpid(children_[1], &status, 0), children_[1]);
     EXPECT_EQ(WTERMSIG(status), SIGKILL);
+}
+
+/// Returns the number of packets that this process has received.
+std::uint64_t received() {
+    softverbs_counters counters{};
+    softverbs_get_counters(&counters);
+    return counters.received;
+}
+
+/// Waits for a packet, so that the threads of softverbs get the lock, which is not fair.
+void wait_for_packet(const std::stop_token& over) {
+    const std::uint64_t before = received();
+    EXPECT_TRUE(eventually([&] { return received() != before || over.stop_requested(); }));
 }
 
 TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
@@ -233,8 +246,7 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
                     ibv_mr* const mr = made(
                         ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
                     done(ibv_dereg_mr(mr), "ibv_dereg_mr");
-                    // Sleep, because the lock is not fair and other threads need it.
-                    std::this_thread::sleep_for(std::chrono::microseconds(20));
+                    wait_for_packet(over);
                 }
             });
             static_cast<void>(end.hear<char>());
@@ -246,22 +258,14 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
     constexpr std::uint32_t length = one_mib / 8;
     run(
         [](End& end) {
-            const auto received = [] {
-                softverbs_counters counters{};
-                softverbs_get_counters(&counters);
-                return counters.received;
-            };
             // The first responses contain data, because the pull method is not known yet. The same
             // is true for some later ones.
-            bool fetched = false;
-            const auto limit = std::chrono::steady_clock::now() + patience;
-            while (!fetched && std::chrono::steady_clock::now() < limit) {
+            EXPECT_TRUE(eventually([&end] {
                 const std::uint64_t before = received();
                 end.post(IBV_WR_RDMA_READ, 1, half, length, 0);
                 end.expect(1);
-                fetched = received() - before <= 2;
-            }
-            EXPECT_TRUE(fetched);
+                return received() - before <= 2;
+            }));
             end.meet();
             // During this time, some copies fail. Each of these reads is repeated, with the data in
             // packets.
@@ -291,7 +295,7 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
                             made(ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access),
                                  "ibv_reg_mr");
                         done(ibv_dereg_mr(mr), "ibv_dereg_mr");
-                        std::this_thread::sleep_for(std::chrono::microseconds(20));
+                        wait_for_packet(over);
                     }
                 });
                 end.meet();

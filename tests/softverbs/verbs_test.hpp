@@ -2,10 +2,9 @@
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <poll.h>
 #include <softverbs/softverbs.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,8 +15,6 @@
 #include "manual_clock.hpp"
 
 namespace softverbs_test {
-
-inline constexpr std::chrono::seconds patience{20};
 
 template <auto Destroy>
 struct Destroyer {
@@ -34,12 +31,6 @@ using UniqueSrq = std::unique_ptr<ibv_srq, Destroyer<ibv_destroy_srq>>;
 using UniqueQp = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 using UniqueAh = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using UniqueMr = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
-
-/// Returns whether a descriptor becomes readable within @p milliseconds.
-[[nodiscard]] inline bool is_readable(int fd, int milliseconds = 0) {
-    pollfd poll{fd, POLLIN, 0};
-    return ::poll(&poll, 1, milliseconds) == 1;
-}
 
 /// Opens soft0 for a test. Checks at the end that all objects are freed.
 class VerbsTest : public testing::Test {
@@ -180,21 +171,16 @@ class VerbsTest : public testing::Test {
     /// Polls until there are @p count completions. If the clock is stopped, moves it on.
     static std::vector<ibv_wc> poll(ibv_cq* cq, std::size_t count) {
         std::vector<ibv_wc> result(count);
-        const auto end = std::chrono::steady_clock::now() + patience;
         std::size_t there = 0;
-        while (there < count && std::chrono::steady_clock::now() < end) {
+        const auto poll_rest = [&] {
             const int taken =
                 ibv_poll_cq(cq, static_cast<int>(count - there), result.data() + there);
             EXPECT_GE(taken, 0);
-            if (taken < 0) {
-                break;
-            }
-            there += static_cast<std::size_t>(taken);
-            if (taken == 0 && !move_on()) {
-                break;
-            }
-        }
-        EXPECT_EQ(there, count) << "completions within " << patience.count() << " s";
+            there += static_cast<std::size_t>(std::max(taken, 0));
+            return taken < 0 || there == count;
+        };
+        EXPECT_TRUE(becomes_true(poll_rest));
+        EXPECT_EQ(there, count) << "completions";
         result.resize(there);
         return result;
     }

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -187,11 +186,7 @@ TEST_F(Xrc, noEventIsQueuedForATargetWhileItsDestructionWaitsForAnAcknowledgemen
     ASSERT_EQ(ibv_get_async_event(context.get(), &established), 0);
     std::thread destroyer([this] { EXPECT_EQ(ibv_destroy_qp(target.release()), 0); });
     // The destruction removes the second event when it has taken the target out of service.
-    const auto limit = std::chrono::steady_clock::now() + patience;
-    while (is_readable(context->async_fd) && std::chrono::steady_clock::now() < limit) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    EXPECT_FALSE(is_readable(context->async_fd));
+    EXPECT_TRUE(eventually([this] { return !is_readable(context->async_fd); }));
     // This request gets no response and no event.
     Request request(a, b, IBV_WR_RDMA_WRITE, 2, 64);
     request.wr.wr.rdma.rkey ^= 0x100;
