@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <infiniband/verbs.h>
-#include <poll.h>
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -13,7 +14,11 @@
 
 #include <gtest/gtest.h>
 
+#include "manual_clock.hpp"
+
 namespace {
+
+using namespace std::chrono_literals;
 
 struct Setting {
     const char* variable;
@@ -85,70 +90,56 @@ TEST(EnvironmentDeathTest, SaysHowManyDevicesOfWhichKindAndWhichCallsFail) {
         testing::ExitedWithCode(7), "");
 }
 
-/// Registers and deregisters memory @p count times in each of the protection domains
-/// @p pds, with one thread for each of them. Returns the duration in milliseconds.
-long registration_time(const std::vector<ibv_pd*>& pds, int count) {
-    const auto begin = std::chrono::steady_clock::now();
-    std::vector<std::thread> threads;
+/// Registers memory in each of the protection domains @p pds, with one thread for each of them.
+/// Returns the numbers of registrations that have finished after 19, 20, 39 and 40 ms.
+std::array<unsigned, 4> finished_registrations(const std::vector<ibv_pd*>& pds) {
+    const softverbs_test::ManualClock clock;
+    std::atomic<unsigned> finished = 0;
+    std::vector<std::jthread> threads;
     threads.reserve(pds.size());
     for (ibv_pd* const pd : pds) {
-        threads.emplace_back([pd, count] {
+        threads.emplace_back([pd, &finished] {
             std::array<std::byte, 64> bytes{};
-            for (int i = 0; i < count; ++i) {
-                ibv_mr* const mr = ibv_reg_mr(pd, bytes.data(), bytes.size(), 0);
-                if (mr == nullptr || ibv_dereg_mr(mr) != 0) {
-                    ::_Exit(2);
-                }
+            ibv_mr* const mr = ibv_reg_mr(pd, bytes.data(), bytes.size(), 0);
+            if (mr == nullptr || ibv_dereg_mr(mr) != 0) {
+                ::_Exit(2);
             }
+            ++finished;
         });
     }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-    const auto end = std::chrono::steady_clock::now();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(end - begin).count();
+    const auto after = [&](std::chrono::milliseconds time) {
+        const auto at_rest = [] { return softverbs_test::is_at_rest(::getpid()); };
+        static_cast<void>(softverbs_test::eventually(at_rest));
+        clock.advance(time);
+        static_cast<void>(softverbs_test::eventually(at_rest));
+        return finished.load();
+    };
+    return {after(19ms), after(1ms), after(19ms), after(1ms)};
 }
 
-/// Returns a protection domain of each of two devices, on which a registration takes @p delay.
-std::array<ibv_pd*, 2> delayed_domains(const char* delay) {
-    ::setenv("SOFTVERBS_REGISTRATION_DELAY", delay, 1);
+/// Ends the process with status 7 if registrations of one device are delayed in turn, and those of
+/// two devices at the same time. Otherwise, ends it with status 1.
+[[noreturn]] void exit_after_registrations() {
+    ::setenv("SOFTVERBS_REGISTRATION_DELAY", "20ms", 1);
     ::setenv("SOFTVERBS_DEVICES", "2", 1);
     ibv_device** const list = ibv_get_device_list(nullptr);
-    return {ibv_alloc_pd(ibv_open_device(list[0])), ibv_alloc_pd(ibv_open_device(list[1]))};
+    ibv_pd* const first = ibv_alloc_pd(ibv_open_device(list[0]));
+    ibv_pd* const second = ibv_alloc_pd(ibv_open_device(list[1]));
+    const bool in_turn = finished_registrations({first, first}) == std::array{0U, 1U, 1U, 2U};
+    const bool together = finished_registrations({first, second}) == std::array{0U, 2U, 2U, 2U};
+    ::_Exit(in_turn && together ? 7 : 1);
 }
 
-/// Ends the process with status 7 if registrations take 20 ms each, and if those of one device do
-/// not overlap. Otherwise, ends it with status 1.
-[[noreturn]] void exit_after_registrations_of_one_device() {
-    ibv_pd* const pd = delayed_domains("20ms")[0];
-    const bool each = registration_time({pd}, 3) >= 60;
-    const bool in_turn = registration_time({pd, pd}, 5) >= 200;
-    ::_Exit(each && in_turn ? 7 : 1);
-}
-
-/// Ends the process with status 7 if registrations of two devices overlap. Otherwise, ends it with
-/// status 1. The long delay leaves time for the start of two threads on a busy machine.
-[[noreturn]] void exit_after_registrations_of_two_devices() {
-    const auto [first, second] = delayed_domains("2000ms");
-    const long time = registration_time({first, second}, 1);
-    ::_Exit(time >= 2000 && time < 4000 ? 7 : 1);
-}
-
-TEST(EnvironmentDeathTest, RegistrationsOfOneDeviceAreDelayedInTurn) {
+TEST(EnvironmentDeathTest, DelaysTheRegistrationsOfEachDeviceInTurn) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
-    EXPECT_EXIT(exit_after_registrations_of_one_device(), testing::ExitedWithCode(7), "");
+    EXPECT_EXIT(exit_after_registrations(), testing::ExitedWithCode(7), "");
 }
 
-TEST(EnvironmentDeathTest, RegistrationsOfTwoDevicesAreDelayedAtTheSameTime) {
-    testing::FLAGS_gtest_death_test_style = "threadsafe";
-    EXPECT_EXIT(exit_after_registrations_of_two_devices(), testing::ExitedWithCode(7), "");
-}
-
-/// Returns the type of the next asynchronous event; -1 if there is none within @p timeout_ms.
-int next_event(ibv_context* context, int timeout_ms) {
-    pollfd readable{context->async_fd, POLLIN, 0};
+/// Returns the type of the next asynchronous event; -1 if there is none.
+int next_event(ibv_context* context) {
     ibv_async_event event{};
-    if (::poll(&readable, 1, timeout_ms) != 1 || ibv_get_async_event(context, &event) != 0) {
+    if (!softverbs_test::becomes_readable(context->async_fd) ||
+        ibv_get_async_event(context, &event) != 0) {
         return -1;
     }
     ibv_ack_async_event(&event);
@@ -163,7 +154,9 @@ int next_event(ibv_context* context, int timeout_ms) {
     ibv_context* const context = ibv_open_device(list[0]);
     ibv_pd* const pd = ibv_alloc_pd(context);
     ibv_cq* const cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
-    const bool early = next_event(context, 50) != -1;
+    const softverbs_test::ManualClock clock;
+    clock.advance(1h);
+    const bool early = softverbs_test::is_readable(context->async_fd);
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq;
     init.qp_type = IBV_QPT_RC;
@@ -171,7 +164,7 @@ int next_event(ibv_context* context, int timeout_ms) {
     const ibv_qp* const qp = ibv_create_qp(pd, &init);
     std::array<int, 3> events{};
     for (int& event : events) {
-        event = next_event(context, 20'000);
+        event = next_event(context);
     }
     const bool occurred = events == std::array<int, 3>{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE,
                                                        IBV_EVENT_DEVICE_FATAL};

@@ -290,11 +290,10 @@ TEST_F(SrdTest, MessageWithoutAReceiveRequestFailsAfterTheRetries) {
 
 TEST_F(SrdTest, MessageWaitsForAReceiveRequestWithoutLimit) {
     start(7);
+    const ManualClock clock;
     ASSERT_EQ(a.send(1, ah.get(), to_b, a.sge(0, 8)), 0);
-    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
-    while (std::chrono::steady_clock::now() < end) {
-        ASSERT_TRUE(is_empty(a.native_cq()));
-    }
+    clock.advance(std::chrono::minutes(1));
+    EXPECT_TRUE(is_empty(a.native_cq()));
     ASSERT_EQ(b.receive(2, b.sge(0, 64)), 0);
     a.expect(1);
     EXPECT_EQ(b.expect(2).byte_len, 8U);
@@ -327,6 +326,7 @@ TEST_F(SrdTest, DestinationMustExistAndHaveTheQkey) {
 
 TEST_F(SrdTest, UnreachableAddressTimesOut) {
     start();
+    const ManualClock clock;
     ibv_gid other = gid;
     other.raw[15] ^= 0x80;
     const UniqueAh nowhere(create_ah_to(pd.get(), other));
