@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
+#include <atomic>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -21,6 +22,10 @@
 #include "two_processes.hpp"
 
 namespace {
+
+using softverbs_test::eventually;
+using softverbs_test::is_asleep;
+using softverbs_test::is_at_rest;
 
 /// A context with a completion queue that has a channel.
 struct Resources {
@@ -38,37 +43,28 @@ struct Resources {
     }
 };
 
-void* wait_for_cq_event(void* argument) {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    ibv_get_cq_event(static_cast<ibv_comp_channel*>(argument), &cq, &context);
-    return nullptr;
-}
-
-void* wait_for_async_event(void* argument) {
-    ibv_async_event event{};
-    ibv_get_async_event(static_cast<ibv_context*>(argument), &event);
-    return nullptr;
-}
-
-/// Starts a thread that executes @p function, and cancels it when it waits.
-void cancel(void* (*function)(void*), void* argument) {
-    pthread_t thread{};
-    ASSERT_EQ(::pthread_create(&thread, nullptr, function, argument), 0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    ASSERT_EQ(::pthread_cancel(thread), 0);
-    void* result = nullptr;
-    ASSERT_EQ(::pthread_join(thread, &result), 0);
-    EXPECT_EQ(result, PTHREAD_CANCELED);
+/// Starts a thread that calls @p wait, and cancels it when it waits.
+void cancel(const std::function<void()>& wait) {
+    std::atomic<pid_t> id = 0;
+    std::atomic<bool> returned = false;
+    std::thread thread([&] {
+        id = ::gettid();
+        wait();
+        returned = true;
+    });
+    EXPECT_TRUE(eventually([&] { return is_asleep(id); }));
+    EXPECT_EQ(::pthread_cancel(thread.native_handle()), 0);
+    thread.join();
+    EXPECT_FALSE(returned);
 }
 
 TEST(Cancellation, EndsAThreadInGetCqEventAndLeavesTheNextEvent) {
     Resources resources;
-    cancel(wait_for_cq_event, resources.channel);
-    ASSERT_EQ(ibv_req_notify_cq(resources.cq, 0), 0);
-    ASSERT_EQ(softverbs_raise_cq_event(resources.cq), 0);
     ibv_cq* cq = nullptr;
     void* context = nullptr;
+    cancel([&] { ibv_get_cq_event(resources.channel, &cq, &context); });
+    ASSERT_EQ(ibv_req_notify_cq(resources.cq, 0), 0);
+    ASSERT_EQ(softverbs_raise_cq_event(resources.cq), 0);
     ASSERT_EQ(ibv_get_cq_event(resources.channel, &cq, &context), 0);
     EXPECT_EQ(cq, resources.cq);
     ibv_ack_cq_events(cq, 1);
@@ -77,12 +73,12 @@ TEST(Cancellation, EndsAThreadInGetCqEventAndLeavesTheNextEvent) {
 
 TEST(Cancellation, EndsAThreadInGetAsyncEventAndLeavesTheNextEvent) {
     Resources resources;
-    cancel(wait_for_async_event, resources.context);
+    ibv_async_event event{};
+    cancel([&] { ibv_get_async_event(resources.context, &event); });
     ibv_async_event raised{};
     raised.event_type = IBV_EVENT_PORT_ERR;
     raised.element.port_num = 1;
     ASSERT_EQ(softverbs_raise_event(resources.context, &raised), 0);
-    ibv_async_event event{};
     ASSERT_EQ(ibv_get_async_event(resources.context, &event), 0);
     EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
     ibv_ack_async_event(&event);
@@ -131,8 +127,10 @@ TEST_F(CancellationInTwoProcesses, DoesNotInterruptPostAndPoll) {
         run(
             [](End& end) {
                 std::pair<End&, bool> argument(end, false);
-                // The agent threads of both processes sleep by then.
-                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                const auto other = end.hear<pid_t>();
+                // The agent threads of both processes sleep, so that posting wakes them.
+                EXPECT_TRUE(
+                    eventually([&] { return is_at_rest(::getpid()) && is_at_rest(other); }));
                 pthread_t thread{};
                 ASSERT_EQ(::pthread_create(&thread, nullptr, post_and_poll, &argument), 0);
                 void* result = nullptr;
@@ -143,6 +141,7 @@ TEST_F(CancellationInTwoProcesses, DoesNotInterruptPostAndPoll) {
             [](End& end) {
                 end.receive(0, softverbs_test::half, 8);
                 end.receive(2, softverbs_test::half, 8);
+                end.tell(::getpid());
             });
     }
 }
@@ -181,17 +180,13 @@ void exit_in_handler(int) {
     }
 }
 
-/// Returns the wait status of a process. Kills the process if it has not ended after @p seconds.
-int status_of(pid_t process, int seconds) {
+/// Returns the wait status of a process. Kills the process if it does not end.
+int status_of(pid_t process) {
     int status = 0;
-    for (int tenth = 0; tenth < seconds * 10; ++tenth) {
-        if (::waitpid(process, &status, WNOHANG) == process) {
-            return status;
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (!eventually([&] { return ::waitpid(process, &status, WNOHANG) == process; })) {
+        ::kill(process, SIGKILL);
+        ::waitpid(process, &status, 0);
     }
-    ::kill(process, SIGKILL);
-    ::waitpid(process, &status, 0);
     return status;
 }
 
@@ -207,7 +202,7 @@ TEST(ExitInASignalHandler, EndsTheProcessWhereverItInterruptsAVerb) {
         if (child == 0) {
             register_until_signal(2000 + 37 * round);
         }
-        const int status = status_of(child, 20);
+        const int status = status_of(child);
         ASSERT_TRUE(WIFEXITED(status)) << "round " << round << ": it did not end by itself";
         ASSERT_EQ(WEXITSTATUS(status), 7);
     }

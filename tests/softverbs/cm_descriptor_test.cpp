@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptors of /dev/infiniband/rdma_cm, and commands that librdmacm does not write.
 #include <fcntl.h>
-#include <poll.h>
 #include <rdma/rdma_user_cm.h>
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
@@ -98,11 +97,6 @@ void run_in_vfork_child(void (*action)(int), int fd) {
     ASSERT_EQ(status, 0);
 }
 
-bool readable(int fd) {
-    pollfd poll{fd, POLLIN, 0};
-    return ::poll(&poll, 1, 0) == 1;
-}
-
 class CmDescriptor : public testing::Test {
   protected:
     void SetUp() override {
@@ -169,19 +163,19 @@ TEST_F(CmDescriptor, IsReadableWhileEventsArePending) {
     rdma_ucm_event_resp event{};
     ASSERT_EQ(::fcntl(fd_, F_SETFL, O_NONBLOCK), 0);
     EXPECT_EQ(get_event(fd_, event), EAGAIN);
-    EXPECT_FALSE(readable(fd_));
+    EXPECT_FALSE(is_readable(fd_));
     std::uint32_t id = 0;
     ASSERT_EQ(create_id(fd_, id), 0);
     ASSERT_EQ(resolve(fd_, id), 0);
-    EXPECT_TRUE(readable(fd_));
+    EXPECT_TRUE(is_readable(fd_));
     rdma_ucm_get_event no_room{};
     EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_GET_EVENT, no_room, 8), ENOSPC);
     EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_GET_EVENT, no_room), EFAULT);
-    EXPECT_TRUE(readable(fd_)) << "an event that could not be copied is lost";
+    EXPECT_TRUE(is_readable(fd_)) << "an event that could not be copied is lost";
     EXPECT_EQ(get_event(fd_, event), 0);
     EXPECT_EQ(event.event, 0U); // RDMA_CM_EVENT_ADDR_RESOLVED
     EXPECT_EQ(event.uid, 1U);
-    EXPECT_FALSE(readable(fd_));
+    EXPECT_FALSE(is_readable(fd_));
 }
 
 TEST_F(CmDescriptor, CountsTheEventsThatWereReportedOfAnId) {
@@ -191,14 +185,14 @@ TEST_F(CmDescriptor, CountsTheEventsThatWereReportedOfAnId) {
     rdma_ucm_event_resp event{};
     ASSERT_EQ(get_event(fd_, event), 0);
     ASSERT_EQ(command(fd_, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 1}), 0);
-    EXPECT_TRUE(readable(fd_));
+    EXPECT_TRUE(is_readable(fd_));
     rdma_ucm_destroy_id_resp response{};
     rdma_ucm_destroy_id body{};
     body.response = reinterpret_cast<std::uintptr_t>(&response);
     body.id = id;
     ASSERT_EQ(command(fd_, RDMA_USER_CM_CMD_DESTROY_ID, body), 0);
     EXPECT_EQ(response.events_reported, 1U);
-    EXPECT_FALSE(readable(fd_)) << "an event of the destroyed id is still pending";
+    EXPECT_FALSE(is_readable(fd_)) << "an event of the destroyed id is still pending";
 }
 
 TEST_F(CmDescriptor, WaitsForAnEvent) {
@@ -206,19 +200,25 @@ TEST_F(CmDescriptor, WaitsForAnEvent) {
     ASSERT_EQ(create_id(fd_, id), 0);
     rdma_ucm_event_resp event{};
     int error = -1;
-    std::thread waiting([&] { error = get_event(fd_, event); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    ASSERT_EQ(resolve(fd_, id), 0);
+    std::atomic<pid_t> waiter = 0;
+    std::thread waiting([&] {
+        waiter = ::gettid();
+        error = get_event(fd_, event);
+    });
+    EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
+    EXPECT_EQ(resolve(fd_, id), 0);
     waiting.join();
     EXPECT_EQ(error, 0);
 }
 
 TEST_F(CmDescriptor, CanBeCancelledWhileItWaits) {
+    std::atomic<pid_t> waiter = 0;
     std::thread waiting([&] {
+        waiter = ::gettid();
         rdma_ucm_event_resp event{};
         static_cast<void>(get_event(fd_, event));
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
     EXPECT_EQ(::pthread_cancel(waiting.native_handle()), 0);
     waiting.join();
 }
@@ -240,19 +240,14 @@ class CmDescriptorInUse : public CmDescriptor {
             }
             second_ = get_event(fd_, event); // no event arrives, and no error is due
         });
-        while (!received_) {
-            std::this_thread::yield();
-        }
+        EXPECT_TRUE(eventually([this] { return received_.load(); }));
         EXPECT_EQ(first_, 0);
         closer_ = std::thread([this] {
-            closing_ = true;
+            closer_id_ = ::gettid();
             EXPECT_EQ(::close(fd_), 0);
             closed_ = true;
         });
-        while (!closing_) {
-            std::this_thread::yield();
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(20)); // closer_ runs into close()
+        EXPECT_TRUE(eventually([this] { return is_asleep(closer_id_); }));
     }
     void TearDown() override {
         busy_ = false;
@@ -266,7 +261,8 @@ class CmDescriptorInUse : public CmDescriptor {
     }
 
     ManualClock clock_;
-    std::atomic<bool> received_ = false, busy_ = true, closing_ = false, closed_ = false;
+    std::atomic<bool> received_ = false, busy_ = true, closed_ = false;
+    std::atomic<pid_t> closer_id_ = 0;
     std::atomic<int> first_ = -1, second_ = -1;
     std::thread receiver_, closer_;
 };
@@ -280,11 +276,10 @@ TEST_F(CmDescriptorInUse, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNex
 }
 
 TEST_F(CmDescriptorInUse, IsClosedAfterATenthOfASecondIfThatThreadStaysBusy) {
-    // closer_ may have called close() after the first of these steps.
-    while (!closed_) {
-        clock_.advance(std::chrono::milliseconds(100));
-        std::this_thread::yield();
-    }
+    clock_.advance(std::chrono::milliseconds(99));
+    EXPECT_FALSE(closed_);
+    clock_.advance(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([this] { return closed_.load(); }));
     EXPECT_TRUE(busy_);
 }
 
@@ -296,7 +291,7 @@ TEST_F(CmDescriptor, WorksByACopyAndEndsItsIdsWithTheLastOne) {
     ASSERT_EQ(::close(fd_), 0);
     ASSERT_EQ(resolve(copy, id), 0);
     ASSERT_EQ(::close(copy), 0);
-    EXPECT_TRUE(readable(second));
+    EXPECT_TRUE(is_readable(second));
     const int target = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     ASSERT_EQ(::dup2(second, target), target);
     ASSERT_EQ(::close(second), 0);
@@ -333,7 +328,7 @@ TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     EXPECT_EQ(resolve(fd_, id), 0);
-    EXPECT_TRUE(readable(fd_));
+    EXPECT_TRUE(is_readable(fd_));
 }
 
 TEST_F(CmDescriptor, IsNotInterruptedByACancellationInACommand) {
@@ -354,7 +349,7 @@ TEST_F(CmDescriptor, IsNotInterruptedByACancellationInACommand) {
     EXPECT_TRUE(done);
     EXPECT_EQ(create_id(fd_, id), 0) << "the lock of the connection manager is still held";
     EXPECT_EQ(resolve(fd_, id), 0);
-    EXPECT_TRUE(readable(fd_));
+    EXPECT_TRUE(is_readable(fd_));
 }
 
 /// Joins a multicast group. Stores the handle of the group in @p response.
@@ -392,13 +387,13 @@ TEST_F(CmDescriptor, LeavesTheBytesOfAFileThatHasReplacedIt) {
     std::uint32_t id = 0;
     ASSERT_EQ(create_id(fd_, id), 0);
     ASSERT_EQ(resolve(fd_, id), 0);
-    ASSERT_TRUE(readable(fd_)); // an event, which softverbs removes with the file
+    ASSERT_TRUE(is_readable(fd_)); // an event, which softverbs removes with the file
     std::array<int, 2> ends{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     ASSERT_EQ(::write(ends[1], "hello", 5), 5);
     // softverbs does not intercept this call. Its thread detects that the file is closed.
     ASSERT_EQ(::syscall(SYS_dup3, ends[0], fd_, O_CLOEXEC), fd_);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_TRUE(eventually([] { return is_at_rest(::getpid()); }));
     std::array<char, 8> bytes{};
     EXPECT_EQ(::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT), 5);
     EXPECT_STREQ(bytes.data(), "hello");
@@ -418,7 +413,7 @@ TEST_F(CmDescriptor, StaysOpenIfAChildByVforkClosesItsOwn) {
     EXPECT_EQ(::write(null, "x", 1), 1) << "a copy of the child is a device in its parent";
     EXPECT_EQ(::close(null), 0);
     EXPECT_EQ(resolve(fd_, id), 0);
-    EXPECT_TRUE(readable(fd_));
+    EXPECT_TRUE(is_readable(fd_));
 }
 
 } // namespace
