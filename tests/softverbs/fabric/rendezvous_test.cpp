@@ -134,7 +134,7 @@ TEST_F(RendezvousTest, AnotherUsersConnectionIsClosedEvenWhereItGetsThrough) {
     });
     int status = -1;
     std::thread waiting([&] { status = other.join(); });
-    peer.node->wait(std::chrono::nanoseconds(patience).count());
+    peer.node->wait(time_limit_ns);
     const std::size_t before = open_descriptors();
     peer.turn();
     waiting.join();

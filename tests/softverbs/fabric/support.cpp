@@ -13,8 +13,6 @@
 
 namespace softverbs::fabric::testing {
 
-using Clock = std::chrono::steady_clock;
-
 std::vector<std::string> NodeDirectory::names() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(path())) {
@@ -74,16 +72,7 @@ std::string text_of(std::span<const std::byte> record) {
 }
 
 bool turn_until(std::initializer_list<Peer*> peers, const std::function<bool()>& done) {
-    const auto end = Clock::now() + patience;
-    while (!done()) {
-        if (Clock::now() > end) {
-            return false;
-        }
-        for (Peer* const peer : peers) {
-            peer->turn();
-        }
-    }
-    return true;
+    return eventually(done, [&peers] { std::ranges::for_each(peers, &Peer::turn); });
 }
 
 Connected::Connected(const NodeOptions& options) : Connected(options, options) {}
@@ -139,13 +128,9 @@ void Child::kill() {
 }
 
 int Child::join() {
-    const auto end = Clock::now() + patience;
     int status = 0;
-    while (::waitpid(pid_, &status, WNOHANG) == 0) {
-        if (Clock::now() > end) {
-            return -1;
-        }
-        ::usleep(1000);
+    if (!eventually([&] { return ::waitpid(pid_, &status, WNOHANG) != 0; })) {
+        return -1;
     }
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;

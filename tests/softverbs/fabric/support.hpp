@@ -16,12 +16,16 @@
 #include "fabric/node.hpp"
 #include "fabric/unique_fd.hpp"
 #include "temporary_directory.hpp"
+#include "waiting.hpp"
 
 namespace softverbs::fabric::testing {
 
-/// Time limit for operations that should complete immediately. It is long, because sanitizers and
-/// busy machines are slow.
-inline constexpr std::chrono::seconds patience{30};
+using rdmabuf::testing::eventually;
+using rdmabuf::testing::lasts_at_least;
+using rdmabuf::testing::time_limit;
+
+/// The longest duration of Node::wait(), in nanoseconds.
+inline constexpr std::int64_t time_limit_ns = std::chrono::nanoseconds(time_limit).count();
 
 /// A rendezvous directory for nodes. The destructor removes it with its contents.
 class NodeDirectory : public TemporaryDirectory {

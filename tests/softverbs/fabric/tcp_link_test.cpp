@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <fstream>
 #include <memory>
 #include <thread>
@@ -155,14 +154,15 @@ TEST_F(TcpLinkTest, OneCallOfProgressReceivesNoMoreFramesThanItsBudget) {
 
 TEST_F(TcpLinkTest, ShutsDownWhileItsPeerContinuesToSend) {
     std::atomic<bool> stop = false;
+    std::atomic<bool> sending = false;
     std::thread writer([&] {
         const std::vector<std::byte> bytes(std::size_t{1} << 16U);
-        while (!stop) {
+        for (; !stop; sending = true) {
             static_cast<void>(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
         }
     });
+    EXPECT_TRUE(eventually([&] { return sending.load(); }));
     // Without a limit, shut_down() returns only when the writer is slower than the reader.
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
     link->shut_down();
     stop = true;
     writer.join();

@@ -12,25 +12,19 @@
 namespace softverbs::fabric::testing {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using ::testing::ElementsAre;
 
 constexpr std::int64_t at_once = 0;
-constexpr std::int64_t for_long = std::chrono::nanoseconds(patience).count();
 
 /// Returns whether wait() ends before its timeout.
 bool wakes(Node& node) {
-    const auto start = Clock::now();
-    node.wait(for_long);
-    return Clock::now() - start < patience;
+    return !lasts_at_least(time_limit, [&node] { node.wait(time_limit_ns); });
 }
 
 /// Returns whether wait() ends by its timeout.
 bool sleeps(Node& node) {
     constexpr std::chrono::milliseconds duration{20};
-    const auto start = Clock::now();
-    node.wait(std::chrono::nanoseconds(duration).count());
-    return Clock::now() - start >= duration;
+    return lasts_at_least(duration, [&] { node.wait(std::chrono::nanoseconds(duration).count()); });
 }
 
 class WakeTest : public ::testing::Test {
@@ -207,21 +201,24 @@ TEST_F(WakeTest, WakeEndsOneWaitNowOrLater) {
     waking.join();
 }
 
+/// Sleeps while there is nothing to do. Returns false if nothing arrives.
+bool sleep_until_woken(Node& node) {
+    const bool woken = !node.arm() || wakes(node);
+    node.disarm();
+    return woken;
+}
+
 /// Sends and receives records alternately. Sleeps while there is nothing to do.
 void play(Peer& peer, Connection& to, std::size_t rounds, bool starts) {
-    const auto end = Clock::now() + patience;
     std::size_t heard = 0;
     std::size_t said = 0;
-    while (heard < rounds && Clock::now() < end) {
+    while (heard < rounds) {
         if (said < heard + (starts ? 1 : 0)) {
             ASSERT_EQ(send(to, said % 2 == 0 ? Lane::requests : Lane::responses, "ball"),
                       Sent::sent);
             ++said;
         }
-        if (peer.node->arm()) {
-            peer.node->wait(for_long);
-            peer.node->disarm();
-        }
+        ASSERT_TRUE(sleep_until_woken(*peer.node));
         peer.node->progress(peer.seen, 64);
         heard = peer.seen.requests.size() + peer.seen.responses.size();
     }
@@ -242,26 +239,18 @@ TEST_F(WakeTest, NoRoomIsMissedWhenTheProducerSleeps) {
     constexpr unsigned records = 5000;
     const std::string record(1016, 'x');
     std::thread consumer([this] {
-        const auto end = Clock::now() + patience;
-        while (pair.b.seen.requests.size() < records && Clock::now() < end) {
-            if (pair.b.node->arm()) {
-                pair.b.node->wait(for_long);
-                pair.b.node->disarm();
-            }
+        while (pair.b.seen.requests.size() < records) {
+            ASSERT_TRUE(sleep_until_woken(*pair.b.node));
             pair.b.node->progress(pair.b.seen, 3);
         }
     });
     unsigned sent = 0;
-    const auto end = Clock::now() + patience;
-    while (sent < records && Clock::now() < end) {
+    while (sent < records && !HasFailure()) {
         if (send(*pair.there, Lane::requests, record) == Sent::sent) {
             ++sent;
             continue;
         }
-        if (pair.a.node->arm()) {
-            pair.a.node->wait(for_long);
-            pair.a.node->disarm();
-        }
+        EXPECT_TRUE(sleep_until_woken(*pair.a.node));
         pair.a.node->progress(pair.a.seen, 1);
     }
     consumer.join();
