@@ -235,11 +235,10 @@ class HandshakeScene : public TransportTest {
     /// Each handshake ends within EndpointOptions::handshake, and then has no queue pairs.
     template <class Advance, class Ended>
     void expect_end(const Advance& advance, const Ended& ended) {
-        const auto end = std::chrono::steady_clock::now() + 10s;
-        while (softverbs_live(SOFTVERBS_QP) != queue_pairs_ || !ended()) {
-            ASSERT_LT(std::chrono::steady_clock::now(), end) << "a handshake has not ended";
-            advance();
-        }
+        const auto all_ended = [&] {
+            return softverbs_live(SOFTVERBS_QP) == queue_pairs_ && ended();
+        };
+        ASSERT_TRUE(eventually(all_ended, advance)) << "a handshake has not ended";
     }
     void expect_to_connect(Listener& listener) {
         auto connector = left_end().start_connect(listener.handle());

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,10 +14,10 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cuda_program.hpp"
+#include "waiting.hpp"
 
 namespace {
 
@@ -137,12 +136,8 @@ class Rank {
             std::filesystem::rename(written, file);
             return id;
         }
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-        while (!std::filesystem::exists(file)) {
-            if (std::chrono::steady_clock::now() > end) {
-                throw std::runtime_error("rank 0 has not written " + file.string());
-            }
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        if (!rdmabuf::testing::eventually([&file] { return std::filesystem::exists(file); })) {
+            throw std::runtime_error("rank 0 has not written " + file.string());
         }
         std::ifstream(file, std::ios::binary).read(id.bytes.data(), sizeof id.bytes);
         return id;

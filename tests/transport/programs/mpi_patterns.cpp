@@ -5,7 +5,6 @@
 #include <mpi.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -24,12 +23,14 @@
 #include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/transport.hpp>
 
+#include "waiting.hpp"
+
 namespace {
 
 using namespace rdmabuf::transport;
-using namespace std::chrono_literals;
+using rdmabuf::testing::eventually;
+using rdmabuf::testing::time_limit;
 
-constexpr auto time_limit = 60s;
 constexpr Tag any_tag_mask = 0;
 
 void require(bool holds, const std::string& what) {
@@ -111,15 +112,11 @@ class Rank {
   private:
     template <class Test>
     static Completion finish(const Test& test) {
-        const auto end = std::chrono::steady_clock::now() + time_limit;
-        for (;;) {
-            const Completion completion = test();
-            if (completion.done) {
-                check(completion.error, "a request failed");
-                return completion;
-            }
-            require(std::chrono::steady_clock::now() < end, "a request does not complete");
-        }
+        Completion completion;
+        require(eventually([&] { return (completion = test()).done; }),
+                "a request does not complete");
+        check(completion.error, "a request failed");
+        return completion;
     }
     void connect() {
         Listener listener = value(endpoint_.listen("127.0.0.1"));
@@ -134,10 +131,8 @@ class Rank {
                 std::span(handles).subspan(peer * Handle::wire_size, Handle::wire_size))))));
         }
         std::vector<Channel> accepted;
-        const auto end = std::chrono::steady_clock::now() + time_limit;
         std::size_t connected = 0;
-        while (connected < rank_ || accepted.size() < size_ - rank_ - 1) {
-            require(std::chrono::steady_clock::now() < end, "the ranks do not connect");
+        const auto connect_some = [&] {
             for (std::size_t peer = 0; peer < rank_; ++peer) {
                 if (!channels_[peer]) {
                     const std::error_code error = connectors[peer].try_connect(channels_[peer]);
@@ -151,7 +146,9 @@ class Rank {
             if (channel) {
                 accepted.push_back(*std::move(channel));
             }
-        }
+            return connected == rank_ && accepted.size() == size_ - rank_ - 1;
+        };
+        require(eventually(connect_some), "the ranks do not connect");
         for (std::size_t peer = 0; peer < rank_; ++peer) {
             *at(0) = static_cast<std::byte>(rank_);
             finish(peer, send(peer, 0, 1, 0));
@@ -159,8 +156,7 @@ class Rank {
         for (Channel& channel : accepted) {
             Request request;
             check(channel.irecv(memory_, at(1), 1, 0, request), "irecv");
-            while (!channel.test(request).done) {
-            }
+            finish([&] { return channel.test(request); });
             channels_[static_cast<std::size_t>(*at(1))] = std::move(channel);
         }
         for (std::size_t peer = 0; peer < size_; ++peer) {
@@ -297,10 +293,11 @@ void probe_then_receive(Rank& rank) {
         fill(rank, right, 0, length);
         const Request sent = rank.send(right, 0, length, 0x700 + length % 16);
         std::optional<MessageInfo> found;
-        const auto end = std::chrono::steady_clock::now() + time_limit;
-        while (!(found = rank.endpoint().probe(0x700, ~Tag{0xff}))) {
-            require(std::chrono::steady_clock::now() < end, "probe: no message arrives");
-        }
+        require(eventually([&] {
+                    found = rank.endpoint().probe(0x700, ~Tag{0xff});
+                    return found.has_value();
+                }),
+                "probe: no message arrives");
         require(found->length == length && rank.rank_of(found->channel) == left,
                 "probe: the message is described wrongly");
         rank.finish(left, rank.receive(left, std::size_t{1} << 20U, length, found->tag));
@@ -390,10 +387,8 @@ void cancelled_receive(Rank& rank) {
         Request request = rank.receive(left, 0, length, 0xdead);
         check(rank.to(left).cancel(request), "cancel");
         Completion completion;
-        const auto end = std::chrono::steady_clock::now() + time_limit;
-        while (!(completion = rank.to(left).test(request)).done) {
-            require(std::chrono::steady_clock::now() < end, "a cancelled receive does not end");
-        }
+        require(eventually([&] { return (completion = rank.to(left).test(request)).done; }),
+                "a cancelled receive does not end");
         require(completion.error == std::errc::operation_canceled,
                 "a cancelled receive ends with another error");
         rank.barrier();
