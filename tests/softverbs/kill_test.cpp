@@ -25,12 +25,11 @@
 #include <gtest/gtest.h>
 
 #include "temporary_directory.hpp"
+#include "waiting.hpp"
 
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr int patience_ms = 20'000;
+constexpr int time_limit_ms = std::chrono::milliseconds(rdmabuf::testing::time_limit).count();
 
 /// One end of the connection, which runs in another process.
 class End {
@@ -79,7 +78,7 @@ class End {
         std::string text;
         for (char next = 0; next != '\n';) {
             pollfd poll{output_, POLLIN, 0};
-            if (::poll(&poll, 1, patience_ms) != 1 || ::read(output_, &next, 1) != 1) {
+            if (::poll(&poll, 1, time_limit_ms) != 1 || ::read(output_, &next, 1) != 1) {
                 return {};
             }
             text += next;
