@@ -14,7 +14,6 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_trail.hpp>
-#include <rdmabuf/resolver.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_completion.hpp>
 
@@ -43,6 +42,8 @@ enum class RegistrationState : std::uint8_t {
 
 namespace detail {
 
+class CacheCore;
+
 /// A memory region that was registered by any RegistrationPath.
 class AnyRegion : public Region {
   public:
@@ -68,7 +69,11 @@ struct RegisteredSet {
     std::size_t length = 0;
     std::uint64_t iova = 0;
     Access access{};
+    /// The name of the exporter.
     std::string exporter = {};
+    /// The exporter. Not owned, because the destruction of an exporter may call the vendor's
+    /// driver, and a deregistration must not.
+    std::weak_ptr<const Exporter> source = {};
     std::optional<Allocation> allocation = std::nullopt;
     Trail trail = {};
 };
@@ -144,15 +149,15 @@ class RDMABUF_EXPORT RegisteredMemory {
     /// no longer valid. Any thread may call this function, but not while this object is moved,
     /// closed or destroyed. After close(), the function has no effect.
     void mark_revoked() noexcept;
-    /// Queries the exporter, and marks this registration as revoked if the allocation was freed or
-    /// replaced since the registration. This calls the vendor's driver, so do not call it on the
-    /// data path; call it when may_mean_revocation() returns true. Memory registered by
-    /// RegistrationPath::host is never marked, because it stays pinned. If the exporter has no
-    /// generations (Allocation::generation is 0), verify() detects freed memory but not replaced
-    /// memory.
-    /// @throws Error ENOENT if @p resolver does not have the exporter of this memory; the errno
-    ///         value of the exporter's driver if the query fails
-    RegistrationState verify(const Resolver& resolver);
+    /// Queries the exporter of this memory, and marks this registration as revoked if the
+    /// allocation was freed or replaced since the registration. This calls the vendor's driver, so
+    /// do not call it on the data path; call it when may_mean_revocation() returns true. Memory
+    /// registered by RegistrationPath::host is never marked, because it stays pinned. If the
+    /// exporter has no generations (Allocation::generation is 0), verify() detects freed memory but
+    /// not replaced memory.
+    /// @throws Error ENOENT if the exporter was destroyed: the program must keep the exporter, or a
+    ///         Resolver that has it; the errno value of the exporter's driver if the query fails
+    RegistrationState verify();
 
     /// Deregisters the memory on all protection domains. After an error, this object still owns the
     /// regions that could not be deregistered, the state is unchanged, and close() can be called
@@ -181,6 +186,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     [[nodiscard]] const detail::RegisteredSet& set() const noexcept { return *set_; }
 
   private:
+    friend class detail::CacheCore;
+
     std::unique_ptr<detail::RegisteredSet> set_;
 };
 

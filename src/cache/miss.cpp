@@ -347,7 +347,7 @@ void CacheCore::fill(CacheEntry& entry, Registration registration, const Pending
                              .end = allocation->base + allocation->length};
         entry.details->mixed = !all.holds(pending.range) || allocation->generation == 0;
         if (!entry.details->mixed) {
-            entry.details->exporter = resolver_.exporter(registration.exporter()).get();
+            entry.details->exporter = registration.set().source.lock().get();
             entry.details->generation = allocation->generation;
         }
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -53,7 +54,7 @@ void RegisteredMemory::mark_revoked() noexcept {
     }
 }
 
-RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
+RegistrationState RegisteredMemory::verify() {
     // Host memory is not verified, because host memory stays pinned until it is deregistered. If
     // the exporter no longer finds the host memory, the memory can still exist: the program may
     // have unregistered the memory from the driver of the GPU.
@@ -61,8 +62,15 @@ RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
         path() == RegistrationPath::host) {
         return state();
     }
+    const std::shared_ptr<const Exporter> exporter = set_->source.lock();
+    if (exporter == nullptr) {
+        throw Error(ENOENT, "RegisteredMemory::verify",
+                    "the exporter '" + set_->exporter +
+                        "' was destroyed: keep the exporter, or a Resolver that has it, until the "
+                        "registration is closed");
+    }
     const std::optional<Allocation> now =
-        detail::find_range(*resolver.exporter(set_->exporter), set_->address, set_->length);
+        detail::find_range(*exporter, set_->address, set_->length);
     const std::uint64_t generation = set_->allocation->generation;
     const bool replaced = now && now->generation != generation && generation != 0;
     if (!now || replaced) {

@@ -124,6 +124,7 @@ void RegistrationWalk::find_exporter() {
             if (auto allocation =
                     detail::find_range(*exporter, request_.address, request_.length)) {
                 set_->exporter = exporter->name();
+                set_->source = exporter;
                 set_->allocation = std::move(allocation);
                 exporter_ = exporter.get();
                 break;

@@ -80,7 +80,7 @@ TEST_P(ExporterExceptions, OfExportRangeAreErrors) {
 TEST_P(ExporterExceptions, DoNotRevokeARegistrationThatIsVerified) {
     rdmabuf::Registration region = device();
     exporter_->on_find = GetParam().raise;
-    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(resolver_)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify()); }),
                 fails_with(GetParam().error, GetParam().text));
     EXPECT_EQ(region.state(), RegistrationState::registered);
 }

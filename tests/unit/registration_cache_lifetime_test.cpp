@@ -368,6 +368,17 @@ TEST_F(RegistrationCacheLifetime, ComparesTheGenerationOnEachHit) {
     EXPECT_TRUE(cache.find(at(4096), 10, writable));
 }
 
+TEST_F(RegistrationCacheLifetime, ChecksWithTheExporterOfTheMemoryAmongThoseOfOneName) {
+    const auto second =
+        std::make_shared<testing::FakeExporter>(testing::registered_size, at(0) << 1U);
+    RegistrationCache cache(basics_.pd, Resolver({exporter_, second}),
+                            {.policy = CachePolicy::checked});
+    cache.acquire(second->allocation.base, 4096, writable).reset();
+    EXPECT_TRUE(cache.find(second->allocation.base, 4096, writable));
+    second->freed = true;
+    EXPECT_FALSE(cache.find(second->allocation.base, 4096, writable));
+}
+
 TEST_F(RegistrationCacheLifetime, NeverHitsWhatItCannotCheck) {
     RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
     cache.acquire(at(0), 4096, writable).reset();

@@ -84,23 +84,23 @@ TEST_F(RegistrationStateTest, EventsOfARevokedRegionMayMeanSo) {
 
 TEST_F(RegistrationStateTest, VerifiesThatTheAllocationIsStillThere) {
     Registration region = device();
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::registered);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
     exporter_->freed = true;
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    EXPECT_EQ(region.verify(), RegistrationState::revoked);
     const unsigned finds = exporter_->finds;
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    EXPECT_EQ(region.verify(), RegistrationState::revoked);
     EXPECT_EQ(exporter_->finds, finds) << "what is known is not asked again";
 }
 
 TEST_F(RegistrationStateTest, VerifiesThatNoOtherAllocationTookItsPlace) {
     Registration region = device();
     exporter_->allocation.generation = 2;
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    EXPECT_EQ(region.verify(), RegistrationState::revoked);
 }
 
 TEST_F(RegistrationStateTest, VerifiesNothingOfHostMemory) {
     Registration region = register_memory(basics_.pd, resolver_, host_memory_.data(), 64);
-    EXPECT_EQ(region.verify(Resolver()), RegistrationState::registered);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
 }
 
 TEST_F(RegistrationStateTest, VerifyDoesNotRevokePinnedHostMemoryThatItsDriverForgot) {
@@ -114,28 +114,42 @@ TEST_F(RegistrationStateTest, VerifyDoesNotRevokePinnedHostMemoryThatItsDriverFo
         register_memory(basics_.pd, resolver, host_memory_.data(), host_memory_.size());
     ASSERT_EQ(region.path(), RegistrationPath::host);
     pinned->freed = true;
-    EXPECT_EQ(region.verify(resolver), RegistrationState::registered);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
     pinned->freed = false;
     pinned->allocation.generation = 2;
-    EXPECT_EQ(region.verify(resolver), RegistrationState::registered);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
     EXPECT_TRUE(region.check());
 }
 
 TEST_F(RegistrationStateTest, VerifyDoesNotRevokeMemoryOfAnExporterWithoutGenerations) {
     exporter_->allocation.generation = 0;
     Registration region = device();
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::registered);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
     exporter_->freed = true;
-    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    EXPECT_EQ(region.verify(), RegistrationState::revoked);
 }
 
 TEST_F(RegistrationStateTest, VerifiesWithTheExporterItCameFromOnly) {
-    Registration region = device();
-    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(Resolver())); }),
-                fails_with("Resolver::exporter", ENOENT, "'fake'"));
-    exporter_->find_error = EIO;
-    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(resolver_)); }),
+    // Exporters of two VFIO devices have the same name.
+    const auto second = std::make_shared<FakeExporter>(size, device_address() + 2 * size);
+    const Resolver resolver({exporter_, second});
+    Registration region = register_memory(basics_.pd, resolver, second->allocation.base, size);
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
+    exporter_->freed = true;
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
+    second->find_error = EIO;
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify()); }),
                 fails_with("fakePointerGetAttribute", EIO, ""));
+    EXPECT_EQ(region.state(), RegistrationState::registered);
+}
+
+TEST_F(RegistrationStateTest, CannotBeVerifiedWithoutItsExporter) {
+    Registration region = device();
+    resolver_ = Resolver();
+    exporter_.reset();
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(region.verify()); }),
+        fails_with("RegisteredMemory::verify", ENOENT, "the exporter 'fake' was destroyed"));
     EXPECT_EQ(region.state(), RegistrationState::registered);
 }
 
