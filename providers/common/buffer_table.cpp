@@ -88,6 +88,21 @@ std::optional<Allocation> BufferTable::find(std::uintptr_t address) const {
     return entry != nullptr ? std::optional(entry->allocation) : std::nullopt;
 }
 
+std::optional<Allocation> BufferTable::find_overlapping(std::uintptr_t address,
+                                                        std::size_t length) const {
+    const std::shared_lock lock(mutex_);
+    if (length == 0) {
+        return std::nullopt;
+    }
+    if (const Entry* const entry = holder(address); entry != nullptr) {
+        return entry->allocation;
+    }
+    const auto next = entries_.upper_bound(address);
+    return next != entries_.end() && next->first - address < length
+               ? std::optional(next->second.allocation)
+               : std::nullopt;
+}
+
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,
                                         std::size_t length) const {
     constexpr const char* function = "export_range";

@@ -46,6 +46,9 @@ class BufferTable {
     void remove(std::uintptr_t base) noexcept;
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const;
+    /// Implements Exporter::find_overlapping for the buffers of this table.
+    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
+                                                             std::size_t length) const;
 
     /// Implements Exporter::export_range for the buffers of this table.
     /// @param exporter  name of the exporter

@@ -26,6 +26,11 @@ class TableExporter : public Interface {
         return table_->find(address);
     }
 
+    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
+                                                             std::size_t length) const final {
+        return table_->find_overlapping(address, length);
+    }
+
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const final {
         return table_->export_range(name_, address, length, mapping);

@@ -77,6 +77,13 @@ class RocmExporter final : public Allocator {
                           .pci_address = pci_address(*driver, met->pointer.owner)};
     }
 
+    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
+                                                             std::size_t length) const override {
+        return Driver::of_process().loaded() != nullptr
+                   ? Allocator::find_overlapping(address, length)
+                   : std::nullopt;
+    }
+
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
         detail::check_exported(length);

@@ -10,6 +10,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 
+#include "base/address_space.hpp"
 #include "memory/checks.hpp"
 #include "memory/exporter_calls.hpp"
 
@@ -62,6 +63,25 @@ const char* to_string(MemoryKind kind) noexcept {
             return "pinned_host";
     }
     return "unknown";
+}
+
+std::optional<Allocation> Exporter::find_overlapping(std::uintptr_t address,
+                                                     std::size_t length) const {
+    // Drivers can only be queried for one address. The steps bound the cost: a query needs a small
+    // part of the time in which 2 MiB, or 16 pages, are pinned.
+    constexpr std::size_t most_steps = 16;
+    constexpr auto longest_step = std::size_t{2} << 20U;
+    const std::size_t page = detail::page_size();
+    const std::size_t pages = (length / most_steps + page - 1) / page;
+    const std::size_t step = std::clamp(pages * page, page, longest_step);
+    for (std::size_t offset = 0; offset < length;) {
+        if (auto found = find(address + offset)) {
+            return found;
+        }
+        const std::size_t last = length - 1;
+        offset = offset < last ? offset + std::min(step, last - offset) : length;
+    }
+    return std::nullopt;
 }
 
 void Buffer::Memory::copy_in(std::size_t offset, std::span<const std::byte> source) {

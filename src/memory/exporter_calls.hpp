@@ -39,6 +39,16 @@ namespace rdmabuf::detail {
     }
 }
 
+[[nodiscard]] inline std::optional<Allocation> find_overlapping(const Exporter& exporter,
+                                                                std::uintptr_t address,
+                                                                std::size_t length) {
+    try {
+        return exporter.find_overlapping(address, length);
+    } catch (...) {
+        rethrow_from_exporter(exporter, "Exporter::find_overlapping");
+    }
+}
+
 [[nodiscard]] inline ExportedRange export_range(const Exporter& exporter, std::uintptr_t address,
                                                 std::size_t length, MappingKind mapping) {
     try {

@@ -180,7 +180,7 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
         return false;
     }
     if (path == on_demand) {
-        return (is_managed() || may_be_host(path)) && has_on_demand_paging();
+        return may_be_host(path) && has_on_demand_paging();
     }
     return path != host || may_be_host(path);
 }
@@ -366,48 +366,60 @@ bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, MappingOutcom
 }
 
 bool RegistrationWalk::may_be_host(RegistrationPath path) {
+    const auto is_allowed = [path](MemoryKind kind) {
+        return kind == MemoryKind::pinned_host ||
+               (path == on_demand && kind == MemoryKind::managed);
+    };
+    std::size_t known = 0; // The number of bytes from the first one whose kind is known.
     if (exporter_ != nullptr) {
-        if (set_->allocation->kind == MemoryKind::pinned_host) {
-            return true;
+        if (!is_allowed(set_->allocation->kind)) {
+            std::string remedy;
+            if (!listed(dmabuf) && !listed(dmabuf_data_direct)) {
+                remedy = is_managed() ? "allow on_demand, which does not pin it"
+                                      : "allow the dma-buf paths";
+            } else if (is_device() && dmabuf_refused_ && !listed(peermem)) {
+                remedy =
+                    "allow peermem, which registers device addresses with the help of a kernel "
+                    "module";
+            }
+            refuse(path, request_.function, EPERM,
+                   "this is " + kind() + " memory of " + set_->exporter +
+                       ", which is never registered as host memory",
+                   std::move(remedy));
+            return false;
         }
-        std::string remedy;
-        if (!listed(dmabuf) && !listed(dmabuf_data_direct)) {
-            remedy =
-                is_managed() ? "allow on_demand, which does not pin it" : "allow the dma-buf paths";
-        } else if (is_device() && dmabuf_refused_ && !listed(peermem)) {
-            remedy =
-                "allow peermem, which registers device addresses with the help of a kernel module";
-        }
-        refuse(path, request_.function, EPERM,
-               "this is " + kind() + " memory of " + set_->exporter +
-                   ", which is never registered as host memory",
-               std::move(remedy));
-        return false;
-    }
-    if (!unanswered_.empty()) {
+        known = set_->allocation->length - (request_.address - set_->allocation->base);
+    } else if (!unanswered_.empty()) {
         refuse(path, request_.function, EPERM,
                "the memory may belong to " + unanswered_ +
                    ", whose query failed; memory of an exporter is not registered as host memory");
         return false;
     }
-    const std::uintptr_t last = request_.address + (request_.length - 1);
-    const auto exporters = request_.resolver.exporters();
-    auto owner = exporters.end();
     try {
-        owner = std::ranges::find_if(exporters, [last](const auto& exporter) {
-            return detail::find(*exporter, last).has_value();
-        });
+        for (const auto& exporter : request_.resolver.exporters()) {
+            for (std::size_t offset = known; offset < request_.length;) {
+                const auto found = detail::find_overlapping(*exporter, request_.address + offset,
+                                                            request_.length - offset);
+                if (!found) {
+                    break;
+                }
+                const std::size_t end = found->base + found->length - request_.address;
+                if (!is_allowed(found->kind) || end <= offset) {
+                    refuse(path, request_.function, EPERM,
+                           "the range also contains " + std::string(to_string(found->kind)) +
+                               " memory of " + std::string(exporter->name()) + ", at " +
+                               hexadecimal(std::max(found->base, request_.address)),
+                           "register each allocation on its own");
+                    return false;
+                }
+                offset = end;
+            }
+        }
     } catch (const Error& error) {
         Attempt& attempt = begin(path, error.function());
         fail_attempt(attempt, error);
-        attempt.meaning = "the exporter of the last byte cannot be determined: " + error.hint();
-        return false;
-    }
-    if (owner != exporters.end()) {
-        refuse(path, request_.function, EPERM,
-               "the range ends in memory of " + std::string((*owner)->name()) +
-                   ", but does not begin in it",
-               "register each allocation on its own");
+        attempt.meaning =
+            "an exporter cannot determine if it owns a part of the range: " + error.hint();
         return false;
     }
     return true;

@@ -92,6 +92,18 @@ TEST_F(External, AnswersWhatItWasTold) {
     EXPECT_FALSE(exporter->find(range.address() + range.length()));
 }
 
+TEST_F(External, FindsTheFirstOfItsRangesInAnyLongerRange) {
+    const AddedRange second =
+        exporter->add(dmabuf.get(), {.address = somewhere + 9 * page_size(), .length = 1});
+    const AddedRange first =
+        exporter->add(dmabuf.get(), {.address = somewhere + 3 * page_size(), .length = 100});
+    const auto found = exporter->find_overlapping(somewhere / 2, somewhere);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->base, first.address());
+    EXPECT_FALSE(exporter->find_overlapping(somewhere / 2, somewhere / 2));
+    EXPECT_EQ(exporter->find_overlapping(first.address() + 100, somewhere)->base, second.address());
+}
+
 TEST_F(External, ExportsFromWhereTheMemoryLiesInItsDmaBuf) {
     const std::size_t offset = 2 * page_size() + 100;
     const AddedRange range = exporter->add(

@@ -31,6 +31,7 @@ class MadeUp : public Exporter {
         return found_;
     }
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        ++find_calls;
         if (find_error != 0) {
             throw Error(find_error, "madeUpFind", "made up");
         }
@@ -45,6 +46,7 @@ class MadeUp : public Exporter {
 
     mutable MappingKind last_mapping = MappingKind::standard;
     mutable unsigned availability_calls = 0;
+    mutable unsigned find_calls = 0;
     int find_error = 0;
 
   private:
@@ -55,6 +57,26 @@ class MadeUp : public Exporter {
 
 std::shared_ptr<MadeUp> made_up(std::string name, std::uintptr_t base, std::size_t length) {
     return std::make_shared<MadeUp>(std::move(name), Allocation{.base = base, .length = length});
+}
+
+TEST(Exporter, AsksOnlySoOftenForAllocationsInARange) {
+    constexpr std::uintptr_t base = std::uintptr_t{1} << 40U;
+    constexpr auto unit = std::size_t{2} << 20U;
+    struct Row {
+        std::size_t length;
+        std::size_t found; // what an allocation needs to be found anywhere
+        unsigned most;
+    };
+    for (const auto& [length, found, most] :
+         {Row{1, 1, 1}, Row{100, 100, 2}, Row{16 * page_size(), page_size(), 17},
+          Row{unit, unit / 16, 17}, Row{1024 * unit, unit, 1025}}) {
+        for (const std::size_t offset : {std::size_t{0}, (length - found) / 2, length - found}) {
+            const auto exporter = made_up("a", base + offset, found);
+            EXPECT_TRUE(exporter->find_overlapping(base, length)) << length << ' ' << offset;
+            EXPECT_FALSE(exporter->find_overlapping(base / 2, length));
+            EXPECT_LE(exporter->find_calls, 2 * most) << length;
+        }
+    }
 }
 
 TEST(Resolver, AsksInOrder) {

@@ -106,6 +106,23 @@ TEST_P(ExporterSuite, FindsABufferByAnyOfItsAddresses) {
     EXPECT_FALSE(exporter().find(0));
 }
 
+TEST_P(ExporterSuite, FindsABufferByAnyRangeThatOverlapsIt) {
+    const Buffer buffer = exporter().allocate(3 * page_size());
+    const std::uintptr_t before = buffer.address() - page_size();
+    for (const auto& [address, length] :
+         {std::pair(before, buffer.size() + 2 * page_size()), std::pair(before, page_size() + 1),
+          std::pair(buffer.address() + page_size(), std::size_t{1}),
+          std::pair(end_of(buffer) - 1, 2 * page_size())}) {
+        const auto found = exporter().find_overlapping(address, length);
+        ASSERT_TRUE(found) << length;
+        EXPECT_EQ(found->base, buffer.address());
+        EXPECT_EQ(found->length, buffer.size());
+    }
+    EXPECT_FALSE(exporter().find_overlapping(before, page_size()));
+    EXPECT_FALSE(exporter().find_overlapping(buffer.address(), 0));
+    EXPECT_FALSE(exporter().find_overlapping(end_of(buffer), page_size()));
+}
+
 TEST_P(ExporterSuite, TellsBuffersApart) {
     const Buffer first = exporter().allocate(page_size());
     const Buffer second = exporter().allocate(2 * page_size());

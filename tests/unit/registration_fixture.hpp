@@ -25,7 +25,7 @@ class RegistrationTest : public SoftverbsTest {
     std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(registered_size);
     Resolver resolver_{{exporter_}};
     /// Dma-bufs begin at a page, so what a fake exporter says is one has to.
-    alignas(4096) std::array<std::byte, 8192> host_memory_{};
+    alignas(4096) std::array<std::byte, 16384> host_memory_{};
 
     static const std::vector<Registration>& registrations() { return record().registrations; }
     [[nodiscard]] std::uintptr_t device_address() const { return exporter_->allocation.base; }

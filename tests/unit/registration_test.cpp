@@ -276,8 +276,9 @@ TEST_F(RegistrationTest, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) 
     exporter_->find_error = EIO;
     exporter_->find_error_from = 2;
     const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
-    EXPECT_THAT(refusal(address, 64),
-                fails_with(function, EIO, "the exporter of the last byte cannot be determined"));
+    EXPECT_THAT(
+        refusal(address, 64),
+        fails_with(function, EIO, "an exporter cannot determine if it owns a part of the range"));
     expect_untouched();
 }
 
@@ -290,16 +291,47 @@ TEST_F(RegistrationTest, AsksTheOthersWhenAnExporterDoesNotAnswer) {
     EXPECT_THAT(errors_of(region.trail()), ElementsAre(EIO, 0));
 }
 
-TEST_F(RegistrationTest, RefusesHostMemoryThatRunsIntoADevices) {
-    // The allocation begins in the second page of what is asked for.
-    const auto behind = std::make_shared<FakeExporter>(
-        4096, reinterpret_cast<std::uintptr_t>(host_memory_.data()) + 4096);
-    const auto error = error_of([&] {
-        static_cast<void>(
-            register_memory(basics_.pd, Resolver({behind}), host_memory_.data(), 8192));
-    });
-    EXPECT_THAT(error, fails_with(function, EFAULT, "the range ends in memory of fake"));
-    EXPECT_TRUE(registrations().empty());
+TEST_F(RegistrationTest, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
+    using enum MemoryKind;
+    struct Part {
+        std::size_t page;
+        MemoryKind kind;
+    };
+    struct Row {
+        std::vector<Part> parts; // of four pages; the other pages are host memory
+        RegistrationPath path;
+        int error;
+        const char* text;
+    };
+    const std::vector<Row> rows{
+        {{{3, device}}, host, EPERM, "contains device memory of page 3"},
+        {{{1, device}}, host, EPERM, "contains device memory of page 1"},
+        {{{2, system}}, on_demand, EPERM, "contains system memory of page 2"},
+        {{{0, pinned_host}, {1, device}}, host, EPERM, "contains device memory of page 1"},
+        {{{0, pinned_host}, {2, managed}}, host, EPERM, "contains managed memory of page 2"},
+        {{{0, managed}, {3, device}}, on_demand, EPERM, "contains device memory of page 3"},
+        {{{0, pinned_host}, {3, pinned_host}}, host, 0, ""},
+        {{{1, pinned_host}, {2, pinned_host}}, host, 0, ""},
+    };
+    constexpr std::array<std::string_view, 4> names{"page 0", "page 1", "page 2", "page 3"};
+    const auto base = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    for (const Row& row : rows) {
+        SCOPED_TRACE(row.text);
+        resolver_ = {};
+        for (const Part& part : row.parts) {
+            const auto exporter = std::make_shared<FakeExporter>(4096, base + part.page * 4096);
+            exporter->allocation.kind = part.kind;
+            exporter->exporter_name = names[part.page];
+            resolver_.add(exporter);
+        }
+        const auto error = refusal(base, host_memory_.size(), {.paths = {row.path}});
+        if (row.error == 0) {
+            EXPECT_EQ(error, std::nullopt);
+        } else {
+            EXPECT_THAT(error, fails_with(function, row.error, row.text));
+            EXPECT_TRUE(registrations().empty());
+        }
+    }
 }
 
 TEST_F(RegistrationTest, SaysWhatTheExporterSaysOfARangeOverTwoAllocations) {
