@@ -114,7 +114,7 @@ CacheEntry* CacheCore::search(CacheRange range, Access access) noexcept {
 }
 
 CacheEntry* CacheCore::take_locked(CacheRange range, Access access) noexcept {
-    const Lock lock(mutex_);
+    const Lock lock(*this);
     return take(range, access, Platform::shared_thread_slot);
 }
 
@@ -216,7 +216,7 @@ bool CacheCore::is_current(const CacheEntry& entry) noexcept {
 }
 
 void CacheCore::drop_stale(CacheEntry& entry) noexcept {
-    const Lock lock(mutex_);
+    const Lock lock(*this);
     if (entry.is_found()) {
         ++statistics_.stale;
         take_out(entry);
@@ -264,7 +264,7 @@ template <class P>
 
 void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
     {
-        const Lock lock(mutex_);
+        const Lock lock(*this);
         const bool held = hold(); // Succeeds, because the entry of the lease has a reference.
         static_cast<void>(held);
         static_cast<void>(entry.give_back(Platform::shared_thread_slot));
@@ -275,7 +275,7 @@ void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
 void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
     Retired retired;
     {
-        const Lock lock(mutex_);
+        const Lock lock(*this);
         if (entry.details->watched && entry.is_idle()) {
             take_out(entry);
             wait();
@@ -330,7 +330,7 @@ void CacheCore::destroy(Retired& retired) noexcept {
         return;
     }
     {
-        const Lock lock(mutex_);
+        const Lock lock(*this);
         while (CacheEntry* const entry = empty.pop()) {
             entries_.put(*entry);
         }
@@ -356,17 +356,41 @@ void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept 
     constexpr auto last = std::numeric_limits<std::uintptr_t>::max();
     const CacheRange range{.begin = address,
                            .end = length < last - address ? address + length : last};
+    if (owner_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+        invalidate_locked(range);
+        return;
+    }
     Retired retired;
     {
-        const Lock lock(mutex_);
-        for (const auto& pending : pending_) {
-            pending->invalidated = pending->invalidated || pending->range.overlaps(range);
-        }
-        Retired taken_out;
-        take_out_overlapping(range, taken_out);
-        settle_all(taken_out, retired);
+        const Lock lock(*this);
+        remove_overlapping(range, retired);
     }
     destroy(retired);
+}
+
+void CacheCore::remove_overlapping(const CacheRange& range, Retired& retired) noexcept {
+    for (const auto& pending : pending_) {
+        pending->invalidated = pending->invalidated || pending->range.overlaps(range);
+    }
+    Retired taken_out;
+    take_out_overlapping(range, taken_out);
+    settle_all(taken_out, retired);
+}
+
+void CacheCore::invalidate_locked(const CacheRange& range) noexcept {
+    // This thread may be changing any of the members, except those that readers read.
+    for (AccessClass* entries = classes_.load(std::memory_order_relaxed); entries != nullptr;
+         entries = entries->next.load(std::memory_order_relaxed)) {
+        entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry& entry) {
+            if (range_of(entry).overlaps(range)) {
+                entry.state.retire();
+            }
+        });
+    }
+    read_side_sections.wait();
+    invalidated_ = invalidated_ ? CacheRange{.begin = std::min(invalidated_->begin, range.begin),
+                                             .end = std::max(invalidated_->end, range.end)}
+                                : range;
 }
 
 void CacheCore::clear() noexcept {
@@ -450,7 +474,7 @@ bool CacheCore::evict_idle() noexcept {
     Retired retired;
     std::size_t count = 0;
     {
-        const Lock lock(mutex_);
+        const Lock lock(*this);
         Retired taken_out;
         entries_.for_each([&](CacheEntry& entry) {
             if (entry.is_idle()) {
@@ -466,7 +490,7 @@ bool CacheCore::evict_idle() noexcept {
 }
 
 RegistrationCache::Statistics CacheCore::statistics() const noexcept {
-    const Lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     RegistrationCache::Statistics all = statistics_;
     for (const Hits& hits : hits_) {
         all.hits += hits.count.load(std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/error.hpp>
@@ -155,7 +156,7 @@ class CacheCore {
         CacheEntry* entry;
         std::uint64_t used;
     };
-    using Lock = std::unique_lock<std::mutex>;
+    class Lock;
 
     ~CacheCore() = default;
 
@@ -231,6 +232,11 @@ class CacheCore {
     /// @return the number of entries that were added to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
+    /// Removes all entries that overlap @p range, and marks the registrations in progress.
+    void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
+    /// Implements invalidate() for a thread that holds the lock. No reader finds the entries any
+    /// more. The thread removes the entries before it releases the lock.
+    void invalidate_locked(const CacheRange& range) noexcept;
 
     /// Deregisters the entries in @p retired. The caller must not hold the lock of the cache.
     void destroy(Retired& retired) noexcept;
@@ -265,6 +271,10 @@ class CacheCore {
     std::atomic<std::size_t> holds_{1};
 
     mutable std::mutex mutex_;
+    /// The thread that holds the lock of the cache in an object of the class Lock.
+    std::atomic<std::thread::id> owner_;
+    /// A range that contains all ranges that invalidate_locked() has invalidated.
+    std::optional<CacheRange> invalidated_;
     std::condition_variable finished_;
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
@@ -275,6 +285,48 @@ class CacheCore {
     /// allocates memory.
     std::vector<Candidate> victims_;
     RegistrationCache::Statistics statistics_;
+};
+
+/// Holds the lock of a cache. The thread may allocate, free and unmap memory meanwhile. If a
+/// program has a hook that calls invalidate() before memory is unmapped, the hook runs in this
+/// thread, and must not wait for the lock.
+class CacheCore::Lock {
+  public:
+    explicit Lock(CacheCore& core) : core_(core), lock_(core.mutex_) { take(); }
+    ~Lock() {
+        if (lock_.owns_lock()) {
+            unlock();
+        }
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+    void unlock() noexcept {
+        give_back();
+        lock_.unlock();
+        core_.destroy(retired_);
+    }
+    void wait(std::condition_variable& condition) {
+        give_back();
+        condition.wait(lock_);
+        take();
+    }
+
+  private:
+    void take() noexcept {
+        core_.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+    void give_back() noexcept {
+        while (core_.invalidated_) {
+            core_.remove_overlapping(*std::exchange(core_.invalidated_, std::nullopt), retired_);
+        }
+        core_.owner_.store({}, std::memory_order_relaxed);
+    }
+
+    CacheCore& core_;
+    std::unique_lock<std::mutex> lock_;
+    /// The entries that a hook has invalidated, and that have no lease.
+    Retired retired_;
 };
 
 } // namespace rdmabuf::detail

@@ -62,7 +62,7 @@ class CacheCore::Finish {
   public:
     Finish(CacheCore& core, Pending& pending) noexcept : core_(core), pending_(pending) {}
     ~Finish() {
-        const Lock lock(core_.mutex_);
+        const Lock lock(core_);
         if (!pending_.published) {
             --core_.statistics_.entries;
             core_.statistics_.bytes -= pending_.range.length();
@@ -88,7 +88,7 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
     check_request(address, length, access);
     const CacheRange range{.begin = address, .end = address + length};
     {
-        const Lock lock(mutex_);
+        const Lock lock(*this);
         ++statistics_.misses;
     }
     Attempts attempts;
@@ -112,7 +112,7 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access, Attem
     Cleanup cleanup(*this);
     std::shared_ptr<Pending> mine;
     {
-        Lock lock(mutex_);
+        Lock lock(*this);
         if (is_found(range, access)) {
             lock.unlock();
             return find_again(range, access);
@@ -144,7 +144,7 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access, Attem
     const Finish finish(*this, *mine);
     cleanup.now();
     Registration made = register_pending(*mine, range);
-    const Lock lock(mutex_);
+    const Lock lock(*this);
     if (mine->invalidated) {
         ++attempts.invalidated;
         owner = Owner(); // The neighbouring memory may have been freed.
@@ -174,7 +174,9 @@ void CacheCore::wait_for(const Pending& pending, Lock& lock) {
     }
     const std::thread::id self = std::this_thread::get_id();
     waiters_.push_back({.thread = self, .pending = &pending});
-    finished_.wait(lock, [&] { return pending.done; });
+    while (!pending.done) {
+        lock.wait(finished_);
+    }
     std::erase_if(waiters_, [self](const Waiter& waiter) { return waiter.thread == self; });
 }
 
@@ -265,7 +267,7 @@ Registration CacheCore::register_pending(Pending& pending, const CacheRange& ask
             return register_memory(pds_, resolver_, pending.range.begin, pending.range.length(),
                                    options);
         } catch (const Error&) {
-            const Lock lock(mutex_);
+            const Lock lock(*this);
             statistics_.bytes -= pending.range.length() - asked.length();
             pending.range = asked;
         }

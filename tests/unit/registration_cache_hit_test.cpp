@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a hit does not do: call the kernel, allocate, lock. This program counts allocations and
-// locks, and lets the kernel kill a process that calls it.
+// locks, and lets the kernel kill a process that calls it. It also has hooks, as programs have that
+// invalidate the memory that they unmap.
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <new>
+#include <set>
+#include <utility>
 
 #include <rdmabuf/rdmabuf.hpp>
 
@@ -20,9 +26,20 @@ namespace {
 
 std::atomic<unsigned> allocations{0};
 std::atomic<unsigned> locks{0};
+/// Called before memory is allocated, freed or unmapped, except by the hook itself.
+std::function<void()> hook;
+bool is_in_hook = false;
+
+void call_hook() {
+    if (hook && !std::exchange(is_in_hook, true)) {
+        hook();
+        is_in_hook = false;
+    }
+}
 
 void* counted(std::size_t size, std::size_t alignment) {
     ++allocations;
+    call_hook();
     void* const memory =
         alignment > alignof(std::max_align_t)
             ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
@@ -42,16 +59,17 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
     return counted(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept {
+    call_hook();
     std::free(memory);
 }
 void operator delete(void* memory, std::size_t /*size*/) noexcept {
-    std::free(memory);
+    operator delete(memory);
 }
 void operator delete(void* memory, std::align_val_t /*alignment*/) noexcept {
-    std::free(memory);
+    operator delete(memory);
 }
 void operator delete(void* memory, std::size_t /*size*/, std::align_val_t /*alignment*/) noexcept {
-    std::free(memory);
+    operator delete(memory);
 }
 
 // The linker puts these in the library's way.
@@ -60,6 +78,11 @@ int __real_pthread_mutex_lock(pthread_mutex_t* mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
     ++locks;
     return __real_pthread_mutex_lock(mutex);
+}
+int __real_munmap(void* address, std::size_t length);
+int __wrap_munmap(void* address, std::size_t length) {
+    call_hook();
+    return __real_munmap(address, length);
 }
 }
 
@@ -125,6 +148,55 @@ TEST_F(RegistrationCacheHit, MakesNoSystemCall) {
     EXPECT_EQ(status_without_system_calls([this] { hit(); }), 0);
     const int status = status_without_system_calls([this] { cache_.invalidate(at(0), 1); });
     EXPECT_TRUE(WIFSIGNALED(status)) << "they are noticed";
+}
+
+// Hooks
+
+TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheItselfAllocatesAndUnmapsMemory) {
+    RegistrationCache small = cache({.max_entries = 4});
+    const std::array caches{&cache_, &small};
+    std::size_t half = 0; // the half of the memory that is invalidated
+    unsigned calls = 0;
+    unsigned later = 0; // the entries that were not deregistered at once
+    bool stop = false;
+    bool found_again = false;
+    hook = [&] {
+        const std::uintptr_t gone = at(half + 4096 * (++calls % 8));
+        for (RegistrationCache* const each : caches) {
+            if (!stop && each->find(gone, 1, writable)) {
+                const std::size_t before = live();
+                each->invalidate(gone, 1);
+                found_again = found_again || each->find(gone, 1, writable);
+                stop = live() == before;
+                later += stop ? 1 : 0;
+            }
+        }
+    };
+    for (std::size_t round = 0; round < 64; ++round) {
+        half = round % 16 < 8 ? 32768 : 0;
+        for (RegistrationCache* const each : caches) {
+            stop = false;
+            each->acquire(at(4096 * (round % 16)), 4096, writable).reset();
+            stop = true;
+        }
+        std::set<std::uint32_t> keys;
+        for (std::size_t i = 0; i < 32; ++i) {
+            if (const auto lease = caches[i % 2]->find(at(4096 * (i / 2)), 1, writable)) {
+                keys.insert(lease.lkey());
+            }
+        }
+        EXPECT_EQ(keys.size(), live()) << "what was invalidated was deregistered";
+    }
+    hook = nullptr;
+    EXPECT_GT(calls, 1000U);
+    EXPECT_GT(later, 0U);
+    EXPECT_FALSE(found_again);
+    cache_.clear();
+    small.clear();
+    EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache_.statistics().bytes + small.statistics().bytes, 0U);
+    hit();
+    EXPECT_TRUE(all_found_);
 }
 
 } // namespace
