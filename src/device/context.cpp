@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -123,6 +126,13 @@ unsigned speed_code(const Port& port) noexcept {
     }
 }
 
+/// Returns true if both descriptors refer to the same open file, so that one is a duplicate of the
+/// other. Returns false also if the kernel has no kcmp(2), or if a container forbids the call.
+bool is_same_file(int one, int other) noexcept {
+    const pid_t self = ::getpid();
+    return ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other) == 0;
+}
+
 } // namespace
 
 Context::Context(const Device& device)
@@ -175,16 +185,26 @@ Context Context::import_descriptor(UniqueFd command_fd) {
     if (!command_fd) {
         throw Error(EBADF, function, "there is no descriptor to import");
     }
+    const UniqueFd duplicate = command_fd.duplicate();
+    // From here on, libibverbs owns the descriptor: the imported context closes it.
+    const int given = command_fd.release();
     errno = 0;
-    Handle::unique handle(
-        detail::check_pointer(ibv_import_device(command_fd.get()), function, [&](int error) {
-            return error == EOPNOTSUPP
-                       ? "the provider of this device cannot import a context"
-                       : "the descriptor must be a duplicate of the cmd_fd of a context";
-        }));
-    // From here on, the imported context owns the file descriptor and closes it.
-    static_cast<void>(command_fd.release());
-    return Context(Handle(std::move(handle)));
+    ibv_context* const imported = ibv_import_device(given);
+    if (imported == nullptr) {
+        const int error = errno;
+        // If ibv_import_device() fails before the provider has made a context, it leaves the
+        // descriptor open. If it fails later, it has closed the descriptor, and the number may
+        // belong to another thread.
+        if (is_same_file(given, duplicate.get())) {
+            ::close(given);
+        }
+        errno = error;
+    }
+    return adopt(detail::check_pointer(imported, function, [&](int error) {
+        return error == EOPNOTSUPP
+                   ? "the provider of this device cannot import a context"
+                   : "the descriptor must be a duplicate of the cmd_fd of a context";
+    }));
 }
 
 Context Context::borrow(ibv_context* context) {

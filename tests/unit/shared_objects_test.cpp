@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Import of a device file and its objects, and the message that carries them.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/kcmp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +14,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +23,25 @@
 #include <rdmabuf/work_completion.hpp>
 
 #include "softverbs_fixture.hpp"
+
+namespace {
+
+/// What ibv_import_device(3) does with its descriptor, instead of importing it.
+std::function<void(int)> import_failure;
+
+} // namespace
+
+/// A program's own definition wins over that of a shared library.
+extern "C" ibv_context* ibv_import_device(int cmd_fd) {
+    if (import_failure) {
+        import_failure(cmd_fd);
+        errno = EIO;
+        return nullptr;
+    }
+    static auto* const real =
+        reinterpret_cast<decltype(&ibv_import_device)>(::dlsym(RTLD_NEXT, "ibv_import_device"));
+    return real(cmd_fd);
+}
 
 namespace rdmabuf {
 namespace {
@@ -190,6 +214,31 @@ TEST_F(SharedObjectsTest, ImportsThatFailNameTheirHandleAndLeaveNothing) {
     wrong.length = 8192;
     EXPECT_THAT(error_of([&] { const ImportedMR none(pd, wrong); }),
                 fails_with("ibv_import_mr", EPROTO, "has 4096 bytes, not 8192"));
+}
+
+TEST_F(SharedObjectsTest, AnImportThatFailsClosesItsDescriptorOnce) {
+    UniqueFd device(::fcntl(basics_.context.native()->cmd_fd, F_DUPFD_CLOEXEC, 0));
+    const int number = device.get();
+    // libibverbs closes the descriptor if it fails late, and another thread gets the number.
+    import_failure = [](int fd) { ::dup2(STDERR_FILENO, fd); };
+    EXPECT_THAT(error_of([&] { (void)Context::import_descriptor(std::move(device)); }),
+                fails_with("ibv_import_device", EIO, ""));
+    EXPECT_EQ(::fcntl(number, F_GETFD), 0) << "it belongs to the other thread";
+    ::close(number);
+    import_failure = [](int fd) { ::close(fd); };
+    EXPECT_TRUE(error_of([&] {
+        (void)Context::import_descriptor(UniqueFd(::dup(basics_.context.native()->cmd_fd)));
+    }));
+    EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+    // If it fails early, it leaves the descriptor open. A container can forbid kcmp(2).
+    import_failure = [](int) {};
+    EXPECT_TRUE(error_of([&] {
+        (void)Context::import_descriptor(UniqueFd(::dup(basics_.context.native()->cmd_fd)));
+    }));
+    const pid_t self = ::getpid();
+    const bool is_known = ::syscall(SYS_kcmp, self, self, KCMP_FILE, 0, 0) == 0;
+    EXPECT_EQ(::fcntl(number, F_GETFD) == -1, is_known);
+    import_failure = nullptr;
 }
 
 TEST_F(SharedObjectsTest, LongMessagesPassAShortSocketBuffer) {
