@@ -56,24 +56,22 @@ void add_mappings(const Driver& driver, const Pointer& pointer, std::size_t leng
             return;
         }
         const auto other = find_pointer(driver, next);
-        const auto extent = other && other->mapped() ? find_extent(driver, *other)
-                                                     : std::optional<detail::Extent>();
-        if (!extent || !extent->holds(next, 1)) {
+        if (!other || !other->mapped()) {
             return;
         }
-        allocation.length = extent->base + extent->length - allocation.base;
+        const detail::Extent extent = find_extent(driver, *other);
+        if (!extent.holds(next, 1)) {
+            return;
+        }
+        allocation.length = extent.base + extent.length - allocation.base;
         allocation.generation = combine(allocation.generation, other->id);
     }
 }
 
-std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer,
-                                   std::size_t length) {
-    const auto extent = find_extent(driver, pointer);
-    if (!extent) {
-        return std::nullopt;
-    }
-    Allocation allocation{.base = extent->base,
-                          .length = extent->length,
+Allocation describe(const Driver& driver, const Pointer& pointer, std::size_t length) {
+    const detail::Extent extent = find_extent(driver, pointer);
+    Allocation allocation{.base = extent.base,
+                          .length = extent.length,
                           .generation = pointer.id,
                           .kind = kind_of(pointer),
                           .pci_address = driver.pci_address(pointer.device),
@@ -160,20 +158,21 @@ class CudaExporter final : public Allocator {
         if (driver == nullptr) {
             return std::nullopt;
         }
-        const auto pointer = find_pointer(*driver, address);
-        if (!pointer) {
-            return std::nullopt;
-        }
-        try {
-            return describe(*driver, *pointer, length);
-        } catch (const Error&) {
-            // If another thread has freed the memory since the first query, the memory is reported
-            // as not found.
-            if (const auto now = find_pointer(*driver, address); !now || now->id != pointer->id) {
-                return std::nullopt;
+        auto pointer = find_pointer(*driver, address);
+        while (pointer) {
+            try {
+                return describe(*driver, *pointer, length);
+            } catch (const Error&) {
+                // If another thread has freed the memory since the first query, the description
+                // failed for this reason. Other memory of CUDA may then be at the address.
+                auto now = find_pointer(*driver, address);
+                if (now && now->id == pointer->id) {
+                    throw;
+                }
+                pointer = now;
             }
-            throw;
         }
+        return std::nullopt;
     }
 
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,

@@ -135,18 +135,6 @@ ExistingContext::ExistingContext(const Driver& driver, Context context)
 ExistingContext::ExistingContext(const Driver& driver, Device device)
     : primary_(std::in_place, driver, device), current_(std::in_place, driver, primary_->get()) {}
 
-std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
-    Extent extent;
-    const Result asked =
-        driver.functions().mem_get_address_range(&extent.base, &extent.length, address);
-    if (asked == invalid_value || asked == not_found) {
-        return std::nullopt;
-    }
-    driver.check(asked, "cuMemGetAddressRange",
-                 "the allocation that holds " + hexadecimal(address) + " cannot be queried");
-    return extent;
-}
-
 namespace {
 
 /// Returns the mapping that holds @p address, or std::nullopt if the driver does not support the
@@ -161,20 +149,27 @@ std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
 
 } // namespace
 
-std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
+Extent extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
-        return extent_at(driver, pointer.address);
+        Extent extent;
+        driver.check(
+            driver.functions().mem_get_address_range(&extent.base, &extent.length, pointer.address),
+            "cuMemGetAddressRange",
+            "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
+        return extent;
     }
     // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, this
     // function returns the range of the queried attributes. A range size of 0 means that the range
     // is unknown.
     if (pointer.range_size == 0) {
-        return std::nullopt;
+        throw Error(EIO, "cuPointerGetAttributes",
+                    "the driver reports that the memory at " + hexadecimal(pointer.address) +
+                        " is CUDA's, but not its size");
     }
-    return Extent{.base = pointer.range_start, .length = pointer.range_size};
+    return {.base = pointer.range_start, .length = pointer.range_size};
 }
 
-std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer) {
+Extent find_extent(const Driver& driver, const Pointer& pointer) {
     if (pointer.type != MemoryType::device || pointer.managed) {
         return extent_of(driver, pointer);
     }
@@ -182,7 +177,7 @@ std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer) 
         return extent_of(driver, pointer);
     }
     if (const auto mapping = mapping_at(driver, pointer.address)) {
-        return mapping;
+        return *mapping;
     }
     throw Error(ENODEV, "cuMemGetAddressRange",
                 "the memory at " + hexadecimal(pointer.address) + " of device " +

@@ -83,17 +83,17 @@ class ExistingContext {
     std::optional<CurrentContext> current_;
 };
 
-/// Returns the extent of the allocation that holds @p address. For mapped memory (cuMemMap),
-/// returns the extent of the one mapping that holds the address. Returns std::nullopt if nothing is
-/// mapped at the address. A context of the memory must be current.
-[[nodiscard]] std::optional<Extent> extent_at(const Driver& driver, DevicePointer address);
-/// Returns the extent of the memory at a pointer, for memory of any kind. A context of the memory
-/// must be current.
-[[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
+/// Returns the extent of the memory at a pointer, for memory of any kind. For mapped memory
+/// (cuMemMap), this is the one mapping that holds the address. A context of the memory must be
+/// current.
+/// @throws Error with the errno for the driver's result. No result means that the memory is not
+///         CUDA's, because the driver has reported its attributes: EIO if no memory is at the
+///         address, or if the size is unknown
+[[nodiscard]] Extent extent_of(const Driver& driver, const Pointer& pointer);
 /// Returns the extent of the memory at a pointer. Unlike extent_of(), needs no current context.
 /// Never creates a context.
-/// @throws Error ENODEV if the driver describes the memory only in a context, and no such context
-///         exists
-[[nodiscard]] std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer);
+/// @throws Error with the errors of extent_of(), or ENODEV if the driver describes the memory only
+///         in a context, and no such context exists
+[[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::cuda

@@ -23,32 +23,29 @@ constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 /// allocations of cuMemAlloc is an error, even if these allocations are adjacent.
 /// @return the number of mappings that the range spans
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
-    const auto first = extent_of(driver, pointer);
-    if (!first) {
-        throw Error(EFAULT, "cuMemGetAddressRange",
-                    hexadecimal(pointer.address) + " is not in any live allocation of cuda");
-    }
-    if (first->holds(pointer.address, length)) {
+    const Extent first = extent_of(driver, pointer);
+    if (first.holds(pointer.address, length)) {
         return 1;
     }
     if (!pointer.mapped()) {
-        throw leaves(*first, pointer.address, length);
+        throw leaves(first, pointer.address, length);
     }
     const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
     if (!reserved.holds(pointer.address, length)) {
-        throw leaves(*first, pointer.address, length,
+        throw leaves(first, pointer.address, length,
                      ", and the reserved range of " + std::to_string(reserved.length) +
                          " bytes at " + hexadecimal(reserved.base));
     }
     std::size_t mappings = 1;
-    DevicePointer next = first->base + first->length;
+    DevicePointer next = first.base + first.length;
     for (; next < pointer.address + length; ++mappings) {
-        const auto extent = extent_at(driver, next);
-        if (!extent || extent->length == 0) {
-            throw leaves(*first, pointer.address, length,
+        const auto other = find_pointer(driver, next);
+        if (!other || !other->mapped()) {
+            throw leaves(first, pointer.address, length,
                          ", and no memory is mapped after it, at " + hexadecimal(next));
         }
-        next = extent->base + extent->length;
+        const Extent extent = extent_of(driver, *other);
+        next = extent.base + extent.length;
     }
     return mappings;
 }

@@ -29,9 +29,8 @@ struct Handle {
 /// Exports the pages that contain the @p length bytes at @p pointer. The context of the memory must
 /// be current.
 /// @param pointer  the first byte
-/// @throws Error ERANGE if the range exceeds the allocation or its mappings, EFAULT if the memory
-///         was freed, EOPNOTSUPP if the memory was not allocated for RDMA, or with the errno for
-///         the driver's result
+/// @throws Error ERANGE if the range exceeds the allocation or its mappings, EOPNOTSUPP if the
+///         memory was not allocated for RDMA, or with the errno for the driver's result
 [[nodiscard]] Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t length,
                                   MappingKind mapping);
 

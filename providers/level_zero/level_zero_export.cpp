@@ -193,17 +193,13 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
 }
 
 Handle export_allocation(const Driver& driver, const Pointer& pointer, std::size_t length) {
-    const auto extent = extent_of(driver, pointer);
-    if (!extent) {
-        throw Error(EFAULT, "zeMemGetAddressRange",
-                    hexadecimal(pointer.address) + " is not in any live allocation of level_zero");
+    const Extent extent = extent_of(driver, pointer);
+    if (!extent.holds(pointer.address, length)) {
+        throw leaves(extent, pointer.address, length);
     }
-    if (!extent->holds(pointer.address, length)) {
-        throw leaves(*extent, pointer.address, length);
-    }
-    UniqueFd fd = dmabuf_of(driver, pointer, extent->base);
-    check_whole(fd, *extent, pointer.page_size);
-    return {.fd = std::move(fd), .offset = pointer.address - extent->base};
+    UniqueFd fd = dmabuf_of(driver, pointer, extent.base);
+    check_whole(fd, extent, pointer.page_size);
+    return {.fd = std::move(fd), .offset = pointer.address - extent.base};
 }
 
 } // namespace rdmabuf::detail::level_zero

@@ -28,7 +28,6 @@ struct Handle {
 /// @param pointer  the first byte
 /// @throws Error
 ///   - ERANGE: the range exceeds the allocation
-///   - EFAULT: the memory was freed
 ///   - EOPNOTSUPP: the memory was not allocated for export, and the driver refuses the export or
 ///     returns a dma-buf that is larger than the allocation
 ///   - the errno for the driver's result

@@ -31,16 +31,13 @@ MemoryKind kind_of(MemoryType type) noexcept {
     }
 }
 
-std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer) {
-    const auto extent = extent_of(driver, pointer);
-    if (!extent) {
-        return std::nullopt;
-    }
-    return Allocation{.base = extent->base,
-                      .length = extent->length,
-                      .generation = pointer.id,
-                      .kind = kind_of(pointer.type),
-                      .pci_address = driver.pci_address(pointer.device)};
+Allocation describe(const Driver& driver, const Pointer& pointer) {
+    const Extent extent = extent_of(driver, pointer);
+    return {.base = extent.base,
+            .length = extent.length,
+            .generation = pointer.id,
+            .kind = kind_of(pointer.type),
+            .pci_address = driver.pci_address(pointer.device)};
 }
 
 /// Initialises Level Zero. @return all GPUs, or the error ENODEV if no GPU has the index @p wanted
@@ -113,20 +110,21 @@ class LevelZeroExporter final : public Allocator {
             return std::nullopt;
         }
         const Contexts contexts(*driver, contexts_);
-        const auto pointer = contexts.find(address);
-        if (!pointer) {
-            return std::nullopt;
-        }
-        try {
-            return describe(*driver, *pointer);
-        } catch (const Error&) {
-            // If another thread has freed the memory since the first query, the memory is reported
-            // as not found.
-            if (const auto now = contexts.find(address); !now || now->id != pointer->id) {
-                return std::nullopt;
+        auto pointer = contexts.find(address);
+        while (pointer) {
+            try {
+                return describe(*driver, *pointer);
+            } catch (const Error&) {
+                // If another thread has freed the memory since the first query, the description
+                // failed for this reason. Other memory of the driver may then be at the address.
+                auto now = contexts.find(address);
+                if (now && now->id == pointer->id) {
+                    throw;
+                }
+                pointer = now;
             }
-            throw;
         }
+        return std::nullopt;
     }
 
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,

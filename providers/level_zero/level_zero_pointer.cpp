@@ -87,16 +87,13 @@ Pointer Contexts::require(std::uintptr_t address) const {
                     "LevelZeroOptions::contexts");
 }
 
-std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
+Extent extent_of(const Driver& driver, const Pointer& pointer) {
     void* base = nullptr;
     Extent extent;
-    const Result asked = driver.functions().mem_get_address_range(
-        pointer.context, reinterpret_cast<const void*>(pointer.address), &base, &extent.length);
-    if (asked == invalid_argument || asked == address_not_found) {
-        return std::nullopt;
-    }
     Driver::check(
-        asked, "zeMemGetAddressRange",
+        driver.functions().mem_get_address_range(
+            pointer.context, reinterpret_cast<const void*>(pointer.address), &base, &extent.length),
+        "zeMemGetAddressRange",
         "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
     extent.base = reinterpret_cast<std::uintptr_t>(base);
     return extent;

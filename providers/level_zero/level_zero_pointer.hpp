@@ -59,9 +59,9 @@ class Contexts {
     std::span<const Context> named_;
 };
 
-/// Returns the extent of the allocation that holds a pointer, or std::nullopt if the memory was
-/// freed.
-/// @throws Error with the errno for the driver's result, if the query failed
-[[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
+/// Returns the extent of the allocation that holds a pointer.
+/// @throws Error with the errno for the driver's result. No result means that the memory is not the
+///         driver's, because the driver has reported its attributes
+[[nodiscard]] Extent extent_of(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::level_zero

@@ -45,7 +45,7 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
     }
-    if (info.type == PointerType::reserved || address - pointer.base >= info.length) {
+    if (info.type == PointerType::reserved) {
         pointer.type = PointerType::unknown;
     }
     return pointer;
@@ -70,7 +70,17 @@ std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address
         raise_unanswered(driver, *refused, address);
     }
     const auto& pointer = std::get<Pointer>(found);
-    return pointer.type != PointerType::unknown ? std::optional(pointer) : std::nullopt;
+    if (pointer.type == PointerType::unknown) {
+        return std::nullopt;
+    }
+    if (address - pointer.base >= pointer.length) {
+        // The memory may belong to a device, so the answer is not that it belongs to others.
+        throw Error(EIO, info_call,
+                    "HSA reports that the memory at " + hexadecimal(address) +
+                        " is its own, but in another allocation: " +
+                        std::to_string(pointer.length) + " bytes at " + hexadecimal(pointer.base));
+    }
+    return pointer;
 }
 
 Pointer require_pointer(const Driver& driver, std::uintptr_t address) {

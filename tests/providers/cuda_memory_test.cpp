@@ -61,13 +61,6 @@ TEST_F(CudaDrivers, ReportTheChipToChipLinkOfAGpuThatUsesThePageTablesOfTheCpu) 
     EXPECT_FALSE(exporter_->find(address)->c2c) << "the driver does not know the attribute";
 }
 
-TEST_F(CudaDrivers, DoNotFindMemoryThatIsFreedBetweenTwoQueries) {
-    const std::uint64_t address = make();
-    fake::fail("cuMemGetAddressRange_v2", abi::not_found);
-    EXPECT_FALSE(exporter_->find(address));
-    EXPECT_TRUE(exporter_->find(address));
-}
-
 TEST_F(CudaDrivers, ThatDoNotKnowPoolsFindMemory) {
     fake::forget_pointer_attribute(static_cast<int>(abi::PointerAttribute::mempool_handle));
     const std::uint64_t address = make();

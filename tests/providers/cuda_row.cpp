@@ -75,8 +75,11 @@ const DriverRow& driver_row() {
                           {"cuPointerGetAttributes", deinitialized, ENODEV,
                            "the owner of the memory"},
                           fails("cuPointerGetAttributes"),
-                          fails("cuMemGetAddressRange_v2")},
-        .find_steps = {{"cuCtxPushCurrent_v2", invalid_context, 0, ""}},
+                          fails("cuMemGetAddressRange_v2"),
+                          {"cuMemGetAddressRange_v2", invalid_value, EIO,
+                           "CUDA_ERROR_INVALID_VALUE (1): the allocation that holds "}},
+        .find_steps = {{"cuCtxPushCurrent_v2", invalid_context, 0, ""},
+                       {"cuMemGetAddressRange_v2", not_found, 0, ""}},
         .export_step_result = invalid_value,
         .disable_exports =
             [] { fake::set_attribute(0, number(DeviceAttribute::dma_buf_supported), 0); },

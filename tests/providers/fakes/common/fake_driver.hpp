@@ -47,6 +47,8 @@ enum class Setting : std::uint8_t {
     no_descriptor,
     /// Not 0: small allocations share blocks of 2 MiB; their addresses are multiples of 512.
     packed,
+    /// Not 0: the driver reports the kind and the device of memory, but not its extent.
+    no_extent,
     /// Page size of the driver in bytes.
     page_size,
     /// Version of the driver: 2'031'024 for 2.31.24.

@@ -74,7 +74,9 @@ Result describe(const Machine& machine, void* data, abi::PointerAttribute attrib
             // For packed allocations too the driver reports the block.
             return put(data, allocation.block);
         case abi::PointerAttribute::range_size:
-            return put(data, found != nullptr ? machine.blocks.at(allocation.block).size : 0);
+            return put(data, found != nullptr && machine.setting(Setting::no_extent) == 0
+                                 ? machine.blocks.at(allocation.block).size
+                                 : 0);
         case abi::PointerAttribute::is_gpu_direct_rdma_capable:
             return put(data, unsigned{allocation.exportable});
         case abi::PointerAttribute::mempool_handle:
@@ -82,7 +84,7 @@ Result describe(const Machine& machine, void* data, abi::PointerAttribute attrib
         case abi::PointerAttribute::mapping_base_address:
             return put(data, allocation.start);
         case abi::PointerAttribute::mapping_size:
-            return put(data, allocation.size);
+            return put(data, machine.setting(Setting::no_extent) != 0 ? 0 : allocation.size);
     }
     return abi::invalid_value;
 }
@@ -353,7 +355,8 @@ Result cuMemGetAddressRange_v2(abi::DevicePointer* base, std::size_t* size,
             return abi::invalid_context;
         }
         const Allocation* const found = machine.holder(address);
-        if (found == nullptr || found->kind == Kind::managed || found->kind == Kind::host) {
+        if (found == nullptr || found->kind == Kind::managed || found->kind == Kind::host ||
+            machine.setting(Setting::no_extent) != 0) {
             return abi::not_found;
         }
         *base = found->start;

@@ -281,7 +281,7 @@ ze_result_t zeMemGetAddressRange(ze_context_handle_t context, const void* pointe
                                  std::size_t* size) {
     return call(__func__, [&](Machine& machine) {
         const Allocation* const found = holder(machine, context, pointer);
-        if (found == nullptr) {
+        if (found == nullptr || machine.setting(Setting::no_extent) != 0) {
             return ZE_RESULT_ERROR_INVALID_ARGUMENT;
         }
         *base = fake_driver::pointer_to(found->start);

@@ -299,7 +299,7 @@ Status hsa_amd_pointer_info(const void* pointer, abi::PointerInfo* info,
                                                                           : allocation->start);
             found.agent_base =
                 pointer_to(address_of(found.host_base) + (locked ? locked_distance : 0));
-            found.length = allocation->size;
+            found.length = machine.setting(Setting::no_extent) != 0 ? 0 : allocation->size;
             found.owner.handle = is_host(*allocation) ? cpu : first_gpu + allocation->device;
             found.global_flags = abi::coarse_grained;
         }
