@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <string>
@@ -137,31 +136,42 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t 
     return export_by_ipc(driver, pointer, base, refused);
 }
 
-/// Checks that the dma-buf contains only this allocation: its size must be the size of the
-/// allocation, rounded up to the driver's pages. The dma-buf of a pool is larger, and no function
-/// returns the offset of the allocation in the pool.
-void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_page) {
+/// Checks that the allocation begins where its dma-buf begins. The dma-buf of a pool contains many
+/// allocations, and no function returns the offset of an allocation in the pool. All addresses of a
+/// pool have the same id, so the allocation begins in a pool if the byte before it has its id. The
+/// size of the dma-buf does not tell, because a driver may round it up or use a larger buffer
+/// object again.
+void check_begins(const Driver& driver, const Pointer& pointer, const Extent& extent) {
+    const auto before = query(driver, pointer.context, extent.base - 1);
+    const std::string what =
+        std::to_string(extent.length) + " bytes at " + hexadecimal(extent.base);
+    if (const auto* const failed = std::get_if<Result>(&before)) {
+        Driver::raise(*failed, "zeMemGetAllocProperties",
+                      "the memory before the " + what + " cannot be queried");
+    }
+    const auto& neighbour = std::get<Pointer>(before);
+    if (neighbour.type != MemoryType::unknown && neighbour.id == pointer.id) {
+        throw Error(EOPNOTSUPP, export_call,
+                    "the " + what +
+                        " are a part of a pool, and the driver does not report their offset in "
+                        "the pool; " +
+                        descriptor_remedy);
+    }
+}
+
+/// Checks that the dma-buf is not shorter than the allocation.
+void check_size(const UniqueFd& fd, const Extent& extent) {
     const auto size = dmabuf_size(fd.get());
     if (!size) {
         throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
     }
-    const std::string numbers = "the driver's dma-buf has " + std::to_string(*size) +
-                                " bytes, and the allocation at " + hexadecimal(extent.base) +
-                                " has " + std::to_string(extent.length);
     if (*size < extent.length) {
         throw Error(
             ERANGE, export_call,
-            numbers +
+            "the driver's dma-buf has " + std::to_string(*size) + " bytes, and the allocation at " +
+                hexadecimal(extent.base) + " has " + std::to_string(extent.length) +
                 ": the allocation is spread over several dma-bufs, as on a GPU with several tiles; "
                 "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
-    }
-    const std::size_t granule = std::max(page_size(), driver_page);
-    if (*size - extent.length >= granule || extent.base % granule != 0) {
-        throw Error(EOPNOTSUPP, export_call,
-                    numbers +
-                        ": the allocation is a part of the dma-buf, and the driver does not report "
-                        "its offset; " +
-                        descriptor_remedy);
     }
 }
 
@@ -197,8 +207,9 @@ Handle export_allocation(const Driver& driver, const Pointer& pointer, std::size
     if (!extent.holds(pointer.address, length)) {
         throw leaves(extent, pointer.address, length);
     }
+    check_begins(driver, pointer, extent);
     UniqueFd fd = dmabuf_of(driver, pointer, extent.base);
-    check_whole(fd, extent, pointer.page_size);
+    check_size(fd, extent);
     return {.fd = std::move(fd), .offset = pointer.address - extent.base};
 }
 

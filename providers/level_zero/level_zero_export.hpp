@@ -29,7 +29,7 @@ struct Handle {
 /// @throws Error
 ///   - ERANGE: the range exceeds the allocation
 ///   - EOPNOTSUPP: the memory was not allocated for export, and the driver refuses the export or
-///     returns a dma-buf that is larger than the allocation
+///     has taken the memory from a pool
 ///   - the errno for the driver's result
 [[nodiscard]] Handle export_allocation(const Driver& driver, const Pointer& pointer,
                                        std::size_t length);

@@ -36,7 +36,6 @@ std::variant<Pointer, Result> query(const Driver& driver, Context context, std::
                    .context = context,
                    .type = properties.type,
                    .id = properties.id,
-                   .page_size = static_cast<std::size_t>(properties.page_size),
                    .device = device};
 }
 

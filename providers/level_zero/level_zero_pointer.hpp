@@ -18,10 +18,9 @@ struct Pointer {
     /// The context that reported the attributes.
     Context context = nullptr;
     MemoryType type = MemoryType::unknown;
-    /// Identifies the allocation. No later allocation in this process gets the same number.
+    /// Identifies the buffer object of the allocation. No later buffer object in this process gets
+    /// the same number. Allocations of one pool share a buffer object.
     std::uint64_t id = 0;
-    /// Page size of the driver's allocation, in bytes.
-    std::size_t page_size = 0;
     /// Null for host memory, and for shared memory that is assigned to no device.
     Device device = nullptr;
 };

@@ -54,13 +54,6 @@ TEST_F(LevelZeroIpc, IsNotTriedForMemoryThatWasAllocatedForExport) {
     EXPECT_EQ(fake::calls("zeMemGetIpcHandle"), 0U);
 }
 
-TEST_F(LevelZeroIpc, OfAPoolIsRefusedBecauseTheOffsetIsUnknown) {
-    const std::uint64_t address = fake::reserve(4 * page_size()) + page_size();
-    fake::place(address, Kind::device, page_size(), 0, false);
-    EXPECT_THAT(refusal(address), fails_with(EOPNOTSUPP, std::to_string(4 * page_size()) + " bytes",
-                                             "ze_external_memory_export_desc_t"));
-}
-
 TEST_F(LevelZeroIpc, ThatTheDriverRefusesIsReportedWithHowToAllocate) {
     const std::uint64_t address = make_undescribed();
     for (const char* const function : {"zeMemGetIpcHandle", descriptor_call}) {

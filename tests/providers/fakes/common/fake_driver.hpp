@@ -49,8 +49,8 @@ enum class Setting : std::uint8_t {
     packed,
     /// Not 0: the driver reports the kind and the device of memory, but not its extent.
     no_extent,
-    /// Page size of the driver in bytes.
-    page_size,
+    /// The address and the size of a block are multiples of this number of bytes.
+    block_alignment,
     /// Version of the driver: 2'031'024 for 2.31.24.
     version,
     /// Result of exports of MappingKind::pcie; 0 if they succeed.

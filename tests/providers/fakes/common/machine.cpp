@@ -61,7 +61,7 @@ void Machine::reset(unsigned count) {
     failures_.clear();
     interferences_.clear();
     settings_.fill(0);
-    set(Setting::page_size, static_cast<std::int64_t>(cpu_page_size()));
+    set(Setting::block_alignment, static_cast<std::int64_t>(cpu_page_size()));
     for (const auto& [setting, value] : vendor().settings) {
         set(setting, value);
     }
@@ -98,7 +98,7 @@ void Machine::free_all() {
 }
 
 std::uint64_t Machine::reserve(std::size_t size, bool visible) {
-    const auto page = static_cast<std::size_t>(setting(Setting::page_size));
+    const auto page = static_cast<std::size_t>(setting(Setting::block_alignment));
     const std::size_t whole = round_up(size, page);
     const std::uint64_t start = memory.take(whole, visible, page);
     if (start != 0) {

@@ -66,6 +66,18 @@ Allocation* holder(Machine& machine, ze_context_handle_t context, const void* po
                : nullptr;
 }
 
+/// Returns the id of the pool that contains an address, 0 if there is none. As in Intel's driver,
+/// all addresses of a pool have its id, also those without an allocation (getMemAllocProperties of
+/// level_zero/core/source/context/context.cpp). A pool is a block of fake_driver::reserve().
+std::uint64_t pool_of(const Machine& machine, const void* pointer) {
+    const auto after = machine.blocks.upper_bound(address_of(pointer));
+    if (after == machine.blocks.begin()) {
+        return 0;
+    }
+    const auto& [start, block] = *std::prev(after);
+    return block.reserved && address_of(pointer) - start < block.size ? start : 0;
+}
+
 template <class Item, class MakeItem>
 ze_result_t fill(std::uint32_t* count, Item* items, std::size_t available, MakeItem make_item) {
     if (*count == 0 || *count > available) {
@@ -225,7 +237,7 @@ ze_result_t zeMemAllocDevice(ze_context_handle_t context, const ze_device_mem_al
             return ZE_RESULT_ERROR_INVALID_ARGUMENT;
         }
         if ((alignment & (alignment - 1)) != 0 ||
-            alignment > static_cast<std::size_t>(machine.setting(Setting::page_size))) {
+            alignment > static_cast<std::size_t>(machine.setting(Setting::block_alignment))) {
             return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
         }
         const auto* const exported = chained<const ze_external_memory_export_desc_t>(
@@ -265,13 +277,15 @@ ze_result_t zeMemGetAllocProperties(ze_context_handle_t context, const void* poi
             return ZE_RESULT_ERROR_INVALID_NULL_HANDLE;
         }
         const Allocation* const found = holder(machine, context, pointer);
+        const std::uint64_t pool = pool_of(machine, pointer);
         if (found == nullptr) {
-            properties->type = ZE_MEMORY_TYPE_UNKNOWN;
+            properties->type = pool != 0 ? ZE_MEMORY_TYPE_DEVICE : ZE_MEMORY_TYPE_UNKNOWN;
+            properties->id = pool;
             return ZE_RESULT_SUCCESS;
         }
         properties->type = type_of(found->kind);
-        properties->id = found->id;
-        properties->pageSize = static_cast<std::uint64_t>(machine.setting(Setting::page_size));
+        properties->id = pool != 0 ? pool : found->id;
+        properties->pageSize = fake_driver::cpu_page_size();
         *device = found->kind == Kind::device ? device_handle(found->device) : nullptr;
         return exports ? export_to(machine, *found, properties->pNext) : ZE_RESULT_SUCCESS;
     });
