@@ -50,6 +50,9 @@ struct Allocation {
     /// its CPU. A NIC that is attached to this CPU can then access the memory over this link,
     /// without the device's PCIe link.
     bool c2c = false;
+    /// True if the driver permits only one memory region for each dma-buf of the memory.
+    /// register_memory() then exports the memory for each region anew.
+    bool single_import = false;
 };
 
 /// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for this

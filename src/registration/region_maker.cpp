@@ -67,14 +67,16 @@ RangePiece RangePieces::operator[](std::size_t i) const noexcept {
     return {.offset = offset, .length = std::min(chunk_, whole_ - offset)};
 }
 
-AnyRegion RegionMaker::make(const RangePiece& piece) const {
+AnyRegion RegionMaker::make(const RangePiece& piece, std::size_t index) const {
     const std::uint64_t piece_iova = iova + piece.offset;
     const std::uintptr_t start = address + piece.offset;
     if (!is_dmabuf(path)) {
         return make_address(reinterpret_cast<void*>(start), piece.length, piece_iova);
     }
-    const DmaBufRange range{.fd = exported->fd(),
-                            .offset = exported->offset() + piece.offset,
+    const bool shared = exported_pieces.empty();
+    const ExportedRange& dmabuf = shared ? *exported : exported_pieces[index];
+    const DmaBufRange range{.fd = dmabuf.fd(),
+                            .offset = dmabuf.offset() + (shared ? piece.offset : 0),
                             .length = piece.length,
                             .address = start};
     return path == RegistrationPath::dmabuf_data_direct ? make_data_direct(range, piece_iova)

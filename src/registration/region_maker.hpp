@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <rdmabuf/registration.hpp>
 
@@ -59,11 +60,14 @@ struct RegionMaker {
     std::uint64_t iova = 0;
     /// The dma-buf of the range; null if the path is not a dma-buf path.
     const ExportedRange* exported = nullptr;
+    /// The dma-buf of each piece, in the order of the pieces. Empty if all pieces are in
+    /// `exported`.
+    std::span<const ExportedRange> exported_pieces = {};
     const DmaHandle* dma_handle = nullptr;
 
-    /// Registers one piece. Thread safe.
+    /// Registers one piece, which has the index @p index. Thread safe.
     /// @throws Error with the errno value of the verbs function
-    [[nodiscard]] AnyRegion make(const RangePiece& piece) const;
+    [[nodiscard]] AnyRegion make(const RangePiece& piece, std::size_t index) const;
 
   private:
     [[nodiscard]] AnyRegion make_dmabuf(const DmaBufRange& range, std::uint64_t piece_iova) const;

@@ -77,6 +77,7 @@ void RegistrationWalk::prepare(std::size_t range, std::vector<RegistrationJob*>&
 
 void RegistrationWalk::complete() {
     const std::vector<Nic*> group = std::exchange(group_, {});
+    exported_pieces_.clear();
     if (!(is_dmabuf(*path_) ? complete_dmabuf(group) : complete_address())) {
         close_path();
         return;
@@ -213,6 +214,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
     const ExportedRange* range = nullptr;
     try {
         range = &export_for(choice_.mapping);
+        exported_pieces_ = export_pieces(group.size(), range->mapping());
     } catch (const Error& error) {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
         fail_attempt(begin(choice_, choice_.mapping), error);
@@ -228,9 +230,15 @@ bool RegistrationWalk::choose_dmabuf_group() {
     if (choice_.use == MappingUse::exact && range->mapping() != choice_.mapping) {
         return advance_all(group, MappingOutcome::not_exported);
     }
+    std::span<const ExportedRange> pieces = exported_pieces_;
     for (Nic* const nic : group) {
         set_job(*nic, {.path = choice_.path, .mapping = range->mapping()}, range);
         nic->job.last_mapping = !nic->choices.has_next(MappingOutcome::refused);
+        const std::size_t count = pieces.empty() ? 0 : nic->job.pieces.count();
+        nic->job.maker.exported_pieces = pieces.first(count);
+        if (set_->allocation->single_import) {
+            pieces = pieces.subspan(count);
+        }
     }
     group_ = std::move(group);
     return true;
@@ -350,15 +358,43 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
             return *made;
         }
     }
-    wanted.emplace(detail::export_range(*exporter_, request_.address, request_.length, mapping));
-    if (wanted->length() < request_.length) {
-        const std::string length = std::to_string(wanted->length());
-        wanted.reset();
-        throw Error(
-            EIO, "export_range",
-            "only " + length + " of " + std::to_string(request_.length) + " bytes were exported");
+    return wanted.emplace(export_range({.length = request_.length}, mapping));
+}
+
+std::vector<ExportedRange> RegistrationWalk::export_pieces(std::size_t nics,
+                                                           MappingKind mapping) const {
+    const RangePieces pieces(request_.address, request_.length, request_.chunk);
+    const bool single_import = set_->allocation->single_import;
+    std::vector<ExportedRange> made;
+    if (pieces.count() == 1 && (!single_import || nics_.size() == 1)) {
+        return made;
     }
-    return *wanted;
+    const std::size_t count = pieces.count() * (single_import ? nics : 1);
+    made.reserve(count);
+    try {
+        for (std::size_t i = 0; i < count; ++i) {
+            made.push_back(export_range(pieces[i % pieces.count()], mapping));
+        }
+    } catch (const Error&) {
+        if (single_import) {
+            throw;
+        }
+        // There may be too many pieces for the limit of open files. The dma-buf of the range also
+        // contains all pieces.
+        made.clear();
+    }
+    return made;
+}
+
+ExportedRange RegistrationWalk::export_range(const RangePiece& part, MappingKind mapping) const {
+    ExportedRange made =
+        detail::export_range(*exporter_, request_.address + part.offset, part.length, mapping);
+    if (made.length() < part.length) {
+        throw Error(EIO, "export_range",
+                    "only " + std::to_string(made.length()) + " of " + std::to_string(part.length) +
+                        " bytes were exported");
+    }
+    return made;
 }
 
 bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, MappingOutcome outcome) {

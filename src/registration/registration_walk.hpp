@@ -92,9 +92,21 @@ class RegistrationWalk {
 
     /// Returns the range as a dma-buf with the given mapping. The first call for a mapping exports
     /// the range.
-    /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
-    /// range
+    /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
+    /// Exports each piece of the range for the NICs of a group, if the range has several pieces:
+    /// under a translating IOMMU, each import of a dma-buf maps the whole dma-buf. If the driver
+    /// permits only one import of a dma-buf, exports each piece for each NIC.
+    /// @return the dma-bufs of all pieces for the first NIC, then for the second NIC, and so on.
+    ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
+    ///         dma-buf of the range
+    /// @throws Error with the errors of export_range()
+    [[nodiscard]] std::vector<ExportedRange> export_pieces(std::size_t nics,
+                                                           MappingKind mapping) const;
+    /// Exports a part of the range.
+    /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
+    /// part
+    [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
     /// @throws Error EIO if the offset in the dma-buf breaks the rule of Exporter::export_range();
     /// EINVAL if the options of the caller are not valid for a dma-buf
@@ -147,6 +159,8 @@ class RegistrationWalk {
     bool dmabuf_refused_ = false;
     /// The dma-bufs of the range for the current path, indexed by MappingKind.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
+    /// The result of export_pieces() for the current step (a round of registrations).
+    std::vector<ExportedRange> exported_pieces_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
 

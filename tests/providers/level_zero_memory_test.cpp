@@ -78,8 +78,8 @@ TEST_F(LevelZeroRanges, HaveDescriptorsOtherThanTheOneThatTheDriverKeeps) {
 }
 
 // The buffer object of an allocation may be much larger than the allocation: some GPUs round it up
-// to 2 MiB, and a cache reuses larger objects (compute-runtime's drm_memory_manager.cpp and
-// unified_memory_manager.cpp). The driver does not report the size of the object.
+// to 2 MiB, and a cache reuses larger objects (DrmMemoryManager and SvmAllocationCache of
+// compute-runtime). The driver does not report the size of the object.
 TEST_F(LevelZeroRanges, EndWithTheAllocationAndNotWithItsBufferObject) {
     fake::set(fake::Setting::block_alignment, std::int64_t{2} << 20U);
     const std::uint64_t address = make(Kind::device, 5000);

@@ -80,6 +80,35 @@ TEST_F(ParallelRegistration, FourNicsRegisterAtTheSameTimeByDefault) {
     EXPECT_EQ(exporter_->releases, 1U);
 }
 
+// The kernel module of AWS Neuron refuses a second attachment to a dma-buf with EPERM
+// (ndmabuf_attach() in neuron_dmabuf.c of aws-neuron-driver).
+TEST_F(ParallelRegistration, ADmaBufThatIsImportedOnceIsExportedForEachRegistration) {
+    exporter_->allocation.single_import = true;
+    const auto& made = testing::record().registrations;
+    const auto descriptors = [&made] {
+        std::set<int> all;
+        for (const auto& registration : made) {
+            all.insert(registration.fd);
+        }
+        return all.size();
+    };
+    static_cast<void>(make(mebibyte));
+    EXPECT_THAT(made, SizeIs(4));
+    EXPECT_EQ(descriptors(), 4U);
+    testing::forget_calls();
+    static_cast<void>(make_chunks(1, 2));
+    EXPECT_THAT(made, SizeIs(24));
+    EXPECT_EQ(descriptors(), 24U);
+    EXPECT_EQ(exporter_->exports.size(), exporter_->releases);
+    exporter_->on_export = [this] {
+        if (exporter_->exports.size() % 2 == 0) {
+            throw Error(EMFILE, "fakeExport");
+        }
+    };
+    EXPECT_THAT(error_of([&] { static_cast<void>(make(mebibyte)); }),
+                fails_with(function, EMFILE, "fakeExport"));
+}
+
 TEST_F(ParallelRegistration, ShortRangesAreRegisteredWithoutThreadsUnlessTheyAreAskedFor) {
     const auto serial = observe();
     static_cast<void>(make(mebibyte - 1));
@@ -248,7 +277,7 @@ TEST_F(ParallelRegistration, ExceptionInAThreadReachesTheCallerAndGivesEverythin
     EXPECT_THROW(static_cast<void>(make(mebibyte, {.threads = 4})), std::bad_alloc);
     testing::before_each_call(nullptr);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-    EXPECT_EQ(exporter_->releases, 2U);
+    EXPECT_EQ(exporter_->releases, exporter_->exports.size());
 }
 
 // A chunked region on several NICs
@@ -271,7 +300,7 @@ TEST_F(ParallelRegistration, ChunksOfAllNicsAreThoseOfTheNicWithTheSmallestLimit
         }
         EXPECT_EQ(region.find(region.iova() + 3 * chunk, i)->lkey, region.chunks(i)[1].lkey);
     }
-    EXPECT_EQ(exporter_->exports.size(), 1U);
+    EXPECT_EQ(exporter_->exports.size(), 1U + 5U) << "all NICs share the dma-buf of a chunk";
     limit_device(2, ~std::size_t{0});
 }
 

@@ -249,7 +249,7 @@ TEST_F(RegistrationExtensions, ChunksOfDataDirectAreNoLargerThanTheDeviceTakes) 
     EXPECT_EQ(extensions.data_direct[0].length, 8192U);
     EXPECT_EQ(region.chunks()[0].length, 8092U);
     EXPECT_EQ(extensions.data_direct[1].offset, 8192U);
-    EXPECT_EQ(exporter_->releases, 1U);
+    EXPECT_EQ(exporter_->releases, exporter_->exports.size());
 }
 
 TEST_F(RegistrationExtensions, EinvalOfANicWithDataDirectIsNotBlamedOnDataDirect) {

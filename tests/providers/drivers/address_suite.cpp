@@ -79,8 +79,8 @@ TEST_F(DriverOwnership, AFailureOfTheDriverDoesNotMeanThatMemoryIsOfOthers) {
 }
 
 // For an address in a pool of Intel's driver that no allocation contains, the driver reports device
-// memory, but no extent (getMemAllocProperties and getMemAddressRange of compute-runtime's
-// level_zero/core/source/context/context.cpp).
+// memory, but no extent (Context::getMemAllocProperties() and Context::getMemAddressRange() of
+// compute-runtime).
 TEST_F(DriverOwnership, MemoryWithoutAnExtentIsNotOfOthers) {
     fake::set(fake::Setting::no_extent, 1);
     for (const auto& [kind, found, pci_address] : driver_row().kinds) {

@@ -67,8 +67,9 @@ Allocation* holder(Machine& machine, ze_context_handle_t context, const void* po
 }
 
 /// Returns the id of the pool that contains an address, 0 if there is none. As in Intel's driver,
-/// all addresses of a pool have its id, also those without an allocation (getMemAllocProperties of
-/// level_zero/core/source/context/context.cpp). A pool is a block of fake_driver::reserve().
+/// all addresses of a pool have its id, also those without an allocation
+/// (Context::getMemAllocProperties() of compute-runtime). A pool is a block of
+/// fake_driver::reserve().
 std::uint64_t pool_of(const Machine& machine, const void* pointer) {
     const auto after = machine.blocks.upper_bound(address_of(pointer));
     if (after == machine.blocks.begin()) {
