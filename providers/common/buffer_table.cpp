@@ -107,8 +107,8 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                                         std::size_t length) const {
     constexpr const char* function = "export_range";
     check_exported(length);
-    // The lock is held until the descriptor is duplicated. Without the lock, another thread could
-    // free the buffer and close the descriptor.
+    // The lock is held until the descriptor is duplicated or made. Without the lock, another thread
+    // could free the buffer and close the descriptor.
     const std::shared_lock lock(mutex_);
     const Entry* const entry = holder(address);
     if (entry == nullptr) {
@@ -120,9 +120,13 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
     if (!extent.holds(address, length)) {
         throw leaves(extent, address, length);
     }
-    return hold(std::string(exporter), entry->place.dmabuf->duplicate(), entry->place.keep,
-                entry->place.offset + (address - extent.base), length, address,
-                entry->place.mapping);
+    const Place& place = entry->place;
+    ExportedMemory exported =
+        place.export_anew ? place.export_anew(address, length)
+                          : ExportedMemory{.fd = place.dmabuf->duplicate(),
+                                           .offset = place.offset + (address - extent.base)};
+    return hold(std::string(exporter), std::move(exported.fd), place.keep, exported.offset, length,
+                address, place.mapping);
 }
 
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
+#include "common/exported_memory.hpp"
+
 namespace rdmabuf::detail {
 
 /// Holds the live buffers of one exporter, sorted by address. Thread safe.
@@ -23,6 +26,10 @@ class BufferTable {
     struct Place {
         /// The descriptor of the dma-buf. The pointer must stay valid until remove() is called.
         const UniqueFd* dmabuf = nullptr;
+        /// If set, each export calls this function with the address and the length in bytes, and
+        /// `dmabuf` and `offset` are not used. For drivers that permit only one import of a
+        /// dma-buf.
+        std::function<ExportedMemory(std::uintptr_t, std::size_t)> export_anew = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
         /// The owner of the memory. Each exported range keeps the owner alive. Null if the
@@ -92,6 +99,11 @@ class TableRange {
             allocation_,
             {.dmabuf = &dmabuf_, .offset = offset, .keep = std::move(keep), .mapping = mapping});
     }
+    /// Adds an allocation that has no dma-buf of its own, with Place::export_anew.
+    TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, BufferTable::Place place)
+        : table_(std::move(table)), allocation_(std::move(allocation)) {
+        allocation_.generation = table_->add(allocation_, std::move(place));
+    }
     TableRange(const TableRange&) = delete;
     TableRange& operator=(const TableRange&) = delete;
     ~TableRange() { table_->remove(allocation_.base); }
@@ -106,13 +118,12 @@ class TableRange {
 
 /// Creates a TableRange and returns it as an AddedRange: the memory stays in the table until the
 /// program destroys the AddedRange.
-[[nodiscard]] inline AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
-                                          UniqueFd dmabuf, std::uint64_t offset,
-                                          std::shared_ptr<const void> keep = nullptr,
-                                          MappingKind mapping = MappingKind::standard) {
-    auto range =
-        std::make_shared<const TableRange>(std::move(table), std::move(allocation),
-                                           std::move(dmabuf), offset, std::move(keep), mapping);
+/// @param place  the other arguments of a constructor of TableRange
+template <class... Place>
+[[nodiscard]] AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
+                                   Place&&... place) {
+    auto range = std::make_shared<const TableRange>(std::move(table), std::move(allocation),
+                                                    std::forward<Place>(place)...);
     Allocation known = range->allocation();
     return {std::move(known), std::move(range)};
 }

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <utility>
 
 #include <rdmabuf/exporter.hpp>
@@ -21,18 +20,12 @@ template <class DriverMemory>
 class DriverBuffer final : public Buffer::Memory {
   public:
     /// Adds the buffer to the BufferTable.
-    /// @param dmabuf  dma-buf that contains the memory
-    /// @param offset  offset of the memory in the dma-buf, in bytes
+    /// @param place  the other arguments of a constructor of TableRange
+    template <class... Place>
     DriverBuffer(std::shared_ptr<BufferTable> table, std::shared_ptr<DriverMemory> memory,
-                 UniqueFd dmabuf, std::uint64_t offset, std::string pci_address)
+                 Allocation allocation, Place&&... place)
         : memory_(std::move(memory)),
-          range_(std::move(table),
-                 {.base = memory_->address(),
-                  .length = memory_->size(),
-                  .generation = 0,
-                  .kind = MemoryKind::device,
-                  .pci_address = std::move(pci_address)},
-                 std::move(dmabuf), offset, memory_) {}
+          range_(std::move(table), std::move(allocation), std::forward<Place>(place)...) {}
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return memory_->address(); }
     [[nodiscard]] std::size_t size() const noexcept override { return memory_->size(); }

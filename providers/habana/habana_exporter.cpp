@@ -117,10 +117,12 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
             device->fd(), name,
             {.address = memory->address(), .length = memory->size(), .mapping = device->mapping()},
             device->reach(memory->address() + memory->size()));
-        std::string address = thunk.pci_address(device->fd());
+        Allocation allocation{.base = memory->address(),
+                              .length = memory->size(),
+                              .pci_address = thunk.pci_address(device->fd())};
         return Buffer(std::make_unique<detail::DriverBuffer<SynapseMemory>>(
-            table_, std::move(memory), std::move(exported.fd), exported.offset,
-            std::move(address)));
+            table_, memory, std::move(allocation), std::move(exported.fd), exported.offset,
+            memory));
     }
 
     HabanaOptions options_;

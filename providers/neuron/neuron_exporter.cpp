@@ -55,6 +55,26 @@ Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     return count;
 }
 
+/// Returns how an allocation is exported: anew each time, because the kernel module permits only
+/// one import of a dma-buf. Exports the allocation once, to check that the runtime can.
+detail::BufferTable::Place place_of(const Driver& driver, const Allocation& allocation,
+                                    std::shared_ptr<const void> keep = nullptr) {
+    const std::uintptr_t base = allocation.base;
+    const std::size_t whole = allocation.length;
+    static_cast<void>(driver.export_memory(base, whole));
+    return {.export_anew =
+                [&driver, base, whole](std::uintptr_t address, std::size_t length) {
+                    if (driver.functions().get_dmabuf_fd_v2 != nullptr) {
+                        return driver.export_memory(address, length);
+                    }
+                    // The older function exports from the start of an allocation only.
+                    detail::ExportedMemory exported = driver.export_memory(base, whole);
+                    exported.offset += address - base;
+                    return exported;
+                },
+            .keep = std::move(keep)};
+}
+
 class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
   public:
     explicit RuntimeExporter(const NeuronOptions& options)
@@ -83,14 +103,12 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
             memory.address, memory.length,
             std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address));
         const Driver& driver = *usable_driver().value();
-        detail::ExportedMemory exported = driver.export_memory(memory.address, memory.length);
-        return detail::add_range(table_,
-                                 {.base = memory.address,
-                                  .length = memory.length,
-                                  .generation = memory.generation,
-                                  .kind = MemoryKind::device,
-                                  .pci_address = memory.pci_address},
-                                 std::move(exported.fd), exported.offset);
+        const Allocation allocation{.base = memory.address,
+                                    .length = memory.length,
+                                    .generation = memory.generation,
+                                    .pci_address = memory.pci_address,
+                                    .single_import = true};
+        return detail::add_range(table_, allocation, place_of(driver, allocation));
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
@@ -99,9 +117,10 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
         const Driver& driver = *usable_driver().value();
         (void)count_cores(driver, options_.core).value();
         auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
-        detail::ExportedMemory exported = driver.export_memory(memory->address(), memory->size());
+        const Allocation allocation{
+            .base = memory->address(), .length = memory->size(), .single_import = true};
         return Buffer(std::make_unique<detail::DriverBuffer<TensorMemory>>(
-            table_, std::move(memory), std::move(exported.fd), exported.offset, std::string()));
+            table_, memory, allocation, place_of(driver, allocation, memory)));
     }
 
   private:

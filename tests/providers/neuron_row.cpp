@@ -45,6 +45,7 @@ const DriverRow& driver_row() {
         .copy_failures = {{"nrt_tensor_write", hardware_error, EIO, "7 bytes"},
                           {"nrt_tensor_read", timeout, ETIMEDOUT, "7 bytes"}},
         .export_call = export_call,
+        .exports_pages = !OLDER_DRIVER,
         .kinds = {{fake::Kind::device, MemoryKind::device, "0000:10:1e.0"}},
     };
     return row;

@@ -41,6 +41,21 @@ TEST_F(NeuronExporting, ChecksTheReportedOffset) {
     EXPECT_THAT(refusal(address, page_size()), fails_with(EIO, "offset 8 in the dma-buf"));
 }
 
+// ndmabuf_attach() of aws-neuron-driver refuses a second attachment to a dma-buf with EPERM.
+TEST_F(NeuronExporting, MakesADmaBufForEachRegistration) {
+    const std::uint64_t address = make(fake::Kind::device, 4 * page_size());
+    const auto expected = put(address, 4 * page_size(), 1);
+    const auto added = add(address, 4 * page_size());
+    EXPECT_TRUE(exporter_->find(address)->single_import);
+    const unsigned exports = fake::calls(driver_row().export_call);
+    for (int time = 0; time < 2; ++time) {
+        EXPECT_EQ(bytes_of(exporter_->export_range(address, 4 * page_size())), expected);
+    }
+    EXPECT_EQ(fake::calls(driver_row().export_call), exports + 2);
+    const Buffer buffer = allocator_->allocate(1);
+    EXPECT_TRUE(allocator_->find(buffer.address())->single_import);
+}
+
 TEST_F(NeuronExporting, DoesNotCallTheOlderFunction) {
     EXPECT_FALSE(refusal(make()));
     EXPECT_EQ(fake::calls("nrt_get_dmabuf_fd"), 0U);

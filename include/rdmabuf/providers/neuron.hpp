@@ -44,8 +44,11 @@ struct NeuronMemory {
 ///
 ///      const AddedRange range = neuron->add({.address = va, .length = nrt_tensor_get_size(t)});
 ///
-/// - **Exports.** Each allocation is exported once, as a whole, when it is allocated or added.
-///   find() and export_range() do not call the runtime.
+/// - **Exports.** Each dma-buf can be registered only once, on one device: the kernel module
+/// refuses
+///   a second import with EPERM (ndmabuf_attach() in neuron_dmabuf.c). export_range() therefore
+///   calls the runtime each time, and register_memory() exports for each region
+///   (Allocation::single_import). find() does not call the runtime.
 /// - **Initialisation.** availability() does not reserve a NeuronCore. allocate() calls nrt_init()
 ///   unless the program has called it. The library never calls nrt_close().
 /// - **Lifetime.** An ExportedRange keeps the buffer of allocate() alive. A memory region does not,
@@ -56,7 +59,8 @@ struct NeuronMemory {
 ///   these versions with EOPNOTSUPP.
 class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
-    /// Exports memory and adds it to the exporter, until the returned AddedRange is destroyed.
+    /// Adds memory to the exporter, until the returned AddedRange is destroyed. Exports the memory
+    /// once, to check that it can be exported.
     /// Destroy the AddedRange before the tensor is freed.
     /// @throws Error
     ///   - EINVAL: the length or the address is 0, or the end of the memory overflows 64 bits; the
