@@ -3,15 +3,12 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <system_error>
 #include <utility>
 
 #include <rdmabuf/error.hpp>
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
-#include "common/device_node.hpp"
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
 
@@ -159,28 +156,6 @@ int errno_of(Status status) noexcept {
         default:
             return EIO;
     }
-}
-
-std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& version) {
-    unsigned minor = 0;
-    if (!version || !version->starts_with("2.") ||
-        std::from_chars(version->data() + 2, version->data() + version->size(), minor).ec !=
-            std::errc() ||
-        minor > 27) {
-        return std::nullopt;
-    }
-    // In kernel modules up to version 2.27, ndmabuf_detach() closes the descriptor of the dma-buf.
-    // The program closes the same descriptor too, so the file of the dma-buf can be freed while it
-    // is in use.
-    return ErrorInfo{
-        EOPNOTSUPP, "nrt_get_dmabuf_fd",
-        "the kernel module neuron " + *version +
-            " closes the descriptor of a dma-buf a second time when a memory region is destroyed",
-        "update aws-neuronx-dkms to a version newer than 2.27"};
-}
-
-std::optional<ErrorInfo> check_kernel_module() {
-    return check_kernel_module(read_line("/sys/module/neuron/version"));
 }
 
 } // namespace rdmabuf::detail::neuron

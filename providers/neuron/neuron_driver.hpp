@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -62,15 +61,5 @@ class Driver : public DriverBase<Driver, Functions> {
 [[nodiscard]] std::string name_of(Status status);
 /// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
-
-/// Returns the error EOPNOTSUPP for a version of the kernel module that closes the descriptors of
-/// dma-bufs twice, otherwise std::nullopt.
-/// @param version  contents of /sys/module/neuron/version, or std::nullopt if the file does not
-///                 exist
-[[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
-    const std::optional<std::string>& version);
-/// Returns the error EOPNOTSUPP if the loaded version of the kernel module closes the descriptors
-/// of dma-bufs twice, otherwise std::nullopt.
-[[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -21,19 +21,6 @@ using namespace detail::neuron;
 
 constexpr const char* name_of_exporter = "neuron";
 
-/// Returns the Neuron runtime, or an error. The error has the reason why the runtime cannot be
-/// loaded, or why check_kernel_module() rejects the kernel module.
-Result<const Driver*> usable_driver() {
-    auto loaded = Driver::of_process().load();
-    if (!loaded) {
-        return loaded;
-    }
-    if (auto error = check_kernel_module()) {
-        return std::move(*error);
-    }
-    return loaded;
-}
-
 /// Returns the number of NeuronCores, or the error ENODEV if no NeuronCore has the index @p wanted.
 /// Can be called before nrt_init(), which reserves NeuronCores.
 Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
@@ -81,11 +68,11 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
         : TableExporter(name_of_exporter), options_(options) {}
 
     [[nodiscard]] Availability availability() const override {
-        const auto usable = usable_driver();
-        if (!usable) {
-            return usable.error_info().availability();
+        const auto loaded = Driver::of_process().load();
+        if (!loaded) {
+            return loaded.error_info().availability();
         }
-        const Driver& driver = **usable;
+        const Driver& driver = **loaded;
         const auto counted = count_cores(driver, options_.core);
         if (!counted) {
             return counted.error_info().availability();
@@ -102,7 +89,7 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
         detail::check_added(
             memory.address, memory.length,
             std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address));
-        const Driver& driver = *usable_driver().value();
+        const Driver& driver = *Driver::of_process().load().value();
         const Allocation allocation{.base = memory.address,
                                     .length = memory.length,
                                     .generation = memory.generation,
@@ -114,7 +101,7 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
     [[nodiscard]] Buffer allocate(std::size_t size) override {
         detail::check_allocated(size);
         const std::size_t whole = detail::round_up_to_pages(size);
-        const Driver& driver = *usable_driver().value();
+        const Driver& driver = *Driver::of_process().load().value();
         (void)count_cores(driver, options_.core).value();
         auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
         const Allocation allocation{

@@ -45,8 +45,8 @@ constexpr std::array<ExporterQuirk, 11> exporters{{
     {"habana", in_place, "EPERM if peer-to-peer is disabled",
      "before Linux 6.7, all dma-bufs of a mapping have the same size and begin at its first byte"},
     {"neuron", in_place, "",
-     "the driver can free memory that is still registered: deregister it first; aws-neuronx-dkms "
-     "up to 2.27 closes descriptors twice"},
+     "the driver can free memory that is still registered: deregister it first; a dma-buf can be "
+     "imported only once"},
     {"vfio", refused, "EOPNOTSUPP unless the importer supports revocation and peer memory",
      "ENODEV after revocation; mlx5 and irdma can import it"},
     {"nic memory", refused, "EOPNOTSUPP if the importer pins it or does not support peer memory",

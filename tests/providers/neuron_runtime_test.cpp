@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What only the Neuron runtime has: versions with faults, its initialisation, and its kernel
-// module.
+// What only the Neuron runtime has: versions with faults, and its initialisation.
 #include <rdmabuf/providers/neuron.hpp>
 
 #include "drivers/driver_fixture.hpp"
@@ -105,20 +104,6 @@ TEST_F(NeuronAvailability, ReportsWhichQueryFailed) {
     EXPECT_THAT(found.remedy, AllOf(HasSubstr("aws-neuronx-dkms"), HasSubstr("/dev/neuron0")));
     fake::fail("nrt_get_version", abi::invalid);
     EXPECT_EQ(exporter_->availability().reason, "libnrt.so.1, NeuronCores: 2");
-}
-
-TEST(NeuronKernelModule, ThatClosesDescriptorsTwiceIsRefused) {
-    for (const char* const version : {"2.16.7.0", "2.24.7.0", "2.27.4.0"}) {
-        const auto refusal = abi::check_kernel_module(std::string(version));
-        ASSERT_TRUE(refusal) << version;
-        EXPECT_EQ(refusal->error(), EOPNOTSUPP);
-        EXPECT_THAT(refusal->reason(), HasSubstr(version));
-        EXPECT_THAT(refusal->remedy(), HasSubstr("aws-neuronx-dkms"));
-    }
-    for (const char* const version : {"2.28.1.0", "2.100.0.0", "3.0.0.0", "2.x.9372.0", ""}) {
-        EXPECT_FALSE(abi::check_kernel_module(std::string(version))) << version;
-    }
-    EXPECT_FALSE(abi::check_kernel_module(std::nullopt)) << "the version is unknown";
 }
 
 } // namespace

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on GPUs of AMD and Intel, Gaudi and Neuron accelerators.
+// The conditions on GPUs of AMD and Intel, and on Gaudi accelerators.
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "condition.hpp"
 
@@ -58,34 +57,6 @@ void check_gaudi(Check& check) {
     }
 }
 
-/// Compares the first two numbers of a version. @return true if @p version is at most the other
-bool at_most(std::string_view version, unsigned major, unsigned minor) {
-    unsigned first = 0;
-    unsigned second = 0;
-    const char* const end = version.data() + version.size();
-    const auto parsed = std::from_chars(version.data(), end, first);
-    if (parsed.ptr != end) {
-        std::from_chars(parsed.ptr + 1, end, second);
-    }
-    return first < major || (first == major && second <= minor);
-}
-
-void check_neuron(Check& check) {
-    if (!has_driver(check, "neuron")) {
-        return;
-    }
-    const std::string version = check.machine().line("/sys/module/neuron/version");
-    if (version.empty()) {
-        check.unknown({}, "/sys/module/neuron/version cannot be read");
-    } else if (at_most(version, 2, 27)) {
-        check.fail({}, "aws-neuronx-dkms " + version,
-                   {.means = "This driver closes the descriptors of dma-bufs twice.",
-                    .remedy = "Install a newer aws-neuronx-dkms than 2.27."});
-    } else {
-        check.pass({}, "aws-neuronx-dkms " + version);
-    }
-}
-
 constexpr std::array accelerators_list{
     Condition{"C-48", Severity::blocks, "AMD: ROCm exports dma-bufs", "rccl, src/misc/rocmwrap.cc",
               check_amd},
@@ -93,14 +64,12 @@ constexpr std::array accelerators_list{
               "Linux, drivers/gpu/drm/i915/gem/i915_gem_dmabuf.c", check_intel},
     Condition{"C-50", Severity::blocks, "Gaudi: the driver exports dma-bufs",
               "ucx, src/uct/ib/base/ib_md.c", check_gaudi},
-    Condition{"C-51", Severity::blocks, "Neuron: the driver is newer than 2.27",
-              "rdmabuf, include/rdmabuf/quirks.hpp", check_neuron},
 };
 
 } // namespace
 
 ConditionGroup accelerator_conditions() noexcept {
-    return {.title = "AMD, Intel, Gaudi and Neuron", .conditions = accelerators_list};
+    return {.title = "AMD, Intel and Gaudi", .conditions = accelerators_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -54,9 +54,9 @@ struct NeuronMemory {
 /// - **Lifetime.** An ExportedRange keeps the buffer of allocate() alive. A memory region does not,
 ///   and the kernel module frees memory that a NIC can still access: keep the memory until all its
 ///   regions are destroyed.
-/// - **Kernel module.** aws-neuronx-dkms up to 2.27 closes the descriptor of a dma-buf a second
-///   time when a region is destroyed (ndmabuf_detach() in neuron_dmabuf.c). The exporter refuses
-///   these versions with EOPNOTSUPP.
+/// - **Kernel module.** When a region is destroyed, ndmabuf_detach() in neuron_dmabuf.c of
+///   aws-neuron-driver 2.24.7 releases the number of the exported descriptor, which is closed by
+///   then. It is not known whether a later version does not. libfabric also closes the descriptor.
 class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
     /// Adds memory to the exporter, until the returned AddedRange is destroyed. Exports the memory
@@ -67,7 +67,6 @@ class RDMABUF_EXPORT NeuronExporter : public Allocator {
     ///     runtime does not know the address, or cannot export it without nrt_get_dmabuf_fd_v2()
     ///   - EEXIST: the memory overlaps memory that was added or allocated before
     ///   - ERANGE: the dma-buf is shorter than the memory
-    ///   - EOPNOTSUPP: the kernel module is aws-neuronx-dkms 2.27 or older
     ///   - ENOENT: libnrt.so.1 cannot be loaded
     ///   - ENOSYS: libnrt.so.1 is too old
     ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the error text names its NRT_STATUS
