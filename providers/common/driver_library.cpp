@@ -15,6 +15,9 @@ DriverLibrary::DriverLibrary(std::string name, void* handle) noexcept
 
 Result<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
                                           std::string_view vendor, std::string_view remedy) {
+    if (auto loaded = find_loaded(names)) {
+        return *std::move(loaded);
+    }
     std::string tried;
     for (const char* const name : names) {
         // With RTLD_NOW, dlopen(3) fails if a symbol that the driver needs is missing, and

@@ -18,7 +18,9 @@ namespace rdmabuf::detail {
 /// exit, and the process would crash if the code of the library were unloaded.
 class DriverLibrary {
   public:
-    /// Loads the first library of @p names that exists, for example "libcuda.so.1".
+    /// Returns the first library of @p names that the process has loaded, for example
+    /// "libcuda.so.1". If it has loaded none, loads the first that exists: a second copy of a
+    /// driver would not know the memory of the first copy.
     /// @param vendor  name of the driver in the error text: "NVIDIA driver"
     /// @param remedy  remedy in the error text
     /// @return the library, or ENOENT with the text of dlerror(3) for each name

@@ -40,6 +40,15 @@ TEST(DriverLibrary, LoadsTheFirstThatThereIs) {
     EXPECT_EQ(opened->symbol("acme"), nullptr);
 }
 
+// A program can bring a driver's library under another name: PyTorch has a libhsa-runtime64.so of
+// its own. A second copy of the driver would not know the memory of the first.
+TEST(DriverLibrary, LoadsNoneWhereOneOfTheNamesIsLoaded) {
+    const auto opened = open({"libutil.so.1", "libcuda.so.1"});
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(opened->name(), "libcuda.so.1");
+    EXPECT_TRUE(open({"libutil.so.1"})) << "the first name exists, too";
+}
+
 TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {
     const auto opened = open({LACKING_DRIVER});
     SymbolLookup lookup(*opened);
