@@ -54,7 +54,8 @@ enum class PointerType : int {
     graphics = 3,
     /// Memory of another process.
     ipc = 4,
-    /// Reserved addresses without memory; since HSA AMD extension 1.12.
+    /// Reserved addresses (hsa_amd_vmem_address_reserve). Before HSA AMD extension 1.12, HSA also
+    /// reports this type where memory is mapped. The reported owner is a CPU.
     reserved = 5,
     /// Memory that is mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap). HSA AMD extension
     /// 1.12 and newer report this type. For this type, HSA reports the queried address in place of

@@ -32,7 +32,7 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .base = reinterpret_cast<std::uintptr_t>(info.agent_base),
                     .length = info.length,
                     .owner = info.owner};
-    if (info.type == PointerType::mapped) {
+    if (info.type == PointerType::mapped || info.type == PointerType::reserved) {
         // HSA does not report the start of the mapping. Only the page that contains the address is
         // certain to belong to the mapping.
         pointer.base = address - address % page_size();
@@ -44,9 +44,6 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
-    }
-    if (info.type == PointerType::reserved) {
-        pointer.type = PointerType::unknown;
     }
     return pointer;
 }
@@ -142,6 +139,9 @@ Met require_met(const Driver& driver, std::uintptr_t address) {
 }
 
 MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept {
+    if (pointer.type == PointerType::reserved) {
+        return MemoryKind::device; // whatever the owner of the addresses is
+    }
     const bool host =
         pointer.type == PointerType::locked || type_of(driver, pointer.owner) == DeviceType::cpu;
     return host ? MemoryKind::pinned_host : MemoryKind::device;

@@ -15,9 +15,9 @@ namespace rdmabuf::detail::rocm {
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
-    /// The start address of the allocation; for PointerType::mapped, the start of the page that
-    /// contains `address`. A dma-buf can begin before this address, because several small
-    /// allocations can share one dma-buf.
+    /// The start address of the allocation; for PointerType::mapped and PointerType::reserved, the
+    /// start of the page that contains `address`. A dma-buf can begin before this address, because
+    /// several small allocations can share one dma-buf.
     std::uintptr_t base = 0;
     std::size_t length = 0;
     /// The device that holds the memory. The handle of `owner` is 0 if the device is not visible to

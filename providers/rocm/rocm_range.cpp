@@ -139,12 +139,13 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
     // Some types of memory are refused before the driver is called, because the driver's own error
     // would be less precise.
-    if (pointer.type == PointerType::mapped) {
+    if (pointer.type == PointerType::mapped || pointer.type == PointerType::reserved) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        "mapped (hipMemMap), which HSA does not export by its address: export its "
-                        "handle (hipMemExportToShareableHandle), and add the descriptor to an "
-                        "exporter of make_external_exporter()");
+                        "at reserved addresses (hipMemMap, hipMallocAsync), which HSA does not "
+                        "export: allocate with hipMalloc, or export the handle of the memory "
+                        "(hipMemExportToShareableHandle), and add the descriptor to an exporter of "
+                        "make_external_exporter()");
     }
     if (pointer.type == PointerType::ipc || pointer.type == PointerType::graphics) {
         const bool ipc = pointer.type == PointerType::ipc;

@@ -70,7 +70,7 @@ const DriverRow& driver_row() {
                            {"hipMemMap", "hipMemExportToShareableHandle"}},
                           {Kind::ipc, EOPNOTSUPP, {"hipIpcOpenMemHandle"}},
                           {Kind::graphics, EOPNOTSUPP, {"of a graphics driver"}},
-                          {Kind::reserved, EFAULT, {"hipMallocManaged"}}},
+                          {Kind::reserved, EOPNOTSUPP, {"reserved addresses"}}},
         .find_failures = {{"hsa_amd_pointer_info", general_error, EIO, "(0x1000)"}},
         .export_step_result = invalid_allocation,
         .disable_exports = [] { fake::set(fake::Setting::no_dma_bufs, 1); },

@@ -22,9 +22,11 @@ struct RocmOptions {
 /// - **Memory.** Memory that hsa_amd_memory_pool_allocate allocated on a GPU can be exported. This
 ///   includes memory of hipMalloc, which uses such a pool. Host memory is found as
 ///   MemoryKind::pinned_host, and is not exported. Memory of other processes is not exported
-///   either. Memory mapped to reserved addresses (hipMemMap) is found from HSA AMD extension 1.12
-///   on, one page at a time, and is not exported, because HSA does not report where its mapping
-///   begins. Managed memory (hipMallocManaged) is not found, because HSA does not describe it.
+///   either. Memory mapped to reserved addresses (hipMemMap, hipMallocAsync) is found one page at a
+///   time, and is not exported, because HSA does not report where its mapping begins. Before HSA
+///   AMD extension 1.12, HSA does not report either whether memory is mapped: all addresses that
+///   HSA has reserved are found as memory of an unknown device. Managed memory (hipMallocManaged)
+///   is not found, because HSA does not describe it.
 /// - **Mapping.** If the driver does not support MappingKind::pcie, or the BAR of the device is
 ///   small, export_range() uses MappingKind::standard. ExportedRange::mapping() returns the kind
 ///   that was used.

@@ -293,14 +293,20 @@ Status hsa_amd_pointer_info(const void* pointer, abi::PointerInfo* info,
         if (const Allocation* const allocation = machine.holder(address_of(pointer))) {
             const bool locked = allocation->kind == Kind::locked;
             found.type = type_of(allocation->kind);
+            if (found.type == abi::PointerType::mapped &&
+                machine.setting(Setting::mapped_as_reserved) != 0) {
+                found.type = abi::PointerType::reserved;
+            }
             // For mapped memory the runtime reports the queried address and the length of the whole
             // mapping.
-            found.host_base = pointer_to(allocation->kind == Kind::mapped ? address_of(pointer)
-                                                                          : allocation->start);
+            found.host_base = pointer_to(
+                found.type == abi::PointerType::mapped ? address_of(pointer) : allocation->start);
             found.agent_base =
                 pointer_to(address_of(found.host_base) + (locked ? locked_distance : 0));
             found.length = machine.setting(Setting::no_extent) != 0 ? 0 : allocation->size;
-            found.owner.handle = is_host(*allocation) ? cpu : first_gpu + allocation->device;
+            // Reserved addresses belong to node 0 (Runtime::VMemoryAddressReserve()).
+            const bool of_cpu = is_host(*allocation) || found.type == abi::PointerType::reserved;
+            found.owner.handle = of_cpu ? cpu : first_gpu + allocation->device;
             found.global_flags = abi::coarse_grained;
         }
         std::memcpy(info, &found, size);
