@@ -58,6 +58,10 @@ enum class DeviceAttribute : int {
     host_alloc_dma_buf_supported = 146,
 };
 
+/// Has the value of CU_DEVICE_CPU, the device ordinal of host memory of cuMemCreate and of host
+/// memory pools. Functions for devices refuse it.
+inline constexpr Device no_device_ordinal = -1;
+
 /// Has the value of CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
 inline constexpr int dma_buf_fd = 1;
 /// Has the value of CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.

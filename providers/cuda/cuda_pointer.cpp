@@ -44,9 +44,14 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     }
     pointer.managed = managed != 0;
     pointer.pooled = pool != nullptr;
-    return pointer.type != MemoryType::none
-               ? driver.functions().device_get(&pointer.device, ordinal)
-               : success;
+    if (pointer.type == MemoryType::none) {
+        return success;
+    }
+    if (ordinal == no_device_ordinal) {
+        pointer.device = ordinal;
+        return success;
+    }
+    return driver.functions().device_get(&pointer.device, ordinal);
 }
 
 /// Returns true if @p address is not memory of CUDA. The driver reports a memory type for all
@@ -157,6 +162,12 @@ Extent extent_of(const Driver& driver, const Pointer& pointer) {
             "cuMemGetAddressRange",
             "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
         return extent;
+    }
+    // The attributes of mapped host memory describe the reserved range, not the mapping.
+    if (pointer.context == nullptr && !pointer.pooled) {
+        if (const auto mapping = mapping_at(driver, pointer.address)) {
+            return *mapping;
+        }
     }
     // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, this
     // function returns the range of the queried attributes. A range size of 0 means that the range

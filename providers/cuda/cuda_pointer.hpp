@@ -20,6 +20,7 @@ struct Pointer {
     bool pooled = false;
     /// The context of the memory. Null for mapped memory (cuMemMap) and for memory from a pool.
     Context context = nullptr;
+    /// no_device_ordinal for host memory that belongs to no device.
     Device device = 0;
     /// Identifies the allocation. No later allocation in this process gets the same number.
     std::uint64_t id = 0;

@@ -165,6 +165,17 @@ TEST_F(CudaKinds, OfTheHostAreExportedByDriversThatCan) {
     EXPECT_THAT(refusal(address, 2 * page_size() + 1), fails_with(ERANGE));
 }
 
+TEST_F(CudaKinds, OfTheHostWithoutADeviceEndWithTheirMapping) {
+    const std::size_t page = page_size();
+    const std::uint64_t reserved = fake::reserve(3 * page);
+    fake::place(reserved, Kind::host_without_device, page);
+    fake::place(reserved + page, Kind::host_without_device, page);
+    const auto found = exporter_->find(reserved + page + 1);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->base, reserved + page);
+    EXPECT_EQ(found->length, page);
+}
+
 TEST_F(CudaKinds, OfAGpuWithoutDmaBufsAreRefusedWithThePathsThatItHas) {
     const std::uint64_t address = make();
     driver_row().disable_exports();

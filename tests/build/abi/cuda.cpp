@@ -68,6 +68,7 @@ static_assert(same(abi::DeviceAttribute::gpu_direct_rdma_writes_ordering,
                    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
 
 static_assert(same(abi::dma_buf_fd, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD));
+static_assert(abi::no_device_ordinal == CU_DEVICE_CPU);
 static_assert(same(abi::flush_option_host, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST));
 static_assert(same(abi::flush_target_current_context,
                    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX));

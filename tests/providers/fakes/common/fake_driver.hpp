@@ -26,6 +26,8 @@ enum class Kind : std::uint8_t {
     host,
     /// Mapped to a range of reserved addresses.
     mapped,
+    /// CUDA: host memory of cuMemCreate() or of a pool, which belongs to no context and no device.
+    host_without_device,
     /// Host memory of the program that the driver pinned; has a second address for the device.
     locked,
     graphics,

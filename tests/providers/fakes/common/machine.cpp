@@ -15,7 +15,7 @@ constexpr std::size_t packing = 512;
 constexpr std::size_t packed_block = std::size_t{2} << 20U;
 
 bool is_host(Kind kind) {
-    return kind == Kind::host || kind == Kind::locked;
+    return kind == Kind::host || kind == Kind::host_without_device || kind == Kind::locked;
 }
 
 /// Holds the lock of the machine.
@@ -299,7 +299,9 @@ std::uint64_t recorded(const std::string& function) {
 
 std::uint64_t make(Kind kind, std::size_t size, unsigned device, bool exportable) {
     Allocation allocation{.size = size, .kind = kind, .device = device, .exportable = exportable};
-    allocation.context = kind == Kind::pooled ? nullptr : program_context(device);
+    allocation.context = kind == Kind::pooled || kind == Kind::host_without_device
+                             ? nullptr
+                             : program_context(device);
     const Locked machine;
     if (vendor().make_initialises && !machine->initialised()) {
         machine->initialise();
@@ -319,7 +321,9 @@ std::uint64_t reserve(std::size_t size) {
 
 void place(std::uint64_t address, Kind kind, std::size_t size, unsigned device, bool exportable) {
     Allocation allocation{.size = size, .kind = kind, .device = device, .exportable = exportable};
-    allocation.context = kind == Kind::mapped ? nullptr : program_context(device);
+    allocation.context = kind == Kind::mapped || kind == Kind::host_without_device
+                             ? nullptr
+                             : program_context(device);
     Locked()->place(address, std::move(allocation));
 }
 

@@ -51,7 +51,8 @@ Result describe(const Machine& machine, void* data, abi::PointerAttribute attrib
                 const Allocation* found) {
     static const Allocation nothing{};
     const Allocation& allocation = found != nullptr ? *found : nothing;
-    const bool host = allocation.kind == Kind::host;
+    const bool without_device = allocation.kind == Kind::host_without_device;
+    const bool host = allocation.kind == Kind::host || without_device;
     if (machine.forgotten_attributes.contains(static_cast<int>(attribute))) {
         return abi::invalid_value;
     }
@@ -69,7 +70,10 @@ Result describe(const Machine& machine, void* data, abi::PointerAttribute attrib
         case abi::PointerAttribute::is_managed:
             return put(data, unsigned{allocation.kind == Kind::managed});
         case abi::PointerAttribute::device_ordinal:
-            return put(data, found != nullptr ? static_cast<int>(allocation.device) : -2);
+            // CU_DEVICE_CPU and CU_DEVICE_INVALID, which cuDeviceGet() refuses.
+            return put(data, found == nullptr ? -2
+                             : without_device ? -1
+                                              : static_cast<int>(allocation.device));
         case abi::PointerAttribute::range_start:
             // For packed allocations too the driver reports the block.
             return put(data, allocation.block);
@@ -356,7 +360,7 @@ Result cuMemGetAddressRange_v2(abi::DevicePointer* base, std::size_t* size,
         }
         const Allocation* const found = machine.holder(address);
         if (found == nullptr || found->kind == Kind::managed || found->kind == Kind::host ||
-            machine.setting(Setting::no_extent) != 0) {
+            found->kind == Kind::host_without_device || machine.setting(Setting::no_extent) != 0) {
             return abi::not_found;
         }
         *base = found->start;
