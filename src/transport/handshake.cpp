@@ -110,6 +110,7 @@ std::unique_ptr<ChannelState> Handshake::take_channel() {
     if (options().keep_sockets && theirs_.keep_socket != 0) {
         endpoint()->watch_socket(*channel_, std::move(socket_));
     }
+    channel_->deliver_held_messages();
     return std::move(channel_);
 }
 
@@ -172,7 +173,12 @@ bool Handshake::advance_step() {
                 introduce();
             }
             do_and_report(
-                [this] { channel_ = setup_.connect(theirs_); },
+                [this] {
+                    channel_ = setup_.connect(theirs_);
+                    // The program knows the channel only after take_channel(), and the handshake
+                    // can fail before.
+                    channel_->hold_messages();
+                },
                 [this](int error) { send(socket_.get(), static_cast<ConnectResult>(error)); });
             step_ = Step::receive_result;
             return true;

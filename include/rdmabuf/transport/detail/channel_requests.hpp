@@ -197,7 +197,6 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     }
     taken->start(tag, mask);
     if (message != nullptr) {
-        shared_.matcher.remove(*message);
         receive_unexpected(*taken, *message);
         return 0;
     }
@@ -210,13 +209,36 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
 
 inline void ChannelState::receive_unexpected(ReceiveRequest& receive,
                                              UnexpectedMessage& message) noexcept {
+    const bool has_data = message.kind == Kind::eager;
+    match_unexpected(receive, message);
+    if (!has_data) {
+        advance();
+    }
+}
+
+inline void ChannelState::deliver_held_messages() noexcept {
+    shared_.matcher.release(this);
+    shared_.matcher.for_each_message(this, [this](UnexpectedMessage& message) {
+        // After a failure, the data of an RTS can no longer be transferred.
+        if (broken() != 0 && message.kind == Kind::rts) {
+            return;
+        }
+        if (ReceiveRequest* const receive = shared_.matcher.take_receive(this, message.tag)) {
+            adopt(*receive);
+            match_unexpected(*receive, message);
+        }
+    });
+}
+
+inline void ChannelState::match_unexpected(ReceiveRequest& receive,
+                                           UnexpectedMessage& message) noexcept {
+    shared_.matcher.remove(message);
     receive.tag = message.tag;
     wake();
     if (message.kind == Kind::rts) {
         --unexpected_rts_;
         rendezvous_receiver_.rts_matched(receive, message.body());
         UnexpectedMessage::destroy(&message);
-        advance();
         return;
     }
     control_.eager_credits.consumed(message.stored);

@@ -69,6 +69,7 @@ class ChannelState : public ChannelLinks {
     ChannelState& operator=(const ChannelState&) = delete;
     ~ChannelState() {
         shared_.matcher.drop(this, [](const UnexpectedMessage&) { return true; });
+        shared_.matcher.release(this);
         while (notifications_ != nullptr) {
             drop_notification();
         }
@@ -144,8 +145,15 @@ class ChannelState : public ChannelLinks {
     /// sent to the peer, the receive ends when the peer confirms the cancellation.
     int cancel(ReceiveRequest& receive) noexcept;
 
-    /// Starts a receive whose message has already arrived, and destroys @p message.
+    /// Starts a receive whose message has already arrived, and removes and destroys @p message.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
+
+    /// Delivers no message of the peer to a receive until deliver_held_messages(). Called before
+    /// any message can arrive.
+    /// @throws std::bad_alloc
+    void hold_messages() { shared_.matcher.hold(this); }
+    /// Delivers the messages that have arrived since hold_messages() to receives of any channel.
+    void deliver_held_messages() noexcept;
 
     // Progress
 
@@ -283,6 +291,8 @@ class ChannelState : public ChannelLinks {
     void wake() noexcept { shared_.wake(*this); }
     [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
 
+    /// Like receive_unexpected(), but advance() must still be called.
+    void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
     /// Takes a one-sided request from its pool and initializes it.

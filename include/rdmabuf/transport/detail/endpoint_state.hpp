@@ -491,7 +491,6 @@ inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask
     taken->from_any = true;
     taken->start(tag, mask);
     if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
-        shared.matcher.remove(*message);
         ChannelState& channel = *message->channel;
         channel.adopt(*taken);
         channel.receive_unexpected(*taken, *message);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <span>
+#include <vector>
 
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
@@ -168,6 +170,11 @@ class TagMatcher {
         unexpected_[hash(message.channel, message.tag)].remove(&message);
         arrived_.remove(&message);
     }
+    /// Hides the messages of a channel from receives of any channel, until release(). The program
+    /// does not know the channel yet.
+    /// @throws std::bad_alloc
+    void hold(const ChannelState* channel) { held_.push_back(channel); }
+    void release(const ChannelState* channel) noexcept { std::erase(held_, channel); }
     /// Returns the first stored message that a receive with these parameters accepts; nullptr if
     /// there is none.
     /// @param channel  nullptr for messages of any channel
@@ -186,23 +193,34 @@ class TagMatcher {
             return nullptr;
         }
         for (UnexpectedMessage* i = arrived_.front(); i != nullptr; i = Arrivals::next(i)) {
-            if ((channel == nullptr || i->channel == channel) && ((i->tag ^ tag) & mask) == 0) {
+            if ((channel == nullptr ? !is_held(i->channel) : i->channel == channel) &&
+                ((i->tag ^ tag) & mask) == 0) {
                 return i;
             }
         }
         return nullptr;
     }
+    /// Calls @p visit for each stored message of a channel, in the order of arrival. @p visit may
+    /// remove this message.
+    template <class Visit>
+    void for_each_message(const ChannelState* channel, const Visit& visit) noexcept {
+        for (UnexpectedMessage* i = arrived_.front(); i != nullptr;) {
+            UnexpectedMessage& message = *i;
+            i = Arrivals::next(i);
+            if (message.channel == channel) {
+                visit(message);
+            }
+        }
+    }
     /// Removes and destroys the stored messages of a channel for which @p unwanted returns true.
     template <class Unwanted>
     void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
-        for (UnexpectedMessage* i = arrived_.front(); i != nullptr;) {
-            UnexpectedMessage* const message = i;
-            i = Arrivals::next(i);
-            if (message->channel == channel && unwanted(*message)) {
-                remove(*message);
-                UnexpectedMessage::destroy(message);
+        for_each_message(channel, [&](UnexpectedMessage& message) {
+            if (unwanted(message)) {
+                remove(message);
+                UnexpectedMessage::destroy(&message);
             }
-        }
+        });
     }
 
   private:
@@ -217,9 +235,12 @@ class TagMatcher {
         const std::uint64_t key = tag ^ reinterpret_cast<std::uintptr_t>(channel);
         return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15U >> (64 - hash_bits));
     }
-    [[nodiscard]] static bool accepts(const ReceiveRequest& receive, const ChannelState* channel,
-                                      Tag tag) noexcept {
-        return (receive.channel == nullptr || receive.channel == channel) &&
+    [[nodiscard]] bool is_held(const ChannelState* channel) const noexcept {
+        return std::ranges::find(held_, channel) != held_.end();
+    }
+    [[nodiscard]] bool accepts(const ReceiveRequest& receive, const ChannelState* channel,
+                               Tag tag) const noexcept {
+        return (receive.channel == nullptr ? !is_held(channel) : receive.channel == channel) &&
                ((receive.tag ^ tag) & receive.mask) == 0;
     }
     [[nodiscard]] Receives& list_of(const ChannelState* channel, Tag tag, Tag mask) noexcept {
@@ -231,6 +252,7 @@ class TagMatcher {
     std::uint64_t next_sequence_ = 0;
     std::array<SameHash, buckets> unexpected_{};
     Arrivals arrived_;
+    std::vector<const ChannelState*> held_;
 };
 
 } // namespace rdmabuf::transport::detail
