@@ -445,6 +445,15 @@ void EndpointState::leave_out_failed_devices() noexcept {
             }
         }
     }
+    if (shared.rails[0]->failure != nullptr) {
+        // Without the first device, no channel can receive a message, and none can be connected.
+        shared.receives.for_each([this](ReceiveRequest& receive) {
+            if (receive.channel == nullptr && !receive.done) {
+                shared.matcher.remove(receive);
+                shared.complete(receive, EIO);
+            }
+        });
+    }
 }
 
 void EndpointState::read_async_events() noexcept {

@@ -105,10 +105,18 @@ class AsyncEvents : public FeaturesTest {
 TEST_F(AsyncEvents, of_a_failed_device_end_the_channels_of_all_endpoints_that_use_it) {
     connect_with_memory();
     Request received = receive(100, 1);
+    const auto receive_any = [&](Request& request) {
+        return right_end().irecv(to_->memory(), to_->data(), 100, 9, full_mask, request);
+    };
+    Request any;
+    EXPECT_EQ(receive_any(any), code(0));
     raise(device_of(right_end()), IBV_EVENT_DEVICE_FATAL);
     EXPECT_EQ(complete(right(), received).error, code(EIO));
     EXPECT_EQ(right().state(), code(EIO));
     EXPECT_THAT(right().reason(), HasSubstr("IBV_EVENT_DEVICE_FATAL"));
+    // No channel of this endpoint can receive a message any more.
+    EXPECT_EQ(complete_any(any).error, code(EIO));
+    EXPECT_EQ(receive_any(any), code(EIO));
     // Both endpoints of the fixture use the same ibv_context, which returns each event once.
     EXPECT_TRUE(progress_until([&] { return left().state() == code(EIO); }));
     EXPECT_THAT(left().reason(), HasSubstr("IBV_EVENT_DEVICE_FATAL"));

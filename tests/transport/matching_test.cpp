@@ -122,6 +122,24 @@ TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) 
     EXPECT_EQ(right_of_third().in_flight(), 0);
 }
 
+// Another channel may be connected later.
+TEST_F(Matching, a_receive_from_any_channel_outlives_the_channels) {
+    Request request = receive_any(memory_size, 9, full_mask);
+    EXPECT_EQ(left().close(), code(0));
+    EXPECT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
+    EXPECT_EQ(right().close(), code(0));
+    progress_all();
+    EXPECT_FALSE(right_end().test(request).done);
+    connect_third();
+    const TestMemory theirs = third_memory();
+    Request sent;
+    send_from_third(theirs, 5000, 9, sent);
+    const Completion completion = complete_any(request);
+    EXPECT_EQ(completion.error, code(0));
+    EXPECT_EQ(completion.channel, right_of_third().number());
+    EXPECT_EQ(complete(third(), sent).error, code(0));
+}
+
 TEST_F(Matching, receives_from_any_channel_take_messages_in_the_order_of_their_arrival) {
     connect_third();
     const TestMemory theirs = third_memory();

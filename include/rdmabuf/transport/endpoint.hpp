@@ -142,6 +142,13 @@ class Endpoint {
     /// Receives a message from any channel of this endpoint; see Channel::irecv_masked(). Use
     /// test(), cancel() and poll_completions() of the endpoint for this receive.
     /// Completion::channel is the number of the channel from which the message came.
+    ///
+    /// Until it matches a message, the receive belongs to no channel: it stays posted when channels
+    /// fail or are closed, also when the last one does, because another channel may be connected
+    /// later. If no message can come any more, the program calls cancel(). The receive ends by
+    /// itself with EIO if the first device fails, and with ETIMEDOUT after
+    /// EndpointOptions::timeout. Messages of a new channel match it as soon as accept(),
+    /// try_accept(), wait() or try_connect() has returned this channel.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Tag mask, Request& request,
                                         void* context = nullptr) const noexcept {

@@ -431,7 +431,8 @@ class EndpointState {
     /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
-    /// such a device end with EIO.
+    /// such a device end with EIO. If it is the first device of the endpoint, the receives from any
+    /// channel end with EIO, too.
     RDMABUF_EXPORT void leave_out_failed_devices() noexcept;
     /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
     /// ends requests whose deadline has passed.
@@ -482,6 +483,9 @@ inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask
     }
     if (!buffer.allows(Access::local_write | Access::remote_write)) {
         return EACCES;
+    }
+    if (shared.rails[0]->failure != nullptr) {
+        return EIO;
     }
     ReceiveRequest* const taken = shared.receives.take();
     if (taken == nullptr) {
