@@ -416,6 +416,23 @@ TEST_F(Ends, memory_may_be_destroyed_after_its_channel_and_endpoint) {
     }
 }
 
+TEST_F(Ends, another_endpoint_refuses_the_memory_of_a_destroyed_one) {
+    std::vector<std::byte> bytes(4096);
+    const auto open_another = [&] {
+        auto opened = Endpoint::open(Context::open_first(), resolver_, options_);
+        EXPECT_TRUE(opened.ok()) << opened.message();
+        return *std::move(opened);
+    };
+    // The allocator often returns the address of the destroyed endpoint for the next one.
+    for (int i = 0; i < 20; ++i) {
+        auto memory = open_another().register_memory(bytes.data(), bytes.size());
+        ASSERT_TRUE(memory.ok()) << memory.message();
+        const Endpoint other = open_another();
+        Request request;
+        ASSERT_EQ(other.irecv(*memory, bytes.data(), 100, 1, full_mask, request), code(EINVAL));
+    }
+}
+
 /// An exporter that throws an object which is not a std::exception.
 class ThrowingExporter final : public Exporter {
   public:

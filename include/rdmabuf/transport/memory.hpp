@@ -41,6 +41,10 @@ namespace detail {
 struct MemoryState {
     /// The EndpointState whose devices have registered the memory. The pointer is only compared.
     const void* endpoint = nullptr;
+    /// For memory that may outlive its endpoint: keeps the address of the EndpointState from being
+    /// used for another one. std::make_shared() frees an object together with its last weak
+    /// pointer.
+    std::weak_ptr<const void> reserved_address = {};
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
     /// The iova of the first byte: the address of the memory in work requests.

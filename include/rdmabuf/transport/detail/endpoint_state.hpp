@@ -71,7 +71,7 @@ class OneThread {
 class AsyncEventQueue;
 
 /// The state that an Endpoint shares with its listeners, connectors and channels.
-class EndpointState {
+class EndpointState : public std::enable_shared_from_this<EndpointState> {
   public:
     /// Checks the options, and creates the queues and buffers of the endpoint.
     RDMABUF_EXPORT static Result<std::shared_ptr<EndpointState>> make(

@@ -87,6 +87,7 @@ template <class Fill>
     }
     MemoryState& state = **made;
     state.endpoint = &endpoint;
+    state.reserved_address = endpoint.weak_from_this();
     state.address = address;
     state.length = length;
     state.access = access;
