@@ -38,6 +38,7 @@ Hello ChannelSetup::hello() const {
                    .eager_limit = options.eager_limit,
                    .unexpected_limit = options.unexpected_limit,
                    .notification_limit = options.notification_limit,
+                   .depth = options.depth,
                    .keep_socket = options.keep_sockets ? 1U : 0U,
                    .queue_pairs_per_device = options.queue_pairs_per_device,
                    .max_message_size = endpoint_->max_message,
@@ -70,7 +71,7 @@ void ChannelSetup::check(const Hello& theirs, const char* function) {
     if (theirs.rails == 0 || theirs.rails > max_rails || theirs.queue_pairs_per_device == 0 ||
         theirs.queue_pairs_per_device > max_queue_pairs_per_device ||
         theirs.unexpected_limit < least_limit || theirs.notification_limit < least_limit ||
-        theirs.max_message_size == 0) {
+        theirs.depth == 0 || theirs.max_message_size == 0) {
         raise(EPROTO, function, "the limits that the peer sent are impossible");
     }
 }

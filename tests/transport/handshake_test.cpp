@@ -191,6 +191,7 @@ TEST_F(Handshakes, a_connector_sends_no_hello_to_a_process_that_did_not_make_the
                      .secret = handle.connector_secret(),
                      .unexpected_limit = 4096,
                      .notification_limit = 4096,
+                     .depth = 1,
                      .max_message_size = 1U << 30U});
     EXPECT_EQ(connector->wait(20'000ms).code(), code(EPROTO));
     EXPECT_THAT(connector->error_info().message(),

@@ -107,22 +107,36 @@ TEST_F(Protocol, ends_after_a_message_that_is_longer_than_allowed_or_without_cre
     });
 }
 
-// The test sends 65,537 messages.
-TEST_F(Protocol, ends_after_more_rts_than_a_peer_can_have_requests) {
+TEST_F(Protocol, ends_after_more_rts_than_its_depth_permits) {
+    options_.depth = 64;
     expect_violation("RTS flood", [&] {
+        EXPECT_EQ(raw_->listener_hello.depth, 64);
         std::vector<std::byte> rts;
         append(rts, Header{.kind = Kind::rts, .value = tag});
         append(rts, RtsBody{.length = length});
-        for (std::uint32_t i = 0; i <= 65536 && !channel_->state(); i += RawConnector::batch) {
-            raw_->send_batch(rts);
-            for (int n = 0; n < 32; ++n) {
-                channel_->progress();
-            }
-            while (raw_->has_message()) {
-                static_cast<void>(raw_->receive()); // credits
-            }
-        }
+        raw_->send_batch(rts);
+        make_progress();
+        EXPECT_EQ(channel_->state(), code(0));
+        raw_->send(rts);
     });
+}
+
+TEST_F(Protocol, sends_at_most_as_many_rts_as_the_depth_of_the_peer_permits) {
+    raw_depth_ = 2;
+    ASSERT_NO_FATAL_FAILURE(connect_raw());
+    std::array<Request, 3> requests;
+    for (Request& request : requests) {
+        request = send();
+    }
+    make_progress();
+    std::array<std::uint32_t, 2> numbers{};
+    for (std::uint32_t& number : numbers) {
+        number = raw_->receive().as<RtsBody>().request;
+    }
+    make_progress();
+    EXPECT_FALSE(raw_->has_message());
+    raw_->send({.kind = Kind::nack, .number = numbers[0]});
+    EXPECT_EQ(raw_->receive().header.kind, Kind::rts);
 }
 
 } // namespace

@@ -82,6 +82,7 @@ TEST_F(Protocol, rejects_a_hello_with_impossible_limits) {
     EXPECT_EQ(result([](Hello& hello) { hello.error = 4096; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.unexpected_limit = 4095; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.notification_limit = 4095; }), code(EPROTO));
+    EXPECT_EQ(result([](Hello& hello) { hello.depth = 0; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.max_message_size = 0; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.addresses[0] = {}; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.error = ENOMEM; }), code(ENOMEM));

@@ -108,6 +108,7 @@ class RawConnector {
     Hello hello = {.eager_limit = 8192,
                    .unexpected_limit = 4096,
                    .notification_limit = 4096,
+                   .depth = 256,
                    .max_message_size = 1U << 30U};
     /// The Hello that connect() has received from the listener.
     Hello listener_hello;
@@ -330,10 +331,13 @@ class RawPeerTest : public TransportTest {
         auto listener = right_end().listen("127.0.0.1");
         ASSERT_TRUE(listener.ok()) << listener.message();
         raw_.emplace(1, queue_pairs_per_device, slots);
+        raw_->hello.depth = raw_depth_;
         raw_->while_waiting = [this] { right_end().progress(); };
         ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
     }
 
+    /// Hello::depth of the next RawConnector of connect_raw().
+    std::uint32_t raw_depth_ = 256;
     std::optional<RawConnector> raw_;
     /// The listener's end of the channel.
     std::optional<Channel> channel_;

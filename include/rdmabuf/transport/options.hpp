@@ -28,7 +28,9 @@ struct EndpointOptions {
     /// The number of the port that is used on every device; ports are counted from 1.
     std::uint8_t port = 1;
     /// Maximum number of requests in flight on a channel, from 1 to 65,535. If this number is
-    /// reached, starting another request fails with EAGAIN.
+    /// reached, starting another request fails with EAGAIN. Also the maximum number of RTS messages
+    /// (see unexpected_limit) of the peer that this end stores. Each of them takes up to 512 bytes.
+    /// Further sends of the peer that need an RTS wait, and so do all sends behind them.
     std::uint32_t depth = 256;
     /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
     /// a device supports fewer work requests, the maximum of the device is used.

@@ -85,7 +85,7 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
     }
     ReceiveRequest* const receive = shared_.matcher.take_receive(this, header.value);
     if (receive == nullptr) {
-        if (++unexpected_rts_ > max_unexpected_rts) {
+        if (++unexpected_rts_ > depth_) {
             protocol_error("the peer has sent more RTS messages than it may have in flight");
             return;
         }

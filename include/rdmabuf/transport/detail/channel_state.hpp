@@ -57,7 +57,7 @@ class ChannelState : public ChannelLinks {
           control_(rails_, shared.options, peer),
           eager_(shared, rails_, control_,
                  eager_limit(shared.options.eager_limit, peer.eager_limit, max_message)),
-          rendezvous_sender_(shared, rails_, control_, this),
+          rendezvous_sender_(shared, rails_, control_, this, peer.depth),
           rendezvous_receiver_(shared, rails_, control_, this),
           one_sided_(shared, rails_, control_),
           recovery_(rails_, control_, one_sided_),
@@ -393,10 +393,9 @@ class ChannelState : public ChannelLinks {
     /// The receives that wait until the loopback queue pairs have room for their copy to GPU memory
     /// or their flush read.
     Receives copies_;
-    /// The number of RTS messages that have arrived and have not matched a receive yet. At any
-    /// time, a peer has at most EndpointOptions::depth such messages in flight.
+    /// The number of RTS messages that have arrived and have not matched a receive yet. The peer
+    /// may send at most depth_ such messages (Hello::depth).
     std::uint32_t unexpected_rts_ = 0;
-    static constexpr std::uint32_t max_unexpected_rts = 65535;
     Notification* notifications_ = nullptr;
     Notification* last_notification_ = nullptr;
 

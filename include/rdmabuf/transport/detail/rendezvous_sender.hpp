@@ -22,9 +22,14 @@ namespace rdmabuf::transport::detail {
 /// receiver read them. See Kind for the protocol.
 class RendezvousSender {
   public:
+    /// @param max_unanswered  maximum number of RTS messages that the peer has not answered
     RendezvousSender(SharedState& shared, RailSet& rails, ControlChannel& control,
-                     const ChannelState* channel) noexcept
-        : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
+                     const ChannelState* channel, std::uint32_t max_unanswered) noexcept
+        : shared_(shared),
+          rails_(rails),
+          control_(control),
+          channel_(channel),
+          max_unanswered_(max_unanswered) {}
 
     /// Returns the advertised receive of the peer that the next message with this tag will match;
     /// nullptr if there is none.
@@ -72,6 +77,9 @@ class RendezvousSender {
     }
     /// Sends the RTS of a message. @return false if it cannot be sent now
     [[nodiscard]] bool request_to_send(SendRequest& request) noexcept {
+        if (unanswered_ == max_unanswered_) {
+            return false;
+        }
         Header header = {.kind = Kind::rts, .value = request.tag};
         RtsBody body = {.length = request.bytes, .request = SharedState::wire_number(request)};
         ChunkTable table;
@@ -87,6 +95,7 @@ class RendezvousSender {
         if (!control_.send(header, body, table.chunks)) {
             return false;
         }
+        ++unanswered_;
         request.cts_bytes = 0;
         request.stage = SendRequest::Stage::waiting_for_cts;
         return true;
@@ -118,6 +127,9 @@ class RendezvousSender {
         transfer->has_immediate = true;
         transfer->immediate.request = body.request;
         request->cts_bytes += body.length;
+        if (request->stage == SendRequest::Stage::waiting_for_cts) {
+            --unanswered_;
+        }
         request->stage = SendRequest::Stage::transferring;
         rails_.start(*transfer, body.length);
         return true;
@@ -173,6 +185,7 @@ class RendezvousSender {
         if (request == nullptr || request->stage != SendRequest::Stage::waiting_for_cts) {
             return false;
         }
+        --unanswered_;
         shared_.complete(*request, error);
         return true;
     }
@@ -232,6 +245,9 @@ class RendezvousSender {
     RailSet& rails_;
     ControlChannel& control_;
     const ChannelState* channel_;
+    std::uint32_t max_unanswered_;
+    /// The number of sends that wait for the answer to their RTS.
+    std::uint32_t unanswered_ = 0;
 
     /// The advertised receives of the peer, to which this end may write. Most channels never need
     /// the ring, so it is allocated when the first advertisement arrives.

@@ -203,7 +203,7 @@ struct RepeatedRails {
 /// secret.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
-    static constexpr std::uint16_t current_version = 6;
+    static constexpr std::uint16_t current_version = 7;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -220,7 +220,7 @@ static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<Conne
 /// contains a Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t current_version = 6;
+    static constexpr std::uint16_t current_version = 7;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -240,6 +240,9 @@ struct Hello {
     std::uint32_t unexpected_limit = 0;
     /// Maximum number of bytes of notifications that this end stores until its program reads them.
     std::uint32_t notification_limit = 0;
+    /// Maximum number of RTS messages that this end stores until its program posts their receives.
+    std::uint32_t depth = 0;
+    std::uint32_t reserved = 0;
     /// 0 if EndpointOptions::keep_sockets of this end is false. If one of the ends sends 0, both
     /// ends close the socket after the channel is connected.
     std::uint32_t keep_socket = 1;
