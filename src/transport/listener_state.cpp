@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -21,6 +24,8 @@
 
 namespace rdmabuf::transport::detail {
 namespace {
+
+using rdmabuf::detail::check_zero;
 
 Handle make_handle(int socket) {
     const sockaddr_storage bound = rdmabuf::detail::local_address(socket);
@@ -42,6 +47,14 @@ Handle make_handle(int socket) {
 std::unique_ptr<ListenerState> ListenerState::open(std::shared_ptr<EndpointState> endpoint,
                                                    const std::string& host) {
     UniqueFd socket = rdmabuf::detail::tcp_listen(rdmabuf::detail::listen_address(host), 0);
+    // After this time, the kernel accepts a connection without data, too; see tcp(7).
+    const int seconds = static_cast<int>(std::clamp<std::int64_t>(
+        std::chrono::ceil<std::chrono::seconds>(endpoint->options.handshake).count(), 1, 3600));
+    check_zero(
+        ::setsockopt(socket.get(), IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds) == 0
+            ? 0
+            : errno,
+        "setsockopt");
     return std::unique_ptr<ListenerState>(
         new ListenerState(std::move(endpoint), std::move(socket)));
 }
@@ -83,7 +96,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
 }
 
 void ListenerState::accept_connections() {
-    for (std::size_t i = 0; i < max_unproven; ++i) {
+    for (std::size_t i = 0; i < max_unproven && !is_full(); ++i) {
         UniqueFd socket = rdmabuf::detail::tcp_try_accept(socket_.get());
         if (!socket) {
             return;
@@ -100,7 +113,7 @@ void ListenerState::accept_connections() {
 }
 
 void ListenerState::check_proofs() {
-    for (std::size_t i = 0; i < unproven_.size();) {
+    for (std::size_t i = 0; i < unproven_.size() && !is_full();) {
         Unproven& peer = unproven_[i];
         const ProofStatus status = check_proof(peer);
         if (status == ProofStatus::waiting) {
@@ -143,10 +156,13 @@ void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
         deadline = deadline && other ? std::min(*deadline, *other) : other ? other : deadline;
     };
     const auto waited = attempt([&] {
-        std::vector<pollfd> sockets{{.fd = socket_.get(), .events = POLLIN, .revents = 0}};
-        for (const Unproven& peer : unproven_) {
-            sockets.push_back({.fd = peer.socket.get(), .events = POLLIN, .revents = 0});
-            earliest(peer.deadline);
+        std::vector<pollfd> sockets;
+        if (!is_full()) {
+            sockets.push_back({.fd = socket_.get(), .events = POLLIN, .revents = 0});
+            for (const Unproven& peer : unproven_) {
+                sockets.push_back({.fd = peer.socket.get(), .events = POLLIN, .revents = 0});
+                earliest(peer.deadline);
+            }
         }
         for (const auto& handshake : handshakes_) {
             sockets.push_back(

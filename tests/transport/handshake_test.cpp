@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Handles, descriptors of memory, and failures while a channel is set up.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <random>
+#include <set>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "raw_peer.hpp"
@@ -155,24 +159,93 @@ TEST_F(Handshakes, a_peer_that_proves_nothing_receives_nothing_and_costs_no_queu
     }
 }
 
-TEST_F(Handshakes, silent_connections_do_not_hold_up_a_peer_with_the_handle) {
-    // meet() does not wait until silent connections are closed.
+TEST_F(Handshakes, connections_without_a_proof_do_not_hold_up_a_peer_with_the_handle) {
+    // meet() does not wait until these connections are closed.
+    options_.handshake = 1h;
+    open();
+    for (const std::string_view sent : {"", "R"}) {
+        for (const bool before : {true, false}) {
+            SCOPED_TRACE(std::string(sent) + (before ? " before" : " after"));
+            Listener listener = listen();
+            std::optional<transport::Connector> connector;
+            const auto start = [&] {
+                auto started = left_end().start_connect(listener.handle());
+                ASSERT_TRUE(started.ok()) << started.message();
+                connector.emplace(*std::move(started));
+            };
+            if (!before) {
+                start(); // The connector sends its proof in meet().
+                listen_for_a_while(listener);
+            }
+            std::vector<RawPeer> others;
+            others.reserve(3 * ListenerState::max_unproven);
+            for (std::size_t i = 0; i < 3 * ListenerState::max_unproven; ++i) {
+                others.push_back(raw_peer(listener));
+                others.back().send(sent);
+            }
+            const std::set<int> open_before = open_descriptors();
+            listen_for_a_while(listener);
+            EXPECT_LE(open_descriptors().size(), open_before.size() + ListenerState::max_unproven);
+            if (before) {
+                start();
+            }
+            ASSERT_EQ(meet(*connector, listener), code(0));
+            const TestMemory from = left_memory(100);
+            pass(from, right_memory(100), 100);
+            left_.reset();
+            right_.reset();
+        }
+    }
+}
+
+TEST_F(Handshakes, of_a_peer_with_the_handle_are_limited_in_number) {
     options_.handshake = 1h;
     open();
     Listener listener = listen();
-    std::vector<RawPeer> silent;
-    silent.reserve(3 * ListenerState::max_unproven);
-    for (std::size_t i = 0; i < 3 * ListenerState::max_unproven; ++i) {
-        silent.push_back(raw_peer(listener));
+    constexpr std::size_t limit = ListenerState::max_handshakes;
+    const std::size_t before = softverbs_live(SOFTVERBS_QP);
+    std::vector<RawPeer> peers;
+    peers.reserve(limit + ListenerState::max_unproven);
+    const auto connect_peer = [&] {
+        peers.push_back(raw_peer(listener));
+        send(peers.back(), proof(listener));
+    };
+    const auto queue_pairs = [&] { return softverbs_live(SOFTVERBS_QP) - before; };
+    while (peers.size() < limit) {
+        connect_peer();
+        EXPECT_TRUE(eventually([&] { return queue_pairs() == peers.size(); },
+                               [&] { listen_for_a_while(listener); }));
     }
-    const std::set<int> before = open_descriptors();
-    listen_for_a_while(listener);
-    EXPECT_LE(open_descriptors().size(), before.size() + ListenerState::max_unproven);
-    auto connector = left_end().start_connect(listener.handle());
-    ASSERT_TRUE(connector.ok()) << connector.message();
-    ASSERT_EQ(meet(*connector, listener), code(0));
-    const TestMemory from = left_memory(100);
-    pass(from, right_memory(100), 100);
+    // The next ones wait until an earlier one has ended, and unknown peers do not replace them.
+    connect_peer();
+    for (std::size_t i = 0; i < 2 * ListenerState::max_unproven; ++i) {
+        peers.push_back(raw_peer(listener));
+        peers.back().send("R");
+        listen_for_a_while(listener);
+    }
+    EXPECT_EQ(queue_pairs(), limit);
+    EXPECT_EQ(peers[limit].available(), 0U);
+    peers[0].close();
+    EXPECT_EQ(accept(listener), code(ECONNRESET));
+    listen_until_received(listener, peers[limit], sizeof(Hello));
+}
+
+TEST_F(Handshakes, keep_sockets_that_notice_the_end_of_the_other_machine) {
+    connect();
+    int found = 0;
+    for (const int fd : open_descriptors()) {
+        int keepalive = 0;
+        socklen_t size = sizeof keepalive;
+        sockaddr_storage peer{};
+        socklen_t length = sizeof peer;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) == 0 &&
+            peer.ss_family == AF_INET &&
+            ::getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &keepalive, &size) == 0) {
+            EXPECT_EQ(keepalive, 1);
+            ++found;
+        }
+    }
+    EXPECT_EQ(found, 2);
 }
 
 TEST_F(Handshakes, a_connector_sends_no_hello_to_a_process_that_did_not_make_the_handle) {

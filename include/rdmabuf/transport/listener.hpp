@@ -25,7 +25,8 @@ namespace rdmabuf::transport {
 /// A peer must first prove that it has the handle. A connection that does not send this proof
 /// within EndpointOptions::handshake is closed, and is not reported to the program. It receives no
 /// data and does not delay other peers. At most 64 connections without a proof exist at a time;
-/// each of them uses only a socket. Connections are neither encrypted nor protected against
+/// each of them uses only a socket. A listener sets up at most 128 channels at a time; the
+/// connections of further peers wait. Connections are neither encrypted nor protected against
 /// modification: an attacker who can read the packets of the network learns the secrets of the
 /// handle.
 class Listener {

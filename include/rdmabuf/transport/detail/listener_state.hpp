@@ -23,10 +23,16 @@ namespace rdmabuf::transport::detail {
 /// A connection is unproven until its ConnectorProof has arrived with the correct secret. This end
 /// sends nothing on an unproven connection, and creates no queue pair, buffer or key for it. At
 /// most max_unproven unproven connections exist; when another connection arrives, the oldest is
-/// closed. Therefore connections that send nothing cannot delay a peer that has the handle.
+/// closed. The kernel accepts a connection only after its first bytes have arrived
+/// (TCP_DEFER_ACCEPT), and a connector sends its proof at once. Therefore connections that prove
+/// nothing neither delay nor replace a peer that has the handle.
+///
+/// At most max_handshakes proven connections are set up at a time. Further connections wait in the
+/// queue of the kernel.
 class RDMABUF_EXPORT ListenerState {
   public:
     static constexpr std::size_t max_unproven = 64;
+    static constexpr std::size_t max_handshakes = 128;
 
     /// Creates the listening socket.
     /// @param host  the parameter of Endpoint::listen()
@@ -60,6 +66,7 @@ class RDMABUF_EXPORT ListenerState {
     };
     enum class ProofStatus : std::uint8_t { waiting, accepted, dropped };
 
+    [[nodiscard]] bool is_full() const noexcept { return handshakes_.size() >= max_handshakes; }
     void accept_connections();
     void check_proofs();
     [[nodiscard]] ProofStatus check_proof(Unproven& peer) const;
