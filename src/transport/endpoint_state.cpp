@@ -201,29 +201,15 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
 
 void EndpointState::close(Closing& channels) noexcept {
     const OneThread one_thread(user_);
-    const std::int64_t end = now_ns() + std::chrono::nanoseconds(options.linger).count();
-    Closing failed;
-    const auto fail = [&](ChannelState& channel) {
-        channels.remove(&channel);
-        failed.push_back(&channel);
-        channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);
-    };
     // Polls at first, because the last acknowledgements usually arrive soon.
     SpinWait spin(wait_forever);
-    while (!channels.empty() && now_ns() < end) {
+    while (!channels.empty()) {
         progress();
         for (ChannelLinks* i = channels.front(); i != nullptr;) {
             auto& channel = *static_cast<ChannelState*>(i);
             i = Closing::next(i);
-            if (channel.broken() == 0) {
-                channel.signal_all();
-            }
-            const bool acknowledged = channel.broken() == 0 && channel.all_acknowledged();
-            if (channel.broken() != 0 || channel.is_unused() ||
-                (acknowledged && channel.close_sent)) {
-                fail(channel);
-            } else if (acknowledged) {
-                channel.close_sent = channel.send_close();
+            if (advance_close(channel, true)) {
+                channels.remove(&channel);
             }
         }
         check(now_ns());
@@ -231,10 +217,45 @@ void EndpointState::close(Closing& channels) noexcept {
             static_cast<void>(spin.wait([this](std::chrono::milliseconds) { sleep(close_sleep); }));
         }
     }
-    while (!channels.empty()) {
-        fail(*static_cast<ChannelState*>(channels.front()));
+}
+
+bool EndpointState::try_close(ChannelState& channel, bool linger) noexcept {
+    const OneThread one_thread(user_);
+    progress();
+    check(now_ns());
+    return advance_close(channel, linger);
+}
+
+bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
+    const std::int64_t now = now_ns();
+    if (channel.linger_end_ns == 0) {
+        channel.linger_end_ns = now + std::chrono::nanoseconds(options.linger).count();
     }
-    finish_failed(failed);
+    if (channel.drain_end_ns == 0) {
+        if (channel.broken() == 0) {
+            channel.signal_all();
+        }
+        const bool acknowledged = channel.broken() == 0 && channel.all_acknowledged();
+        const bool over = !linger || now >= channel.linger_end_ns;
+        if (channel.broken() == 0 && !channel.is_unused() && !over &&
+            !(acknowledged && channel.close_sent)) {
+            if (acknowledged) {
+                channel.close_sent = channel.send_close();
+            }
+            return false;
+        }
+        if (channel.broken() == 0 && channel.close_sent) {
+            channel.say_goodbye();
+        }
+        channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);
+        // A dead device reports no completions, so the time to wait for them is limited.
+        channel.drain_end_ns = now + close_limit_ns;
+    }
+    if ((!channel.ended() || has_requests(shared, channel)) && now < channel.drain_end_ns) {
+        return false;
+    }
+    forget(channel);
+    return true;
 }
 
 void EndpointState::abandon(ChannelState& channel) noexcept {
@@ -242,27 +263,10 @@ void EndpointState::abandon(ChannelState& channel) noexcept {
         detach(channel);
         return;
     }
-    const OneThread one_thread(user_);
+    channel.rails().fail(ECONNABORTED, "the set-up of the channel has failed", nullptr, 0, true);
     Closing failed;
     failed.push_back(&channel);
-    channel.rails().fail(ECONNABORTED, "the set-up of the channel has failed", nullptr, 0, true);
-    finish_failed(failed);
-}
-
-void EndpointState::finish_failed(Closing& failed) noexcept {
-    SpinWait spin(wait_forever);
-    // A dead device reports no completions, so the time to wait for them is limited.
-    const std::int64_t end = now_ns() + close_limit_ns;
-    while (!failed.empty()) {
-        auto& channel = *static_cast<ChannelState*>(failed.front());
-        if ((channel.ended() && !has_requests(shared, channel)) || now_ns() >= end) {
-            failed.remove(&channel);
-            forget(channel);
-        } else {
-            progress();
-            static_cast<void>(spin.wait([this](std::chrono::milliseconds) { sleep(close_sleep); }));
-        }
-    }
+    close(failed);
 }
 
 void EndpointState::poll_all() noexcept {
@@ -387,8 +391,7 @@ bool EndpointState::check_descriptors() noexcept {
         }
         polled = true;
         auto& channel = *static_cast<ChannelState*>(event.data.ptr);
-        channel.socket_event();
-        if (channel.broken() != 0) {
+        if (!channel.socket_event()) {
             static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.socket(), nullptr));
         }
     }

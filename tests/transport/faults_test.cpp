@@ -90,6 +90,45 @@ TEST_F(Faults, closing_after_the_peer_has_closed_is_no_error) {
     EXPECT_EQ(right().close(), code(0));
 }
 
+// The peer learns by the socket that all messages of the other end have arrived.
+TEST_F(Faults, closing_is_no_error_if_the_close_message_of_the_peer_was_lost) {
+    options_.receive_buffers = 16;
+    connect_with_memory();
+    for (std::uint32_t i = 0; i < options_.receive_buffers; ++i) {
+        ASSERT_EQ(wait(left(), send(10)).error, code(0));
+    }
+    EXPECT_EQ(left().close(), code(0)); // No receive buffer is left for the close message.
+    EXPECT_TRUE(eventually([&] { return right().state() == code(ECONNRESET); },
+                           [&] { right().progress(); }));
+    EXPECT_EQ(wait(right(), receive(10)).error, code(0));
+    EXPECT_EQ(right().close(), code(0));
+}
+
+TEST_F(Faults, a_channel_can_be_closed_without_waiting) {
+    // A call that waits for an acknowledgement waits longer than the time limit of this program.
+    options_.linger = 1h;
+    options_.ack_timeout = 22; // 17 s for each attempt
+    for (const bool reachable : {true, false}) {
+        SCOPED_TRACE(reachable);
+        disconnect_all();
+        connect_with_memory();
+        ASSERT_EQ(softverbs_set_port_state(0, 1, reachable ? IBV_PORT_ACTIVE : IBV_PORT_DOWN), 0);
+        EXPECT_EQ(wait(left(), send(10)).error, code(0));
+        std::error_code closed;
+        for (int i = 0; i < 100 && !reachable; ++i) {
+            ASSERT_EQ(closed = left().try_close(), code(EAGAIN));
+        }
+        EXPECT_TRUE(eventually([&] {
+            closed = left().try_close(reachable);
+            return closed != code(EAGAIN);
+        }));
+        EXPECT_EQ(closed, code(0));
+        EXPECT_EQ(left().state(), code(EBADF));
+        EXPECT_EQ(left().try_close(), code(0));
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    }
+}
+
 TEST_F(Faults, closing_does_not_wait_for_a_peer_that_has_closed) {
     // An end that waits for the other one waits longer than the time limit of this program.
     options_.heartbeat = 1h;

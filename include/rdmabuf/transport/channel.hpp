@@ -465,6 +465,21 @@ class Channel {
         }
         return destroy();
     }
+    /// Closes the channel as close() does, but without waiting. The program calls it until the
+    /// result is not EAGAIN. In between, it may use other channels of the endpoint, and the
+    /// requests of this channel still make progress.
+    /// @param linger  false: the call does not wait for acknowledgements; messages of this end that
+    ///                are not acknowledged may be lost
+    /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()
+    std::error_code try_close(bool linger = true) noexcept {
+        if (!channel_) {
+            return {};
+        }
+        if (creator_.is_current() && !endpoint_->try_close(*channel_, linger)) {
+            return {EAGAIN, std::system_category()};
+        }
+        return destroy();
+    }
     /// Closes many channels as close() does. The waiting times of channels of the same endpoint
     /// overlap, so closing them takes about as long as close() of the slowest channel. The
     /// endpoints are processed one after another. Channels that are already closed are skipped.
@@ -512,7 +527,7 @@ class Channel {
     /// @return the error with which the channel had failed; no error if the channel worked
     std::error_code destroy() noexcept {
         const int state = channel_->broken();
-        const bool worked = state == EBADF || (state == ECONNRESET && channel_->close_exchanged());
+        const bool worked = state == EBADF || channel_->close_exchanged();
         channel_.reset();
         endpoint_.reset();
         return {worked ? 0 : state, std::system_category()};

@@ -179,8 +179,7 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
             valid = probation_.connected_arrived(header.rails);
             break;
         case Kind::close:
-            peer_closed_ = true;
-            rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
+            peer_closed();
             return;
         default:
             valid = false;

@@ -241,17 +241,40 @@ inline void ChannelState::check(std::int64_t now) noexcept {
     }
 }
 
-inline void ChannelState::socket_event() noexcept {
+inline bool ChannelState::socket_event() noexcept {
     if (rails_.broken() != 0) {
-        return;
+        return false;
     }
-    std::byte byte{};
-    const ssize_t received = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (received > 0) {
+    std::uint8_t byte = 0;
+    const ssize_t received = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT);
+    const int error = received < 0 ? errno : 0;
+    if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR) {
+        return true;
+    }
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+        // The keepalive of TCP has found no way to the other machine. The network of the devices
+        // may still work, so keepalive writes decide. Without it, they end the channel.
+        control_.probe();
+    } else if (received > 0 && byte == goodbye) {
+        peer_closed();
+    } else if (received > 0) {
         protocol_error("the peer has sent data on the socket after the handshake");
-    } else if (received == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+    } else {
         fail(ECONNRESET, "the peer's process has ended, or the peer has closed the channel");
     }
+    return false;
+}
+
+inline void ChannelState::say_goodbye() noexcept {
+    if (socket_) {
+        static_cast<void>(
+            ::send(socket_.get(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL));
+    }
+}
+
+inline void ChannelState::peer_closed() noexcept {
+    peer_closed_ = true;
+    rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
 }
 
 inline void ChannelState::end_requests() noexcept {

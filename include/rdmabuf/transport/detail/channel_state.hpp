@@ -198,9 +198,10 @@ class ChannelState : public ChannelLinks {
     /// Called periodically. Sends keepalive writes while requests are in flight, fails the channel
     /// if a time limit has passed, and continues the replacement of failed queue pairs.
     void check(std::int64_t now) noexcept;
-    /// Called when the socket is readable: the peer has closed the socket, or has sent invalid
-    /// data.
-    void socket_event() noexcept;
+    /// Called when the socket is readable: the peer has closed the socket or has sent data, or the
+    /// connection has failed.
+    /// @return false if the socket need not be watched any more
+    [[nodiscard]] bool socket_event() noexcept;
 
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
               int culprit_error = 0) noexcept {
@@ -226,8 +227,11 @@ class ChannelState : public ChannelLinks {
         }
     }
     [[nodiscard]] bool send_close() noexcept { return control_.send_close(); }
-    /// Returns true if one of the ends has sent its close message to the other end. The other end
-    /// may then close its queue pairs at once, so that this channel fails with ECONNRESET.
+    /// Sends `goodbye` on the socket, if there is one.
+    void say_goodbye() noexcept;
+    /// Returns true if one of the ends has sent its close message to the other end, so that all
+    /// messages of this end were acknowledged. The other end may then destroy its queue pairs at
+    /// once, so that this channel fails.
     [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
@@ -358,6 +362,8 @@ class ChannelState : public ChannelLinks {
     /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
     void send_connected() noexcept;
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
+    /// Called when the peer has closed the channel in order.
+    void peer_closed() noexcept;
     void drop_notification() noexcept {
         Notification* const first = notifications_;
         notifications_ = first->next;
@@ -401,7 +407,7 @@ class ChannelState : public ChannelLinks {
 
     /// True if the channel has failed and all its requests have ended.
     bool ended_ = false;
-    /// True if the close message of the peer has arrived.
+    /// True if the close message of the peer, or its `goodbye`, has arrived.
     bool peer_closed_ = false;
     /// True if a completion of the channel has arrived since the last call of check().
     bool heard_ = false;

@@ -107,6 +107,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// from the endpoint and from the list. After that, ChannelState::broken() returns EBADF for
     /// each channel that had not failed with another error.
     RDMABUF_EXPORT void close(Closing& channels) noexcept;
+    /// Like close(), but does not wait.
+    /// @param linger  false: does not wait for acknowledgements
+    /// @return true if the channel was removed from the endpoint; otherwise, call it again
+    [[nodiscard]] RDMABUF_EXPORT bool try_close(ChannelState& channel, bool linger) noexcept;
 
     /// Returns an object that each function holds while it uses the endpoint or one of its
     /// channels.
@@ -449,9 +453,8 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     void forget(ChannelState& channel) noexcept;
     /// Removes a channel from the endpoint without waiting for its requests.
     void detach(ChannelState& channel) noexcept;
-    /// Waits until the devices no longer access the memory of the requests of failed channels. Then
-    /// ends these requests, and removes the channels from the endpoint and from the list.
-    void finish_failed(Closing& failed) noexcept;
+    /// Performs the next step of close() for one channel; see try_close().
+    [[nodiscard]] bool advance_close(ChannelState& channel, bool linger) noexcept;
     /// Polls the completion queues until they are empty, or for a bounded number of completions.
     void poll_all() noexcept;
     void end_late_requests(std::int64_t now) noexcept;

@@ -43,6 +43,11 @@ struct ChannelLinks {
     Link<ChannelLinks> closing{};
     /// True if the close message was sent.
     bool close_sent = false;
+    /// While the channel is closed: the time until which it waits for acknowledgements, and later
+    /// the time until which it waits for the end of its requests; in nanoseconds of now_ns(). 0
+    /// before.
+    std::int64_t linger_end_ns = 0;
+    std::int64_t drain_end_ns = 0;
 };
 
 /// A queue pair that is connected to itself. It performs flush reads and copies messages to GPU

@@ -284,4 +284,8 @@ static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<Co
 /// otherwise the errno value of the failure.
 using ConnectResult = std::uint32_t;
 
+/// The byte that an end sends on the socket before it closes a channel whose messages are all
+/// acknowledged, except the `close` message. The `close` message may not have arrived.
+inline constexpr std::uint8_t goodbye = 1;
+
 } // namespace rdmabuf::transport::detail
