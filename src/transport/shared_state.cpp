@@ -8,6 +8,9 @@
 #include <rdmabuf/transport/detail/shared_state.hpp>
 
 namespace rdmabuf::transport::detail {
+
+std::int64_t (*test_clock)() = nullptr;
+
 namespace {
 
 /// The number of send queue entries of a loopback queue pair. Its receive queue has twice as many,

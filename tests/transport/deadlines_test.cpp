@@ -10,6 +10,7 @@
 
 #include "features_fixture.hpp"
 #include "raw_connector.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -189,6 +190,17 @@ TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
         [&] { return right_end().test(request); });
     EXPECT_EQ(right().state(), code(0));
     EXPECT_EQ(left().state(), code(0));
+}
+
+TEST_F(Deadlines, pass_at_their_time_of_a_stopped_clock) {
+    connect_with_memory();
+    const StoppedClock clock;
+    Request request;
+    ASSERT_EQ(right().irecv(to_->memory(), to_->data(), 100, 1, request), code(0));
+    StoppedClock::advance(limit - 1ns);
+    EXPECT_FALSE(after_a_while(right(), request).done);
+    StoppedClock::advance(1ns);
+    EXPECT_EQ(after_a_while(right(), request).error, code(ETIMEDOUT));
 }
 
 // The device of the peer responds, but the peer sends no message
