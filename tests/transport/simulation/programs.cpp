@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the programs do.
+#include <softverbs/softverbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "world.hpp"
+
+namespace rdmabuf::simulation {
+namespace {
+
+constexpr Tag tags = 4;
+
+const char* name(Kind kind) {
+    constexpr std::array<const char*, 10> names = {
+        "send",   "receive", "put",  "put with notification", "put list", "get", "get list",
+        "atomic", "fence",   "flush"};
+    return names[static_cast<std::size_t>(kind)];
+}
+
+} // namespace
+
+void World::act() {
+    const std::size_t which = random_.below(nodes_.size());
+    Node& node = *nodes_[which];
+    const std::uint64_t choice = random_.below(100);
+    if (choice < 3) {
+        pass_time(random_.one_of({microsecond, millisecond, 20 * millisecond, second / 2}));
+        return;
+    }
+    if (choice < 5) {
+        const std::uint64_t time =
+            random_.one_of({millisecond, 100 * millisecond, 2 * second, 15 * second});
+        log("node " + std::to_string(which) + " computes for " + std::to_string(time) + " ns");
+        node.computes_until = softverbs_now() + time;
+        if (random_.one_in(3)) {
+            pass_time(random_.below(time));
+        }
+        return;
+    }
+    if (choice < 7 && faults_) {
+        fault();
+        return;
+    }
+    if (computes(node)) {
+        return;
+    }
+    if (choice < 9) {
+        const std::vector<std::size_t> open = links_of(which);
+        for (const std::size_t link : open) {
+            const std::size_t side = side_of(link, which);
+            if (links_[link]->sides[side].channel->state().value() != 0 || random_.one_in(8)) {
+                close(link, side);
+                break;
+            }
+        }
+        const std::size_t other = random_.below(nodes_.size());
+        if (!port_is_down_ && other != which && !nodes_[other]->dead && !computes(*nodes_[other]) &&
+            std::ranges::none_of(links_of(which), [&](std::size_t link) {
+                return links_[link]->sides[1 - side_of(link, which)].node == other;
+            })) {
+            connect(which, other);
+        }
+        return;
+    }
+    if (choice < 35) {
+        // Some programs send many messages at once.
+        for (std::uint64_t count = random_.one_in(6) ? random_.below(40) : 1; count > 0; --count) {
+            send(which);
+        }
+    } else if (choice < 58) {
+        receive(which);
+    } else if (choice < 62) {
+        cancel(which);
+    } else if (choice < 66) {
+        write(which, Kind::put);
+    } else if (choice < 74) {
+        write(which, Kind::put_notify);
+    } else if (choice < 80) {
+        write(which, Kind::put_list);
+    } else if (choice < 84) {
+        read(which, random_.one_in(2) ? Kind::get : Kind::get_list);
+    } else if (choice < 88) {
+        atomic(which);
+    } else if (choice < 92) {
+        other(which);
+    } else {
+        give_back_cells(which);
+    }
+}
+
+std::unique_ptr<Operation> World::operation(std::size_t node, Kind kind) {
+    const std::vector<std::size_t> open = links_of(node);
+    if (open.empty()) {
+        return nullptr;
+    }
+    auto made = std::make_unique<Operation>();
+    made->kind = kind;
+    made->link = open[random_.below(open.size())];
+    made->side = side_of(made->link, node);
+    made->by_context = random_.one_in(6);
+    return made;
+}
+
+bool World::started(std::size_t which, std::unique_ptr<Operation>& operation,
+                    std::error_code error) {
+    Node& node = *nodes_[which];
+    const Side& side = links_[operation->link]->sides[operation->side];
+    if (error) {
+        for (const std::size_t slot : operation->slot) {
+            release_slot(node, slot);
+        }
+        if (error.value() != EAGAIN && side.channel->state().value() == 0) {
+            fail(std::string(name(operation->kind)) + " starts, but: " + error.message());
+        }
+        operation.reset();
+        return false;
+    }
+    log(std::to_string(which) + ": " + name(operation->kind) + " #" +
+        std::to_string(operation->id) + " of " + std::to_string(operation->length) +
+        " bytes on link " + std::to_string(operation->link) + ", tag " +
+        std::to_string(operation->tag));
+    node.operations.push_back(std::move(operation));
+    return true;
+}
+
+void World::send(std::size_t which) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made = operation(which, Kind::send);
+    const auto slot = made ? take_slot(node, Node::Slot::read) : std::nullopt;
+    if (!slot) {
+        return;
+    }
+    made->id = ++last_id_;
+    made->slot = {*slot};
+    made->tag = random_.below(tags);
+    made->length = random_.one_of({std::uint64_t{0}, 8 + random_.below(100),
+                                   8 + random_.below(1100), 8 + random_.below(eager_limit - 8),
+                                   eager_limit + 1 + random_.below(slot_size - eager_limit)});
+    fill_pattern(node.bytes(*slot).first(made->length), made->id);
+    node.remember(*slot);
+    Operation& send = *made;
+    Side& side = links_[send.link]->sides[send.side];
+    const std::error_code error =
+        send.length <= 1024 && random_.one_in(5)
+            ? copy_message(node, side, send)
+            : side.channel->isend(*node.memory, node.bytes(*slot).data(), send.length, send.tag,
+                                  send.request, send.by_context ? &send : nullptr);
+    const Message message = {.tag = send.tag, .length = send.length};
+    const std::size_t link = send.link;
+    const std::uint64_t id = send.id;
+    const std::size_t to = 1 - send.side;
+    if (started(which, made, error)) {
+        messages_[id] = message;
+        links_[link]->sides[to].sent.push_back(id);
+    }
+}
+
+std::error_code World::copy_message(Node& node, Side& side, Operation& send) {
+    send.by_context = false;
+    const std::error_code error =
+        side.channel->send_copy(node.bytes(send.slot[0]).first(send.length), send.tag);
+    // The message is sent, so that the request has ended.
+    send.request = {.channel = side.number,
+                    .generation = static_cast<std::uint32_t>(send.length),
+                    .index = Request::completed_index};
+    return error;
+}
+
+void World::receive(std::size_t which) {
+    const bool any = random_.one_in(4);
+    post_receive(which, any, random_.below(tags),
+                 random_.one_of({transport::full_mask, transport::full_mask, Tag{2}, Tag{0}}),
+                 random_.one_in(8) ? std::size_t{512} : slot_size, std::nullopt);
+}
+
+void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
+                         std::optional<std::size_t> link) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made = operation(which, Kind::receive);
+    const auto slot = made ? take_slot(node, Node::Slot::written) : std::nullopt;
+    if (!slot) {
+        return;
+    }
+    if (link) {
+        made->link = *link;
+        made->side = side_of(*link, which);
+    }
+    made->id = ++last_id_;
+    made->slot = {*slot};
+    made->tag = tag;
+    made->mask = mask;
+    made->length = length;
+    made->from_any = any;
+    receives_[made->id] = {.tag = tag, .mask = mask};
+    void* const context = made->by_context ? made.get() : nullptr;
+    std::byte* const at = node.bytes(*slot).data();
+    const std::error_code error =
+        any ? node.endpoint->irecv(*node.memory, at, length, tag, mask, made->request, context)
+            : links_[made->link]->sides[made->side].channel->irecv_masked(
+                  *node.memory, at, length, tag, mask, made->request, context);
+    static_cast<void>(started(which, made, error));
+}
+
+void World::cancel(std::size_t which) {
+    Node& node = *nodes_[which];
+    if (node.operations.empty()) {
+        return;
+    }
+    Operation& chosen = *node.operations[random_.below(node.operations.size())];
+    if (chosen.kind == Kind::receive) {
+        cancel(which, chosen);
+    }
+}
+
+void World::cancel(std::size_t which, Operation& receive) {
+    const std::error_code error =
+        receive.from_any
+            ? nodes_[which]->endpoint->cancel(receive.request)
+            : links_[receive.link]->sides[receive.side].channel->cancel(receive.request);
+    // A receive from any channel that has matched a message belongs to the channel of this message.
+    expect(!error || error.value() == EALREADY || receive.from_any,
+           "a receive that has not ended can be cancelled, or has matched a message");
+    receive.cancelled = receive.cancelled || !error;
+    log(std::to_string(which) + ": cancel #" + std::to_string(receive.id) + ": " +
+        std::to_string(error.value()));
+}
+
+void World::write(std::size_t which, Kind kind) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made = operation(which, kind);
+    if (!made) {
+        return;
+    }
+    Operation& write = *made;
+    Link& link = *links_[write.link];
+    Side& target = link.sides[1 - write.side];
+    if (!target.channel) {
+        return;
+    }
+    const std::size_t most = kind == Kind::put_list ? cells : 1;
+    Notice& notice = write.notice;
+    for (std::size_t cell = 0; cell < cells && notice.count < most; ++cell) {
+        if (target.cell[cell] != Side::Cell::free) {
+            continue;
+        }
+        const auto slot = take_slot(node, Node::Slot::read);
+        if (!slot) {
+            break;
+        }
+        const std::size_t length = 8 + random_.below(random_.one_in(2) ? 100 : slot_size - 8);
+        write.slot.push_back(*slot);
+        notice.cell[notice.count] = cell;
+        notice.id[notice.count] = ++last_id_;
+        notice.length[notice.count++] = length;
+        fill_pattern(node.bytes(*slot).first(length), last_id_);
+        node.remember(*slot);
+        write.length += length;
+    }
+    if (notice.count == 0) {
+        return;
+    }
+    write.id = notice.id[0];
+    // Some notifications are longer than inline data.
+    notice.size = random_.one_of<std::size_t>({8, 100, 400});
+    notice.sent = kind != Kind::put && (kind == Kind::put_notify || !random_.one_in(3));
+    std::array<std::byte, 512> bytes{};
+    const std::span<std::byte> notification = std::span(bytes).first(notice.size);
+    fill_pattern(notification, write.id);
+    void* const context = write.by_context ? &write : nullptr;
+    const RemoteMemory& remote = nodes_[target.node]->remote;
+    Channel& channel = *link.sides[write.side].channel;
+    const std::uint64_t offset = target.window[notice.cell[0]] * slot_size;
+    const std::byte* const from = node.bytes(write.slot[0]).data();
+    std::error_code error;
+    if (kind == Kind::put_list) {
+        add_entries(node, nodes_[target.node]->remote, target, write);
+        error = channel.iput_list(
+            write.entries, write.request,
+            notice.sent ? std::optional<std::span<const std::byte>>(notification) : std::nullopt,
+            context);
+    } else if (kind == Kind::put_notify) {
+        error = channel.iput_notify(*node.memory, from, write.length, remote, offset, notification,
+                                    write.request, context);
+    } else {
+        error =
+            channel.iput(*node.memory, from, write.length, remote, offset, write.request, context);
+    }
+    const Notice copy = notice;
+    if (started(which, made, error)) {
+        for (std::size_t i = 0; i < copy.count; ++i) {
+            target.cell[copy.cell[i]] = Side::Cell::writing;
+            target.cell_id[copy.cell[i]] = copy.id[i];
+            target.cell_length[copy.cell[i]] = copy.length[i];
+        }
+        if (copy.sent) {
+            target.notices.push_back(copy);
+        }
+    }
+}
+
+void World::add_entries(Node& node, const RemoteMemory& remote, const Side& target,
+                        Operation& operation) {
+    const Notice& notice = operation.notice;
+    for (std::size_t i = 0; i < notice.count; ++i) {
+        operation.entries.push_back({.memory = &*node.memory,
+                                     .address = node.bytes(operation.slot[i]).data(),
+                                     .length = notice.length[i],
+                                     .remote = &remote,
+                                     .offset = target.window[notice.cell[i]] * slot_size});
+    }
+}
+
+void World::read(std::size_t which, Kind kind) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made = operation(which, kind);
+    if (!made) {
+        return;
+    }
+    Operation& read = *made;
+    const Side& target = links_[read.link]->sides[1 - read.side];
+    Notice& notice = read.notice;
+    for (std::size_t cell = 0; cell < cells && notice.count < (kind == Kind::get ? 1 : cells);
+         ++cell) {
+        if (!target.channel || target.cell[cell] != Side::Cell::written) {
+            continue;
+        }
+        const auto slot = take_slot(node, Node::Slot::written);
+        if (!slot) {
+            break;
+        }
+        read.slot.push_back(*slot);
+        notice.cell[notice.count] = cell;
+        notice.id[notice.count] = target.cell_id[cell];
+        notice.length[notice.count] = target.cell_length[cell];
+        read.length += target.cell_length[cell];
+        ++notice.count;
+    }
+    if (notice.count == 0) {
+        return;
+    }
+    read.id = ++last_id_;
+    void* const context = read.by_context ? &read : nullptr;
+    Channel& channel = *links_[read.link]->sides[read.side].channel;
+    add_entries(node, nodes_[target.node]->remote, target, read);
+    const TransferEntry& first = read.entries[0];
+    const std::error_code error =
+        kind == Kind::get_list
+            ? channel.iget_list(read.entries, read.request, context)
+            : channel.iget(*node.memory, const_cast<void*>(first.address), first.length,
+                           *first.remote, first.offset, read.request, context);
+    static_cast<void>(started(which, made, error));
+}
+
+void World::atomic(std::size_t which) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made = operation(which, Kind::atomic);
+    if (!made) {
+        return;
+    }
+    Side& target = links_[made->link]->sides[1 - made->side];
+    const auto slot = target.channel ? take_slot(node, Node::Slot::written) : std::nullopt;
+    if (!slot) {
+        return;
+    }
+    const std::uint64_t addend = 1 + random_.below(100);
+    made->id = ++last_id_;
+    made->slot = {*slot};
+    made->length = 8;
+    made->expected = target.counter;
+    const std::error_code error = links_[made->link]->sides[made->side].channel->ifetch_add(
+        *node.memory, reinterpret_cast<std::uint64_t*>(node.bytes(*slot).data()),
+        nodes_[target.node]->remote, target.counter_slot * slot_size, addend, made->request,
+        made->by_context ? made.get() : nullptr);
+    if (started(which, made, error)) {
+        target.counter += addend;
+    }
+}
+
+void World::other(std::size_t which) {
+    Node& node = *nodes_[which];
+    std::unique_ptr<Operation> made =
+        operation(which, random_.one_in(2) ? Kind::fence : Kind::flush);
+    if (!made) {
+        return;
+    }
+    made->id = ++last_id_;
+    Channel& channel = *links_[made->link]->sides[made->side].channel;
+    void* const context = made->by_context ? made.get() : nullptr;
+    const std::error_code error =
+        made->kind == Kind::fence
+            ? channel.ifence(made->request, context)
+            : channel.iflush(*node.memory, node.arena.data(), 64, made->request, context);
+    static_cast<void>(started(which, made, error));
+}
+
+void World::give_back_cells(std::size_t which) {
+    for (const std::size_t link : links_of(which)) {
+        Side& side = links_[link]->sides[side_of(link, which)];
+        const Side& peer = links_[link]->sides[1 - side_of(link, which)];
+        for (std::size_t cell = 0; cell < cells; ++cell) {
+            const bool in_use =
+                std::ranges::any_of(nodes_[peer.node]->operations, [&](const auto& operation) {
+                    const auto used =
+                        std::span(operation->notice.cell).first(operation->notice.count);
+                    return operation->link == link && operation->side != side_of(link, which) &&
+                           std::ranges::find(used, cell) != used.end();
+                });
+            if (in_use || !random_.one_in(2)) {
+                continue;
+            }
+            if (side.cell[cell] == Side::Cell::reused || side.cell[cell] == Side::Cell::written) {
+                side.cell[cell] = Side::Cell::free;
+            }
+        }
+    }
+}
+
+} // namespace rdmabuf::simulation

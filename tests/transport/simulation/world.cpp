@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "world.hpp"
+
+#include <softverbs/softverbs.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include <rdmabuf/transport/detail/clock.hpp>
+
+namespace rdmabuf::simulation {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// True while a function of the transport waits that calls no function of the simulation. The time
+/// then passes with each look at the clock.
+bool waits = false;
+
+std::int64_t simulated_time() {
+    if (waits) {
+        softverbs_advance(millisecond / 2);
+    }
+    return static_cast<std::int64_t>(softverbs_now());
+}
+
+/// The longest time for which a program that does not compute makes no progress.
+constexpr std::uint64_t longest_pause = 50 * millisecond;
+
+} // namespace
+
+World::World(std::uint64_t seed) : random_(seed) {
+    softverbs_hide_real_devices(1);
+    expect(softverbs_take_clock() == 0, "the clock can be stopped");
+    transport::detail::test_clock = simulated_time;
+    devices_ = static_cast<unsigned>(1 + random_.below(2));
+    expect(softverbs_reset("default", devices_) == 0, "the devices can be created");
+    options_ = {.depth = random_.one_of({16U, 64U, 256U}),
+                .send_depth = random_.one_of({16U, 32U, 128U}),
+                .queue_pairs_per_device = random_.one_of({1U, 1U, 2U}),
+                .eager_limit = eager_limit,
+                .receive_buffers = random_.one_of({16U, 32U, 256U}),
+                .send_buffers = random_.one_of({4U, 16U, 256U}),
+                .unexpected_limit = random_.one_of({4096U, 65536U, 1U << 20U}),
+                .notification_limit = random_.one_of({4096U, 65536U}),
+                .inline_data = random_.one_of({0U, 128U}),
+                .read_long_messages = random_.one_in(2),
+                .min_fragment = 4096,
+                .linger = milliseconds(100)};
+    faults_ = !random_.one_in(3);
+    constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
+    const std::string disorder = disorders[random_.below(std::size(disorders))];
+    if (!disorder.empty()) {
+        const std::string text = disorder + ":" + std::to_string(random_.below(1000));
+        expect(softverbs_set_disorder(text.c_str()) == 0, "the packets can be reordered");
+    }
+    open(random_.one_of({2U, 2U, 3U, 4U, 8U}));
+    log("devices " + std::to_string(devices_) + ", nodes " + std::to_string(nodes_.size()) +
+        ", queue pairs " + std::to_string(options_.queue_pairs_per_device) + ", send_depth " +
+        std::to_string(options_.send_depth) + ", receive_buffers " +
+        std::to_string(options_.receive_buffers) + ", send_buffers " +
+        std::to_string(options_.send_buffers) + ", disorder " + disorder);
+    for (std::size_t i = 1; i < nodes_.size(); ++i) {
+        connect(i - 1, i);
+    }
+    if (nodes_.size() > 2) {
+        connect(nodes_.size() - 1, 0);
+    }
+}
+
+World::~World() {
+    waits = true;
+    links_.clear();
+    nodes_.clear();
+    transport::detail::test_clock = nullptr;
+    softverbs_release_clock();
+}
+
+void World::open(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        auto node = std::make_unique<Node>();
+        for (const Device& device : DeviceList()) {
+            node->devices.emplace_back(device);
+        }
+        auto endpoint = Endpoint::open(node->devices, Resolver(), options_);
+        expect(endpoint.ok(), "an endpoint can be opened");
+        node->endpoint.emplace(*std::move(endpoint));
+        node->arena.resize(slots * slot_size);
+        node->shadow.resize(slots * slot_size);
+        auto memory =
+            node->endpoint->register_memory(node->arena.data(), node->arena.size(),
+                                            Endpoint::default_access | Access::remote_atomic);
+        expect(memory.ok(), "memory can be registered");
+        node->memory.emplace(*std::move(memory));
+        node->remote = *node->memory->remote();
+        nodes_.push_back(std::move(node));
+    }
+}
+
+void World::connect(std::size_t a, std::size_t b) {
+    softverbs_clear_faults();
+    const std::array<std::size_t, 2> ends = {a, b};
+    for (const std::size_t end : ends) {
+        nodes_[end]->computes_until = 0;
+        if (std::ranges::count(nodes_[end]->slot, Node::Slot::free) <
+            std::ssize(nodes_[end]->slot) / 2) {
+            return;
+        }
+    }
+    auto link = std::make_unique<Link>();
+    std::array<std::optional<transport::PreparedChannel>, 2> prepared;
+    for (std::size_t i = 0; i < 2; ++i) {
+        auto made = nodes_[ends[i]]->endpoint->prepare_channel();
+        if (!made.ok()) {
+            fail("a channel can be prepared: " + std::string(made.error_info().message()));
+        }
+        prepared[i].emplace(*std::move(made));
+    }
+    const std::array<transport::ChannelAddress, 2> addresses = {prepared[0]->address(),
+                                                                prepared[1]->address()};
+    for (std::size_t i = 0; i < 2; ++i) {
+        Side& side = link->sides[i];
+        Node& node = *nodes_[ends[i]];
+        side.node = ends[i];
+        auto channel = (*std::move(prepared[i])).connect(addresses[1 - i]);
+        if (!channel.ok()) {
+            fail("a channel can be connected: " + std::string(channel.error_info().message()));
+        }
+        side.channel.emplace(*std::move(channel));
+        side.number = side.channel->number();
+        if (node.state == nullptr) {
+            node.state = side.channel->endpoint();
+            const auto& rails = node.state->shared.rails;
+            for (std::size_t rail = 0; rail < rails.size(); ++rail) {
+                // The channel has reserved some.
+                node.reserved[rail] = rails[rail]->cq_reserved -
+                                      options_.queue_pairs_per_device * rails[rail]->send_depth;
+            }
+        }
+        for (std::size_t& cell : side.window) {
+            cell = *take_slot(node, Node::Slot::window);
+        }
+        side.counter_slot = *take_slot(node, Node::Slot::window);
+        std::ranges::fill(node.bytes(side.counter_slot), std::byte{});
+    }
+    log("connect " + std::to_string(a) + " - " + std::to_string(b) + " as link " +
+        std::to_string(links_.size()));
+    links_.push_back(std::move(link));
+    pass_time(300 * millisecond);
+}
+
+void World::close(std::size_t which, std::size_t side_index) {
+    Link& link = *links_[which];
+    Side& side = link.sides[side_index];
+    Node& node = *nodes_[side.node];
+    log("close link " + std::to_string(which) + " at " + std::to_string(side.node));
+    link.may_fail = true;
+    waits = true;
+    const std::error_code error = side.channel->close();
+    waits = false;
+    log("  closed with " + std::to_string(error.value()));
+    side.channel.reset();
+    for (auto i = node.operations.begin(); i != node.operations.end();) {
+        Operation& operation = **i;
+        if (operation.from_any || operation.link != which) {
+            ++i;
+            continue;
+        }
+        for (const std::size_t slot : operation.slot) {
+            release_slot(node, slot);
+        }
+        if (operation.by_context) {
+            // Endpoint::poll_completions() may still report the request.
+            operation.abandoned = true;
+            abandoned_.push_back(std::move(*i));
+        }
+        i = node.operations.erase(i);
+    }
+    for (const std::size_t slot : side.window) {
+        release_slot(node, slot);
+    }
+    release_slot(node, side.counter_slot);
+    link.closed = !link.sides[0].channel && !link.sides[1].channel;
+}
+
+bool World::computes(const Node& node) const {
+    return node.dead || softverbs_now() < node.computes_until;
+}
+
+void World::pass_time(std::uint64_t nanoseconds) {
+    while (nanoseconds > 0) {
+        const std::uint64_t part = std::min(nanoseconds, longest_pause);
+        softverbs_advance(part);
+        nanoseconds -= part;
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            progress(i);
+        }
+    }
+}
+
+void World::progress(std::size_t which) {
+    Node& node = *nodes_[which];
+    if (computes(node)) {
+        return;
+    }
+    // An endpoint looks at the clock once in 256 calls. A program that waits calls more often.
+    const bool long_run = softverbs_now() - node.ran_at >= longest_pause;
+    const std::uint64_t calls = long_run ? 256 : 1 + random_.below(3);
+    if (long_run) {
+        node.ran_at = softverbs_now();
+    }
+    for (std::uint64_t i = 0; i < calls; ++i) {
+        node.endpoint->progress();
+    }
+    std::array<Completion, 8> completions;
+    for (std::size_t count = completions.size(); count == completions.size();) {
+        count = node.endpoint->poll_completions(completions);
+        for (const Completion& completion : std::span(completions).first(count)) {
+            auto* const operation = static_cast<Operation*>(completion.context);
+            if (!operation->abandoned) {
+                ended(which, *operation, completion);
+                operation->ended = true;
+            }
+        }
+    }
+    for (std::size_t i = 0; i < node.operations.size(); ++i) {
+        Operation& operation = *node.operations[i];
+        if (operation.by_context) {
+            continue;
+        }
+        const Completion completion =
+            operation.from_any
+                ? node.endpoint->test(operation.request)
+                : links_[operation.link]->sides[operation.side].channel->test(operation.request);
+        if (completion.done) {
+            ended(which, operation, completion);
+            operation.ended = true;
+        }
+    }
+    std::erase_if(node.operations, [](const auto& operation) { return operation->ended; });
+    for (const std::size_t link : links_of(which)) {
+        notified(which, link);
+    }
+    check_memory(which);
+}
+
+std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use) {
+    for (std::size_t i = 0; i < slots; ++i) {
+        if (node.slot[i] == Node::Slot::free) {
+            node.slot[i] = use;
+            return i;
+        }
+    }
+    return std::nullopt;
+}
+
+void World::release_slot(Node& node, std::size_t slot) {
+    // The next bytes differ from those of the request, which would be found if something still used
+    // them.
+    fill_pattern(node.bytes(slot), ++last_id_);
+    node.remember(slot);
+    node.slot[slot] = Node::Slot::free;
+}
+
+std::vector<std::size_t> World::links_of(std::size_t node) const {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+        for (const Side& side : links_[i]->sides) {
+            if (side.node == node && side.channel) {
+                found.push_back(i);
+            }
+        }
+    }
+    return found;
+}
+
+void World::run(std::uint64_t actions) {
+    for (std::uint64_t i = 0; i < actions; ++i) {
+        act();
+        if (random_.one_in(2)) {
+            softverbs_advance(random_.below(20 * microsecond));
+        }
+        for (std::size_t node = 0; node < nodes_.size(); ++node) {
+            if (random_.one_in(2)) {
+                progress(node);
+            }
+        }
+        check_links();
+    }
+    finish();
+}
+
+} // namespace rdmabuf::simulation

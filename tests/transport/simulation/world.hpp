@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/transport.hpp>
+
+#include "random.hpp"
+
+namespace rdmabuf::simulation {
+
+using transport::Channel;
+using transport::Completion;
+using transport::Endpoint;
+using transport::EndpointOptions;
+using transport::Memory;
+using transport::RemoteMemory;
+using transport::Request;
+using transport::Tag;
+using transport::TransferEntry;
+
+inline constexpr std::uint64_t microsecond = 1000;
+inline constexpr std::uint64_t millisecond = 1'000'000;
+inline constexpr std::uint64_t second = 1'000'000'000;
+
+/// Writes one line of the log.
+void log(const std::string& line);
+/// Ends the run: the transport has broken a rule. @param rule  what the transport has to guarantee
+[[noreturn]] void fail(const std::string& rule);
+void expect(bool condition, const char* rule);
+
+/// A part of the memory of a program. One request at a time uses a slot.
+inline constexpr std::size_t slot_size = 24576;
+inline constexpr std::size_t slots = 32;
+inline constexpr std::uint32_t eager_limit = 2048;
+/// Slots of the receiver that one sender writes by RDMA.
+inline constexpr std::size_t cells = 4;
+
+/// A message that a program has sent.
+struct Message {
+    Tag tag = 0;
+    std::size_t length = 0;
+    /// The number of the receive that it ended; 0 if it has not arrived.
+    std::uint64_t receive = 0;
+};
+/// A receive that a message has ended, in the order in which the program started the receives.
+struct Receive {
+    Tag tag = 0;
+    Tag mask = 0;
+};
+
+/// The bytes that a program has written to cells of its peer, with a notification.
+struct Notice {
+    std::array<std::size_t, cells> cell{};
+    /// The ids of the patterns; the first is that of the notification.
+    std::array<std::uint64_t, cells> id{};
+    std::array<std::size_t, cells> length{};
+    std::size_t count = 0;
+    /// The number of bytes of the notification.
+    std::size_t size = 0;
+    /// False for a write without a notification.
+    bool sent = false;
+};
+
+/// What one end of a channel does with the memory of the other end.
+struct Side {
+    std::optional<Channel> channel;
+    std::size_t node = 0;
+    /// The slots of this end that the other end writes to.
+    std::array<std::size_t, cells> window{};
+    enum class Cell : std::uint8_t {
+        /// The other end may write.
+        free,
+        /// The other end writes, or has written and this end has no notification of it.
+        writing,
+        /// The other end has written cell_id, and will not write again before it has read.
+        written,
+        /// This end has the notification, and uses the memory for something else.
+        reused,
+    };
+    std::array<Cell, cells> cell{};
+    std::array<std::uint64_t, cells> cell_id{};
+    std::array<std::size_t, cells> cell_length{};
+    /// The notifications that the other end has sent and this end has not received.
+    std::deque<Notice> notices;
+    /// The messages to this end, by their ids.
+    std::vector<std::uint64_t> sent;
+    /// The sum of the atomic operations that the other end has started on the counter of this end.
+    std::uint64_t counter = 0;
+    std::size_t counter_slot = 0;
+    /// Channel::number() of the channel.
+    std::uint32_t number = 0;
+};
+
+/// A channel between two programs.
+struct Link {
+    std::array<Side, 2> sides;
+    /// True once a fault or a program has ended the channel, or may do so.
+    bool may_fail = false;
+    bool closed = false;
+};
+
+enum class Kind : std::uint8_t {
+    send,
+    receive,
+    put,
+    put_notify,
+    put_list,
+    get,
+    get_list,
+    atomic,
+    fence,
+    flush
+};
+
+/// A request of a program.
+struct Operation {
+    Kind kind{};
+    std::uint64_t id = 0;
+    std::size_t link = 0;
+    std::size_t side = 0;
+    bool from_any = false;
+    bool by_context = false;
+    bool cancelled = false;
+    bool ended = false;
+    /// True if the channel was closed before the request was reported.
+    bool abandoned = false;
+    Request request{};
+    std::vector<std::size_t> slot;
+    std::size_t length = 0;
+    Tag tag = 0;
+    Tag mask = 0;
+    Notice notice{};
+    std::vector<TransferEntry> entries;
+    std::uint64_t expected = 0;
+};
+
+/// A program with one endpoint.
+struct Node {
+    std::vector<Context> devices;
+    std::optional<Endpoint> endpoint;
+    /// nullptr before the first channel.
+    transport::detail::EndpointState* state = nullptr;
+    /// SharedRail::cq_reserved of each device before the first channel.
+    std::array<std::uint32_t, transport::max_rails> reserved{};
+    std::vector<std::byte> arena;
+    /// What the memory has to be, except in slots that requests write.
+    std::vector<std::byte> shadow;
+    std::optional<Memory> memory;
+    RemoteMemory remote;
+    enum class Slot : std::uint8_t { free, read, written, window };
+    std::array<Slot, slots> slot{};
+    std::vector<std::unique_ptr<Operation>> operations;
+    /// Until this time, the program computes and calls no function of the transport.
+    std::uint64_t computes_until = 0;
+    std::uint64_t ran_at = 0;
+    /// True if the first device has failed.
+    bool dead = false;
+
+    [[nodiscard]] std::span<std::byte> bytes(std::size_t which) {
+        return std::span(arena).subspan(which * slot_size, slot_size);
+    }
+    [[nodiscard]] std::span<std::byte> model(std::size_t which) {
+        return std::span(shadow).subspan(which * slot_size, slot_size);
+    }
+    /// Makes the current bytes of a slot those that it has to have.
+    void remember(std::size_t which) {
+        std::memcpy(model(which).data(), bytes(which).data(), slot_size);
+    }
+};
+
+/// All programs, their channels, and what the transport has to guarantee.
+class World {
+  public:
+    explicit World(std::uint64_t seed);
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+    ~World();
+
+    /// Does @p actions actions, then lets all programs end what they have begun, and checks that
+    /// nothing is missing.
+    void run(std::uint64_t actions);
+
+  private:
+    // world.cpp: time, channels and memory
+    void open(std::size_t nodes);
+    void connect(std::size_t a, std::size_t b);
+    void close(std::size_t link, std::size_t side);
+    void pass_time(std::uint64_t nanoseconds);
+    /// Lets a program call functions that make progress.
+    void progress(std::size_t node);
+    [[nodiscard]] bool computes(const Node& node) const;
+    [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use);
+    void release_slot(Node& node, std::size_t slot);
+    /// Returns the links of a program whose channel it has not closed.
+    [[nodiscard]] std::vector<std::size_t> links_of(std::size_t node) const;
+    [[nodiscard]] std::size_t side_of(std::size_t link, std::size_t node) const {
+        return links_[link]->sides[0].node == node ? 0 : 1;
+    }
+
+    // programs.cpp: what programs do
+    void act();
+    /// Returns a new request on any channel of a program; nullptr if it has none.
+    [[nodiscard]] std::unique_ptr<Operation> operation(std::size_t node, Kind kind);
+    /// Called after a request was started. @return false if it was not, because of @p error
+    bool started(std::size_t node, std::unique_ptr<Operation>& operation, std::error_code error);
+    void send(std::size_t node);
+    static std::error_code copy_message(Node& node, Side& side, Operation& send);
+    void receive(std::size_t node);
+    void post_receive(std::size_t node, bool any, Tag tag, Tag mask, std::size_t length,
+                      std::optional<std::size_t> link);
+    void cancel(std::size_t node);
+    void cancel(std::size_t node, Operation& receive);
+    void write(std::size_t node, Kind kind);
+    static void add_entries(Node& node, const RemoteMemory& remote, const Side& target,
+                            Operation& operation);
+    void read(std::size_t node, Kind kind);
+    void atomic(std::size_t node);
+    void other(std::size_t node);
+    void give_back_cells(std::size_t node);
+
+    // faults.cpp
+    void fault();
+
+    // checks.cpp: what the transport has to guarantee
+    void ended(std::size_t node, Operation& operation, const Completion& completion);
+    void received(std::size_t node, Operation& operation, const Completion& completion);
+    void notified(std::size_t node, std::size_t link);
+    void check_memory(std::size_t node);
+    void check_links();
+    void finish();
+    [[noreturn]] void missing();
+    void check_resources();
+
+    Random random_;
+    std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::unique_ptr<Link>> links_;
+    std::map<std::uint64_t, Message> messages_;
+    std::map<std::uint64_t, Receive> receives_;
+    std::vector<std::unique_ptr<Operation>> abandoned_;
+    std::uint64_t last_id_ = 0;
+    EndpointOptions options_;
+    unsigned devices_ = 1;
+    bool faults_ = false;
+    bool port_is_down_ = false;
+};
+
+} // namespace rdmabuf::simulation
