@@ -368,6 +368,38 @@ void EndpointState::check(std::int64_t now) noexcept {
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         static_cast<ChannelState*>(i)->check(now);
     }
+    test_silent_devices(now);
+}
+
+void EndpointState::test_silent_devices(std::int64_t now) noexcept {
+    const std::int64_t heartbeat = std::chrono::nanoseconds(options.heartbeat).count();
+    // One transmission can take up to four times QueuePairOptions::timeout.
+    constexpr std::int64_t margin = 5'000'000'000;
+    const std::int64_t attempts =
+        4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
+    for (const auto& owner : shared.rails) {
+        SharedRail& rail = *owner;
+        if (!std::exchange(rail.silent, false) || rail.failure != nullptr ||
+            options.ack_timeout == 0) { // The device then retransmits without end.
+            continue;
+        }
+        if (!rail.tested && now - rail.test_ns >= heartbeat) {
+            rail.tested = true;
+            rail.test_posted = false;
+            rail.test_ns = now;
+        }
+        if (rail.tested && !rail.test_posted &&
+            (rail.loopback || attempt([this] { shared.create_loopback(); })) &&
+            rail.loopback->queue.has_room()) {
+            ibv_send_wr work = make_write(
+                {}, {.address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line()),
+                     .rkey = rail.probe_line.rkey()});
+            rail.test_posted = LoopbackCopy::post(rail, work, nullptr) == 0;
+        }
+        if (rail.tested && now - rail.test_ns > margin + attempts + 2 * heartbeat) {
+            shared.fail(rail, "the device reports no completions");
+        }
+    }
 }
 
 bool EndpointState::check_descriptors() noexcept {

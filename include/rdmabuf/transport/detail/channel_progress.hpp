@@ -207,37 +207,20 @@ inline void ChannelState::check(std::int64_t now) noexcept {
         wake();
     }
     const std::int64_t heartbeat = std::chrono::nanoseconds(shared_.options.heartbeat).count();
-    // Every work request completes, with or without an error. Therefore a device has failed if it
-    // reports no completion for longer than all its retransmissions take. One transmission can take
-    // up to four times QueuePairOptions::timeout.
-    constexpr std::int64_t margin = 5'000'000'000;
-    const std::int64_t attempt =
-        shared_.options.ack_timeout == 0 ? 0 : std::int64_t{4096} << shared_.options.ack_timeout;
-    const std::int64_t longest =
-        margin + 4 * attempt * (shared_.options.retry_count + 1) + 2 * heartbeat;
-    for (std::size_t i = 1; i < rails_.size() && rails_.broken() == 0; ++i) {
+    const bool heard = std::exchange(heard_, false) || rails_[0].heard;
+    for (std::size_t i = 0; i < rails_.size(); ++i) {
         ChannelRail& rail = rails_[i];
-        if (rail.heard || rail.queue.idle()) {
-            rail.heard = false;
+        if (std::exchange(rail.heard, false) || rail.queue.idle() || !rails_.works(i)) {
             rail.heard_ns = now;
-        } else if (attempt != 0 && rails_.works(i) && now - rail.heard_ns > longest) {
-            rails_.leave_out(i, EIO, "the device reports no completions");
+        } else if (now - rail.heard_ns >= heartbeat) {
+            shared_.rails[rail.device]->silent = true;
         }
     }
-    if (heard_ || rails_[0].heard || in_flight_ == 0) {
-        heard_ = rails_[0].heard = false;
-        heard_ns_ = probed_ns_ = now;
-        return;
-    }
-    if (rails_.broken() != 0) {
-        return;
-    }
-    if (now - probed_ns_ >= heartbeat) {
+    if (heard || in_flight_ == 0) {
+        probed_ns_ = now;
+    } else if (rails_.broken() == 0 && now - probed_ns_ >= heartbeat) {
         probed_ns_ = now;
         control_.probe();
-    }
-    if (attempt != 0 && now - heard_ns_ > longest) {
-        fail(EIO, "the device reports no completions");
     }
 }
 

@@ -63,7 +63,7 @@ class ChannelState : public ChannelLinks {
           recovery_(rails_, control_, one_sided_),
           probation_(shared, rails_, control_, one_sided_, recovery_),
           loopback_(shared) {
-        heard_ns_ = probed_ns_ = now_ns();
+        probed_ns_ = now_ns();
     }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
@@ -409,9 +409,8 @@ class ChannelState : public ChannelLinks {
     bool ended_ = false;
     /// True if the close message of the peer, or its `goodbye`, has arrived.
     bool peer_closed_ = false;
-    /// True if a completion of the channel has arrived since the last call of check().
+    /// True if a message has arrived since the last call of check().
     bool heard_ = false;
-    std::int64_t heard_ns_ = 0;
     std::int64_t probed_ns_ = 0;
 };
 

@@ -129,12 +129,14 @@ class ControlChannel {
         }
     }
 
-    /// Posts a keepalive write of 0 bytes on each queue pair. The completions of the writes show
-    /// that the devices of both ends respond.
+    /// Makes each queue pair report a completion, which shows that the devices of both ends
+    /// respond: posts a keepalive write of 0 bytes, unless the last work request will report a
+    /// completion.
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
+            const SendQueue& queue = rails_[i].queue;
             // While a new queue pair is tested, the peer may not have connected its own yet.
-            if (rails_.is_used(i) && rails_[i].queue.has_room()) {
+            if (rails_.is_used(i) && queue.has_room() && (queue.idle() || !queue.all_signaled())) {
                 ibv_send_wr work = make_write({}, probe_target(i));
                 rails_.post(i, work, nullptr, true);
             }

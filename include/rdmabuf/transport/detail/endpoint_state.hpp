@@ -416,6 +416,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     [[gnu::noinline]] void loopback_completed(std::size_t rail, const WorkId& id,
                                               ibv_wc_status status) noexcept {
         SharedRail& shared_rail = *shared.rails[rail];
+        shared_rail.tested = false;
         if (id.work == Work::loopback_receive) {
             --shared_rail.loopback->receives;
         } else if (shared_rail.loopback) {
@@ -434,6 +435,12 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
                                         const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs after the current ones have failed.
     RDMABUF_EXPORT void restore_loopback() noexcept;
+    /// Tests the devices that have reported no completion of a channel for a long time. A peer that
+    /// posts no receives also delays completions, and no others on its queue pair can overtake
+    /// them. Therefore the work request of the test is posted on the loopback queue pair. Each work
+    /// request completes, with or without an error. So a device has failed if the test has not
+    /// completed after more time than all retransmissions take.
+    RDMABUF_EXPORT void test_silent_devices(std::int64_t now) noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
     /// such a device end with EIO. If it is the first device of the endpoint, the receives from any
     /// channel end with EIO, too.

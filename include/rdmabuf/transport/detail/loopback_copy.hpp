@@ -86,11 +86,33 @@ class LoopbackCopy {
                              .lkey = rail.bounce_buffers.lkey()};
             ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1),
                                          {.address = at, .rkey = chunk->rkey});
-            if (const int error = post(rail, work, request); error != 0) {
+            if (const int error = post(rail, work, &request); error != 0) {
                 return error;
             }
         }
         return 0;
+    }
+
+    /// Posts a signaled work request on a loopback queue pair.
+    /// @param request  the request that waits for the completion, or nullptr
+    /// @return 0; EAGAIN if the send queue is full; another errno value of ibv_post_send(3)
+    [[nodiscard]] static int post(SharedRail& rail, ibv_send_wr& work,
+                                  RequestState* request) noexcept {
+        Loopback& loopback = *rail.loopback;
+        work.wr_id = WorkId{.work = Work::loopback,
+                            .number = request != nullptr ? request->index : WorkId::no_request,
+                            .sequence = loopback.queue.next()}
+                         .encode();
+        work.send_flags = IBV_SEND_SIGNALED;
+        ibv_send_wr* failed = nullptr;
+        const int error = ibv_post_send(loopback.queue_pair.native(), &work, &failed);
+        if (error == 0) {
+            loopback.queue.posted(true);
+            if (request != nullptr) {
+                ++request->pending;
+            }
+        }
+        return error == ENOMEM ? EAGAIN : error;
     }
 
   private:
@@ -112,7 +134,7 @@ class LoopbackCopy {
         ++request.pending;
         ++rail.loopback->receives;
         ibv_send_wr send = make_send(std::span<const ibv_sge>(&from, 1));
-        const int error = post(rail, send, request);
+        const int error = post(rail, send, &request);
         if (error != 0) {
             // The send was not posted, so a later send would arrive in this posted receive. abort()
             // prevents this: it moves the queue pair to the error state, which flushes the receive.
@@ -120,23 +142,6 @@ class LoopbackCopy {
             return error == EAGAIN ? EIO : error;
         }
         return 0;
-    }
-
-    [[nodiscard]] static int post(SharedRail& rail, ibv_send_wr& work,
-                                  RequestState& request) noexcept {
-        Loopback& loopback = *rail.loopback;
-        work.wr_id =
-            WorkId{
-                .work = Work::loopback, .number = request.index, .sequence = loopback.queue.next()}
-                .encode();
-        work.send_flags = IBV_SEND_SIGNALED;
-        ibv_send_wr* failed = nullptr;
-        const int error = ibv_post_send(loopback.queue_pair.native(), &work, &failed);
-        if (error == 0) {
-            loopback.queue.posted(true);
-            ++request.pending;
-        }
-        return error == ENOMEM ? EAGAIN : error;
     }
 
     SharedState& shared_;

@@ -91,6 +91,15 @@ struct SharedRail {
     const char* failure = nullptr;
     /// True while the port of the device is not active.
     bool port_down = false;
+    /// True if a queue pair of a channel waits for a completion for longer than
+    /// EndpointOptions::heartbeat. EndpointState::test_silent_devices() then tests the device.
+    bool silent = false;
+    /// True if the work request of a test is posted.
+    bool test_posted = false;
+    /// The time at which the last test began.
+    std::int64_t test_ns = 0;
+    /// True from the beginning of a test until a work request of the loopback queue pair completes.
+    bool tested = false;
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
