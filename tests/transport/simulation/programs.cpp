@@ -22,72 +22,117 @@ const char* name(Kind kind) {
 
 } // namespace
 
+void World::choose_weights() {
+    // Some seeds do a few kinds of actions often, and others never.
+    for (std::uint64_t& weight : weights_) {
+        weight = random_.one_of({0U, 1U, 1U, 2U, 6U});
+    }
+    weights_[static_cast<std::size_t>(Action::fault)] *= random_.one_in(3) ? 0 : 1;
+}
+
+World::Action World::choose_action() {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t weight : weights_) {
+        sum += weight;
+    }
+    std::uint64_t choice = random_.below(sum + 1);
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
+        if (choice < weights_[i]) {
+            return static_cast<Action>(i);
+        }
+        choice -= weights_[i];
+    }
+    return Action::send;
+}
+
 void World::act() {
     const std::size_t which = random_.below(nodes_.size());
-    Node& node = *nodes_[which];
-    const std::uint64_t choice = random_.below(100);
-    if (choice < 3) {
+    const Action action = choose_action();
+    if (action == Action::fault) {
+        if (random_.one_in(3)) {
+            fault();
+        }
+        return;
+    }
+    if (action == Action::pass_time) {
         pass_time(random_.one_of({microsecond, millisecond, 20 * millisecond, second / 2}));
         return;
     }
-    if (choice < 5) {
-        const std::uint64_t time =
-            random_.one_of({millisecond, 100 * millisecond, 2 * second, 15 * second});
-        log("node " + std::to_string(which) + " computes for " + std::to_string(time) + " ns");
-        node.computes_until = softverbs_now() + time;
-        if (random_.one_in(3)) {
-            pass_time(random_.below(time));
-        }
+    if (computes(*nodes_[which])) {
         return;
     }
-    if (choice < 7 && faults_) {
-        fault();
-        return;
-    }
-    if (computes(node)) {
-        return;
-    }
-    if (choice < 9) {
-        const std::vector<std::size_t> open = links_of(which);
-        for (const std::size_t link : open) {
-            const std::size_t side = side_of(link, which);
-            if (links_[link]->sides[side].channel->state().value() != 0 || random_.one_in(8)) {
-                close(link, side);
-                break;
-            }
-        }
-        const std::size_t other = random_.below(nodes_.size());
-        if (!port_is_down_ && other != which && !nodes_[other]->dead && !computes(*nodes_[other]) &&
-            std::ranges::none_of(links_of(which), [&](std::size_t link) {
-                return links_[link]->sides[1 - side_of(link, which)].node == other;
-            })) {
-            connect(which, other);
-        }
-        return;
-    }
-    if (choice < 35) {
-        // Some programs send many messages at once.
-        for (std::uint64_t count = random_.one_in(6) ? random_.below(40) : 1; count > 0; --count) {
+    switch (action) {
+        case Action::compute:
+            compute(which);
+            break;
+        case Action::connect:
+            close_or_connect(which);
+            break;
+        case Action::send:
             send(which);
+            break;
+        case Action::send_many:
+            for (std::uint64_t count = random_.below(40); count > 0; --count) {
+                send(which);
+            }
+            break;
+        case Action::receive:
+            receive(which);
+            break;
+        case Action::cancel:
+            cancel(which);
+            break;
+        case Action::put:
+            write(which, Kind::put);
+            break;
+        case Action::put_notify:
+            write(which, Kind::put_notify);
+            break;
+        case Action::put_list:
+            write(which, Kind::put_list);
+            break;
+        case Action::get:
+            read(which, random_.one_in(2) ? Kind::get : Kind::get_list);
+            break;
+        case Action::atomic:
+            atomic(which);
+            break;
+        case Action::other:
+            other(which);
+            break;
+        default:
+            give_back_cells(which);
+            break;
+    }
+}
+
+void World::compute(std::size_t which) {
+    if (!random_.one_in(3)) {
+        return;
+    }
+    const std::uint64_t time =
+        random_.one_of({millisecond, 100 * millisecond, 2 * second, 15 * second});
+    log("node " + std::to_string(which) + " computes for " + std::to_string(time) + " ns");
+    nodes_[which]->computes_until = softverbs_now() + time;
+    if (random_.one_in(3)) {
+        pass_time(random_.below(time));
+    }
+}
+
+void World::close_or_connect(std::size_t which) {
+    for (const std::size_t link : links_of(which)) {
+        const std::size_t side = side_of(link, which);
+        if (links_[link]->sides[side].channel->state().value() != 0 || random_.one_in(8)) {
+            close(link, side);
+            break;
         }
-    } else if (choice < 58) {
-        receive(which);
-    } else if (choice < 62) {
-        cancel(which);
-    } else if (choice < 66) {
-        write(which, Kind::put);
-    } else if (choice < 74) {
-        write(which, Kind::put_notify);
-    } else if (choice < 80) {
-        write(which, Kind::put_list);
-    } else if (choice < 84) {
-        read(which, random_.one_in(2) ? Kind::get : Kind::get_list);
-    } else if (choice < 88) {
-        atomic(which);
-    } else if (choice < 92) {
-        other(which);
-    } else {
-        give_back_cells(which);
+    }
+    const std::size_t other = random_.below(nodes_.size());
+    if (!port_is_down_ && other != which && !nodes_[other]->dead && !computes(*nodes_[other]) &&
+        std::ranges::none_of(links_of(which), [&](std::size_t link) {
+            return links_[link]->sides[1 - side_of(link, which)].node == other;
+        })) {
+        connect(which, other);
     }
 }
 

@@ -49,7 +49,7 @@ World::World(std::uint64_t seed) : random_(seed) {
                 .read_long_messages = random_.one_in(2),
                 .min_fragment = 4096,
                 .linger = milliseconds(100)};
-    faults_ = !random_.one_in(3);
+    choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
     const std::string disorder = disorders[random_.below(std::size(disorders))];
     if (!disorder.empty()) {
@@ -139,6 +139,8 @@ void World::connect(std::size_t a, std::size_t b) {
                                       options_.queue_pairs_per_device * rails[rail]->send_depth;
             }
         }
+        const auto first = QueuePairAddress::decode(addresses[i].hello().addresses[0]);
+        side.state = node.state->shared.rails[0]->queue_pairs.find(first->number).channel;
         for (std::size_t& cell : side.window) {
             cell = *take_slot(node, Node::Slot::window);
         }
@@ -246,7 +248,12 @@ void World::progress(std::size_t which) {
     check_memory(which);
 }
 
-std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use) {
+std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use) const {
+    // The last slots are for receives of all messages at the end.
+    constexpr std::ptrdiff_t reserve = 4;
+    if (!finishing_ && std::ranges::count(node.slot, Node::Slot::free) <= reserve) {
+        return std::nullopt;
+    }
     for (std::size_t i = 0; i < slots; ++i) {
         if (node.slot[i] == Node::Slot::free) {
             node.slot[i] = use;

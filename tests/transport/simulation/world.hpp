@@ -99,6 +99,7 @@ struct Side {
     /// The sum of the atomic operations that the other end has started on the counter of this end.
     std::uint64_t counter = 0;
     std::size_t counter_slot = 0;
+    transport::detail::ChannelState* state = nullptr;
     /// Channel::number() of the channel.
     std::uint32_t number = 0;
 };
@@ -201,7 +202,7 @@ class World {
     /// Lets a program call functions that make progress.
     void progress(std::size_t node);
     [[nodiscard]] bool computes(const Node& node) const;
-    [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use);
+    [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use) const;
     void release_slot(Node& node, std::size_t slot);
     /// Returns the links of a program whose channel it has not closed.
     [[nodiscard]] std::vector<std::size_t> links_of(std::size_t node) const;
@@ -210,7 +211,29 @@ class World {
     }
 
     // programs.cpp: what programs do
+    enum class Action : std::uint8_t {
+        pass_time,
+        compute,
+        fault,
+        connect,
+        send,
+        send_many,
+        receive,
+        cancel,
+        put,
+        put_notify,
+        put_list,
+        get,
+        atomic,
+        other,
+        give_back_cells,
+        count
+    };
+    void choose_weights();
+    [[nodiscard]] Action choose_action();
     void act();
+    void compute(std::size_t node);
+    void close_or_connect(std::size_t node);
     /// Returns a new request on any channel of a program; nullptr if it has none.
     [[nodiscard]] std::unique_ptr<Operation> operation(std::size_t node, Kind kind);
     /// Called after a request was started. @return false if it was not, because of @p error
@@ -232,6 +255,8 @@ class World {
 
     // faults.cpp
     void fault();
+    /// Moves a queue pair to the error state.
+    void fail_queue_pair(std::size_t link, std::size_t side);
 
     // checks.cpp: what the transport has to guarantee
     void ended(std::size_t node, Operation& operation, const Completion& completion);
@@ -252,7 +277,8 @@ class World {
     std::uint64_t last_id_ = 0;
     EndpointOptions options_;
     unsigned devices_ = 1;
-    bool faults_ = false;
+    std::array<std::uint64_t, static_cast<std::size_t>(Action::count)> weights_{};
+    bool finishing_ = false;
     bool port_is_down_ = false;
 };
 
