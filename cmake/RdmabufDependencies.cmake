@@ -7,9 +7,12 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(libibverbs REQUIRED IMPORTED_TARGET libibverbs)
 pkg_check_modules(librdmacm REQUIRED IMPORTED_TARGET librdmacm)
 
-# The versions of the .pc files do not tell rdma-core's release in a way that distributions keep, so
-# ask for what came last among the things this library calls: both appeared in rdma-core 35.
+# rdmabuf_require_verbs(symbol RELEASE release PART part [REMEDY remedy])
+#
+# The versions of the .pc files do not tell rdma-core's release in a way that distributions keep, so ask
+# for a function of this release.
 function(rdmabuf_require_verbs symbol)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "RELEASE;PART;REMEDY" "")
     set(CMAKE_REQUIRED_LIBRARIES PkgConfig::libibverbs)
     # The compiler's flags are of no interest here, and a sanitizer's could only get in the way.
     set(CMAKE_REQUIRED_QUIET TRUE)
@@ -19,13 +22,21 @@ function(rdmabuf_require_verbs symbol)
         unset(RDMABUF_HAVE_${symbol} CACHE)
         message(
             FATAL_ERROR
-                "libibverbs ${libibverbs_VERSION} has no ${symbol}(): rdmabuf needs rdma-core 35 or newer. "
-                "Install a newer libibverbs-dev (rdma-core-devel), or point PKG_CONFIG_PATH at one.")
+                "libibverbs ${libibverbs_VERSION} has no ${symbol}(): ${arg_PART} needs rdma-core ${arg_RELEASE} or "
+                "newer. Install a newer libibverbs-dev (rdma-core-devel), or point PKG_CONFIG_PATH at one. ${arg_REMEDY}")
     endif()
 endfunction()
 
-rdmabuf_require_verbs(ibv_import_dm)
-rdmabuf_require_verbs(ibv_is_fork_initialized)
+# What came last among the things that the library calls.
+rdmabuf_require_verbs(ibv_import_dm RELEASE 35 PART rdmabuf)
+rdmabuf_require_verbs(ibv_is_fork_initialized RELEASE 35 PART rdmabuf)
+if(RDMABUF_BUILD_SOFTVERBS)
+    rdmabuf_require_verbs(
+        ibv_wr_atomic_write
+        RELEASE 44
+        PART softverbs
+        REMEDY "Without softverbs (RDMABUF_BUILD_SOFTVERBS=OFF), rdmabuf needs rdma-core 35.")
+endif()
 
 # Whether <infiniband/verbs.h> declares what rdma-core 59 brought. It is found at run time whatever this
 # says; the declarations of our own are compared with these.

@@ -153,11 +153,15 @@ class RDMABUF_EXPORT WorkBatch {
     /// Adds an atomic write of the eight bytes of @p value, in host byte order, to an address that
     /// is a multiple of 8. Atomic means that the memory has either the old or the new eight bytes.
     /// Earlier writes of this queue pair become visible before this write. Only RC queue pairs and
-    /// the ibv_wr_* interface support this operation.
+    /// the ibv_wr_* interface support this operation. The program must be compiled with the headers
+    /// of rdma-core 44 or newer, which have ibv_wr_atomic_write(3).
+    template <class ExtendedQueuePair = ibv_qp_ex>
+    requires requires(ExtendedQueuePair* qp) { qp->wr_atomic_write; }
     [[gnu::always_inline]] void atomic_write(std::uint64_t value, RemoteAddress remote,
                                              WorkOptions options = {}) noexcept {
         begin(options);
-        ibv_wr_atomic_write(qp_, remote.rkey, remote.address, &value);
+        ExtendedQueuePair* const qp = qp_;
+        qp->wr_atomic_write(qp, remote.rkey, remote.address, &value);
     }
 
     /// Returns the extended queue pair, for ibv_wr_* functions of the provider between the requests

@@ -22,6 +22,7 @@ class Rdmabuf(CMakePackage):
     depends_on("cmake@3.25:", type="build")
     depends_on("pkgconfig", type=("build", "link"))
     depends_on("rdma-core@35:")
+    depends_on("rdma-core@44:", when="+softverbs")
     depends_on("libdrm", type="build")
     depends_on("cli11", type="build", when="+tools")
     depends_on("cli11", type="build", when="+softverbs")
