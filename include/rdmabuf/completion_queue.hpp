@@ -72,7 +72,8 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
                                                const CompletionChannel* channel = nullptr);
     /// Returns an object that uses @p cq but does not own it. Other code must destroy @p cq, after
-    /// all queue pairs created with the returned object are destroyed.
+    /// all queue pairs created with the returned object are destroyed. For a null pointer, the
+    /// result is like an object that was closed.
     [[nodiscard]] static CompletionQueue borrow(ibv_cq* cq);
 
     /// Removes up to completions.size() completions from the queue, the oldest first. See

@@ -43,7 +43,8 @@ class RDMABUF_EXPORT ProtectionDomain {
                                                         std::uint32_t handle);
     /// Returns an object that uses @p pd without owning it, for programs that create their own
     /// verbs objects and register memory with this library. The owner must not deallocate @p pd
-    /// before this object and all objects created from this object are destroyed.
+    /// before this object and all objects created from this object are destroyed. For a null
+    /// pointer, the result is like an object that was closed.
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
 
     [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }

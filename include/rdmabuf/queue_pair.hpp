@@ -51,7 +51,8 @@ class RDMABUF_EXPORT QueuePair {
 
     /// Returns an object that uses the connected queue pair @p qp without owning it, for programs
     /// that create their own verbs objects. The owner must not destroy @p qp before this object is
-    /// destroyed.
+    /// destroyed. protection_domain() of an XRC receive queue pair, which has no protection domain,
+    /// is like a ProtectionDomain that was closed.
     /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);

@@ -48,7 +48,8 @@ ProtectionDomain ProtectionDomain::import_handle(const Context& context, std::ui
 }
 
 ProtectionDomain ProtectionDomain::borrow(ibv_pd* pd) {
-    return ProtectionDomain(Handle::borrow(pd, Context::borrow(pd->context), nullptr));
+    return ProtectionDomain(
+        pd != nullptr ? Handle::borrow(pd, Context::borrow(pd->context), nullptr) : Handle());
 }
 
 } // namespace rdmabuf

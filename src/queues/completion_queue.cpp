@@ -117,8 +117,10 @@ CompletionQueue::Handle::unique CompletionQueue::parents_of(const Context& conte
 }
 
 CompletionQueue::Handle CompletionQueue::borrow_handle(ibv_cq* cq) {
-    return Handle::borrow(cq, Context::borrow(cq->context), {},
-                          std::make_shared<detail::CqEvents>(Acknowledgement::immediate), {});
+    return cq != nullptr
+               ? Handle::borrow(cq, Context::borrow(cq->context), {},
+                                std::make_shared<detail::CqEvents>(Acknowledgement::immediate), {})
+               : Handle();
 }
 
 ibv_cq* CompletionQueue::release() noexcept {

@@ -84,6 +84,23 @@ TEST_F(XrcTest, SharedReceiveQueueAndQueuePairKeepTheirDomainAlive) {
     EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 0U);
 }
 
+TEST_F(XrcTest, QueuePairsCanBeBorrowed) {
+    const XrcDomain domain(basics_.context);
+    const SharedReceiveQueue srq = make_srq(domain);
+    connect_xrc(domain);
+    const QueuePair receiver = QueuePair::borrow(receiver_->native());
+    EXPECT_EQ(receiver.state(), IBV_QPS_RTS);
+    // The receiving end has neither a protection domain nor completion queues.
+    EXPECT_EQ(receiver.protection_domain().native(), nullptr);
+    EXPECT_THAT(error_of([&] { (void)receiver.protection_domain().context(); }),
+                fails_with(EBADF, "ProtectionDomain::context"));
+    const QueuePair sender = QueuePair::borrow(sender_->native());
+    EXPECT_EQ(sender.protection_domain(), basics_.pd);
+    ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 1));
+    ASSERT_TRUE(sender.post_to_srq(make_send({local_.data(), 1}), srq.number()));
+    EXPECT_EQ(completed(recv_cq_, 1, IBV_WC_RECV).byte_len, 100U);
+}
+
 TEST_F(XrcTest, DomainsOfOneFileAreOneDomain) {
     const TemporaryDirectory directory;
     const UniqueFd file(
