@@ -230,6 +230,17 @@ bool RegistrationWalk::choose_dmabuf_group() {
     if (choice_.use == MappingUse::exact && range->mapping() != choice_.mapping) {
         return advance_all(group, MappingOutcome::not_exported);
     }
+    if (choice_.path == dmabuf_data_direct) {
+        if (const std::uint64_t offset = largest_offset(*range); offset >= page_size()) {
+            // UCX registers from the first byte of a dma-buf only, and one report says that
+            // data direct does not work from another byte (torchcomms issue 3027).
+            Attempt& attempt = begin(choice_, range->mapping());
+            attempt.error = EOPNOTSUPP;
+            attempt.meaning = "a region begins at byte " + std::to_string(offset) +
+                              " of the dma-buf, and data direct needs its first page";
+            return advance_all(group, MappingOutcome::refused);
+        }
+    }
     std::span<const ExportedRange> pieces = exported_pieces_;
     for (Nic* const nic : group) {
         set_job(*nic, {.path = choice_.path, .mapping = range->mapping()}, range);
@@ -384,6 +395,14 @@ std::vector<ExportedRange> RegistrationWalk::export_pieces(std::size_t nics,
         made.clear();
     }
     return made;
+}
+
+std::uint64_t RegistrationWalk::largest_offset(const ExportedRange& range) const {
+    if (!exported_pieces_.empty()) {
+        return std::ranges::max_element(exported_pieces_, {}, &ExportedRange::offset)->offset();
+    }
+    const RangePieces pieces(request_.address, request_.length, request_.chunk);
+    return range.offset() + pieces[pieces.count() - 1].offset;
 }
 
 ExportedRange RegistrationWalk::export_range(const RangePiece& part, MappingKind mapping) const {

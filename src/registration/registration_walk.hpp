@@ -107,6 +107,9 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// part
     [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
+    /// Returns the largest offset at which a region of the current step begins in its dma-buf.
+    /// @param range  the dma-buf of the whole range
+    [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
     /// @throws Error EIO if the offset in the dma-buf breaks the rule of Exporter::export_range();
     /// EINVAL if the options of the caller are not valid for a dma-buf

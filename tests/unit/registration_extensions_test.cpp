@@ -162,10 +162,11 @@ TEST_F(RegistrationExtensions, DataDirectTakesMemoryMappedForPcie) {
 
 TEST_F(RegistrationExtensions, DataDirectBeginsAtAPage) {
     const std::uintptr_t address = exporter_->allocation.base + 4096 + 100;
+    exporter_->offset_by = -std::uint64_t{4096}; // Its dma-buf has the pages of the range only.
     const Registration region =
         register_memory(basics_.pd, resolver_, address, 1000, {.paths = {dmabuf_data_direct}});
     ASSERT_EQ(extensions.data_direct.size(), 1U);
-    EXPECT_EQ(extensions.data_direct[0].offset, 4096U);
+    EXPECT_EQ(extensions.data_direct[0].offset, 0U);
     EXPECT_EQ(extensions.data_direct[0].length, 1100U);
     EXPECT_EQ(extensions.data_direct[0].iova, address - 100);
     // What was asked for is what it says.
@@ -239,16 +240,23 @@ TEST_F(RegistrationExtensions, DataDirectIsRefusedWhatTheKernelRefuses) {
     EXPECT_TRUE(extensions.data_direct.empty());
 }
 
-TEST_F(RegistrationExtensions, ChunksOfDataDirectAreNoLargerThanTheDeviceTakes) {
-    testing::change_device(
-        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 8192; });
-    const ChunkedRegion region(basics_.pd, resolver_, exporter_->allocation.base + 100, 20000,
-                               {.registration = {.paths = {dmabuf_data_direct}}});
-    EXPECT_EQ(region.chunks().size(), 3U);
-    ASSERT_EQ(extensions.data_direct.size(), 3U);
-    EXPECT_EQ(extensions.data_direct[0].length, 8192U);
-    EXPECT_EQ(region.chunks()[0].length, 8092U);
-    EXPECT_EQ(extensions.data_direct[1].offset, 8192U);
+TEST_F(RegistrationExtensions, DataDirectNeedsADmaBufThatBeginsWithTheRange) {
+    const std::uintptr_t base = exporter_->allocation.base;
+    const Registration region =
+        register_memory(basics_.pd, resolver_, base + 4096, 1000, {.paths = {dmabuf_data_direct}});
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_THAT(tried(region.trail()),
+                ElementsAre(Tried{dmabuf_data_direct, MappingKind::pcie, EOPNOTSUPP},
+                            Tried{dmabuf, MappingKind::standard, 0}));
+    EXPECT_THAT(region.trail()[0].meaning,
+                ::testing::HasSubstr("a region begins at byte 4096 of the dma-buf"));
+    // The dma-bufs of this exporter begin with the allocation, and only the first chunk does.
+    const ChunkedRegion chunks(
+        basics_.pd, resolver_, base, 20000,
+        {.registration = {.paths = {dmabuf_data_direct}}, .chunk_size = 8192});
+    EXPECT_EQ(chunks.path(), dmabuf);
+    EXPECT_EQ(chunks.chunks().size(), 3U);
+    EXPECT_TRUE(extensions.data_direct.empty());
     EXPECT_EQ(exporter_->releases, exporter_->exports.size());
 }
 
