@@ -169,11 +169,6 @@ struct AllocationProperties {
     std::uint64_t page_size = 0;
 };
 
-/// Has the same layout as ze_ipc_mem_handle_t. The contents are private to the driver.
-struct IpcHandle {
-    std::array<char, 64> data{};
-};
-
 using Init = Result(std::uint32_t flags);
 using DriverGet = Result(std::uint32_t* count, DriverHandle*);
 using DriverGetApiVersion = Result(DriverHandle, std::uint32_t*);
@@ -188,9 +183,6 @@ using MemAllocDevice = Result(Context, const DeviceMemDesc*, std::size_t size,
 using MemFree = Result(Context, void*);
 using MemGetAllocProperties = Result(Context, const void*, AllocationProperties*, Device*);
 using MemGetAddressRange = Result(Context, const void*, void** base, std::size_t*);
-using MemGetIpcHandle = Result(Context, const void*, IpcHandle*);
-using MemPutIpcHandle = Result(Context, IpcHandle);
-using MemGetFdFromIpcHandle = Result(Context, IpcHandle, std::uint64_t*);
 using CommandListCreateImmediate = Result(Context, Device, const QueueDesc*, CommandList*);
 using CommandListDestroy = Result(CommandList);
 using CommandListAppendMemoryCopy = Result(CommandList, void* to, const void* from, std::size_t,

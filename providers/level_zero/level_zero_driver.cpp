@@ -43,13 +43,10 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.needed("zeMemFree", all.mem_free, first);
     lookup.required("zeMemGetAllocProperties", all.mem_get_alloc_properties, first);
     lookup.required("zeMemGetAddressRange", all.mem_get_address_range, first);
-    lookup.needed("zeMemGetIpcHandle", all.mem_get_ipc_handle, first);
     lookup.needed("zeCommandListCreateImmediate", all.command_list_create_immediate, first);
     lookup.needed("zeCommandListDestroy", all.command_list_destroy, first);
     lookup.needed("zeCommandListAppendMemoryCopy", all.command_list_append_memory_copy, first);
     lookup.optional("zeDevicePciGetPropertiesExt", all.device_pci_get_properties);
-    lookup.optional("zeMemPutIpcHandle", all.mem_put_ipc_handle);
-    lookup.optional("zeMemGetFileDescriptorFromIpcHandleExp", all.mem_get_fd_from_ipc_handle);
     return all;
 }
 

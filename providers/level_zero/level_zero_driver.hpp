@@ -30,15 +30,12 @@ struct Functions {
     MemFree* mem_free = nullptr;
     MemGetAllocProperties* mem_get_alloc_properties = nullptr;
     MemGetAddressRange* mem_get_address_range = nullptr;
-    MemGetIpcHandle* mem_get_ipc_handle = nullptr;
     CommandListCreateImmediate* command_list_create_immediate = nullptr;
     CommandListDestroy* command_list_destroy = nullptr;
     CommandListAppendMemoryCopy* command_list_append_memory_copy = nullptr;
 
-    /// Older loaders do not have the next three functions. The pointers are then null.
+    /// Null in older loaders.
     DevicePciGetProperties* device_pci_get_properties = nullptr;
-    MemPutIpcHandle* mem_put_ipc_handle = nullptr;
-    MemGetFdFromIpcHandle* mem_get_fd_from_ipc_handle = nullptr;
 };
 
 /// Holds the handles of a GPU and of its driver.

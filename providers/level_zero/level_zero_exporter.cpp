@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "level_zero/level_zero_exporter.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
@@ -9,14 +7,18 @@
 #include <vector>
 
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/level_zero.hpp>
 
 #include "common/exported_memory.hpp"
 #include "level_zero/level_zero_export.hpp"
 #include "level_zero/level_zero_memory.hpp"
 #include "level_zero/level_zero_pointer.hpp"
 
-namespace rdmabuf::detail::level_zero {
+namespace rdmabuf {
 namespace {
+
+using namespace detail::level_zero;
+using detail::Extent;
 
 constexpr const char* name_of_exporter = "level_zero";
 
@@ -68,8 +70,7 @@ std::string version_of(const Driver& driver, DriverHandle handle) {
 
 class LevelZeroExporter final : public Allocator {
   public:
-    LevelZeroExporter(ProcessDriver<Driver>& loader, const LevelZeroOptions& options)
-        : loader_(&loader), device_(options.device) {
+    explicit LevelZeroExporter(const LevelZeroOptions& options) : device_(options.device) {
         std::transform(options.contexts.begin(), options.contexts.end(),
                        std::back_inserter(contexts_),
                        [](void* context) { return static_cast<Context>(context); });
@@ -78,7 +79,7 @@ class LevelZeroExporter final : public Allocator {
     [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
 
     [[nodiscard]] Availability availability() const override {
-        const auto loaded = loader_->load();
+        const auto loaded = Driver::of_process().load();
         if (!loaded) {
             return loaded.error_info().availability();
         }
@@ -105,7 +106,7 @@ class LevelZeroExporter final : public Allocator {
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        const Driver* const driver = loader_->loaded();
+        const Driver* const driver = Driver::of_process().loaded();
         if (driver == nullptr) {
             return std::nullopt;
         }
@@ -135,9 +136,9 @@ class LevelZeroExporter final : public Allocator {
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
-        check_exported(length);
-        check_standard(name_of_exporter, mapping);
-        const Driver& driver = *loader_->load().value();
+        detail::check_exported(length);
+        detail::check_standard(name_of_exporter, mapping);
+        const Driver& driver = *Driver::of_process().load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
         // Another thread may have freed the memory during the export. In this case, the duplicated
@@ -145,7 +146,7 @@ class LevelZeroExporter final : public Allocator {
         // then fails with EFAULT.
         const auto check_alive = [&] {
             if (contexts.require(address).id != pointer.id) {
-                raise_freed(address);
+                detail::raise_freed(address);
             }
         };
         try {
@@ -160,32 +161,21 @@ class LevelZeroExporter final : public Allocator {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        check_allocated(size);
-        const Driver& driver = *loader_->load().value();
+        detail::check_allocated(size);
+        const Driver& driver = *Driver::of_process().load().value();
         const auto gpus = initialise(driver, device_).value();
-        return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
+        return detail::level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
     }
 
   private:
-    ProcessDriver<Driver>* loader_;
     int device_;
     std::vector<Context> contexts_;
 };
 
 } // namespace
 
-std::shared_ptr<Allocator> make_exporter(ProcessDriver<Driver>& loader,
-                                         const LevelZeroOptions& options) {
-    return std::make_shared<LevelZeroExporter>(loader, options);
-}
-
-} // namespace rdmabuf::detail::level_zero
-
-namespace rdmabuf {
-
 std::shared_ptr<Allocator> make_level_zero_exporter(const LevelZeroOptions& options) {
-    namespace level_zero = detail::level_zero;
-    return level_zero::make_exporter(level_zero::Driver::of_process(), options);
+    return std::make_shared<LevelZeroExporter>(options);
 }
 
 } // namespace rdmabuf

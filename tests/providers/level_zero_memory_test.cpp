@@ -128,9 +128,6 @@ TEST_F(LevelZeroRanges, OfMemoryThatIsFreedDuringASuccessfulExportAreRefused) {
                                                                : "not been freed"));
         fake::free(address);
     }
-    fake::fail(driver_row().export_call, abi::out_of_host_memory);
-    EXPECT_THAT(refusal(make()), fails_with(ENOMEM));
-    EXPECT_EQ(fake::calls("zeMemGetIpcHandle"), 0U) << "no other method is tried";
 }
 
 TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThatCan) {
@@ -147,9 +144,6 @@ TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThat
     fake::set(fake::Setting::undescribed_result, abi::invalid_argument);
     EXPECT_THAT(refusal(make(Kind::device, 1, 0, false)),
                 fails_with(EOPNOTSUPP, export_descriptor));
-    const unsigned calls = fake::calls("zeMemGetIpcHandle");
-    EXPECT_THAT(refusal(make(Kind::host, 1, 0, false)), fails_with(EOPNOTSUPP));
-    EXPECT_EQ(fake::calls("zeMemGetIpcHandle"), calls) << "IPC handles are for device memory";
 }
 
 TEST_F(LevelZeroDevices, AreGpusAndNothingElse) {

@@ -33,7 +33,6 @@ SAME_FUNCTION(abi::MemAllocDevice, zeMemAllocDevice, "zeMemAllocDevice");
 SAME_FUNCTION(abi::MemFree, zeMemFree, "zeMemFree");
 SAME_FUNCTION(abi::MemGetAllocProperties, zeMemGetAllocProperties, "zeMemGetAllocProperties");
 SAME_FUNCTION(abi::MemGetAddressRange, zeMemGetAddressRange, "zeMemGetAddressRange");
-SAME_FUNCTION(abi::MemGetIpcHandle, zeMemGetIpcHandle, "zeMemGetIpcHandle");
 SAME_FUNCTION(abi::CommandListCreateImmediate, zeCommandListCreateImmediate,
               "zeCommandListCreateImmediate");
 SAME_FUNCTION(abi::CommandListDestroy, zeCommandListDestroy, "zeCommandListDestroy");
@@ -107,8 +106,6 @@ SAME_MEMBER(AllocationProperties, type, ze_memory_allocation_properties_t, type)
 SAME_MEMBER(AllocationProperties, id, ze_memory_allocation_properties_t, id);
 SAME_MEMBER(AllocationProperties, page_size, ze_memory_allocation_properties_t, pageSize);
 
-SAME_SIZE(IpcHandle, ze_ipc_mem_handle_t);
-
 static_assert(same(abi::success, ZE_RESULT_SUCCESS));
 static_assert(same(abi::device_lost, ZE_RESULT_ERROR_DEVICE_LOST));
 static_assert(same(abi::out_of_host_memory, ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY));
@@ -155,11 +152,8 @@ static_assert(same(abi::MemoryType::host, ZE_MEMORY_TYPE_HOST));
 static_assert(same(abi::MemoryType::device, ZE_MEMORY_TYPE_DEVICE));
 static_assert(same(abi::MemoryType::shared, ZE_MEMORY_TYPE_SHARED));
 
-// What is younger: headers that have this macro have the functions.
+// Older headers do not have this result.
 #ifdef ZE_API_VERSION_CURRENT_M
-SAME_FUNCTION(abi::MemPutIpcHandle, zeMemPutIpcHandle, "zeMemPutIpcHandle");
-SAME_FUNCTION(abi::MemGetFdFromIpcHandle, zeMemGetFileDescriptorFromIpcHandleExp,
-              "zeMemGetFileDescriptorFromIpcHandleExp");
 #if ZE_API_VERSION_CURRENT_M >= ZE_MAKE_VERSION(1, 15)
 static_assert(same(abi::address_not_found, ZE_RESULT_ERROR_ADDRESS_NOT_FOUND));
 #endif

@@ -305,19 +305,6 @@ ze_result_t zeMemGetAddressRange(ze_context_handle_t context, const void* pointe
     });
 }
 
-ze_result_t zeMemGetIpcHandle(ze_context_handle_t context, const void* pointer,
-                              ze_ipc_mem_handle_t* handle) {
-    return call(__func__, [&](Machine& machine) {
-        const Allocation* const found = holder(machine, context, pointer);
-        if (found == nullptr || found->start != address_of(pointer) ||
-            found->kind != Kind::device) {
-            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-        }
-        make_ipc_handle(found->start, handle->data);
-        return ZE_RESULT_SUCCESS;
-    });
-}
-
 ze_result_t zeCommandListCreateImmediate(ze_context_handle_t context, ze_device_handle_t device,
                                          const ze_command_queue_desc_t* desc,
                                          ze_command_list_handle_t* list) {
@@ -395,7 +382,6 @@ ze_result_t zeGetMemProcAddrTable(ze_api_version_t /*version*/, ze_mem_dditable_
     table->pfnFree = calls::zeMemFree;
     table->pfnGetAllocProperties = calls::zeMemGetAllocProperties;
     table->pfnGetAddressRange = calls::zeMemGetAddressRange;
-    table->pfnGetIpcHandle = calls::zeMemGetIpcHandle;
     return ZE_RESULT_SUCCESS;
 }
 

@@ -20,16 +20,7 @@ enum Attribute : int {
 int kept_descriptor(std::uint64_t address);
 /// Returns whether the program closed a descriptor that the driver keeps.
 bool kept_descriptor_was_closed();
-/// Returns the number of IPC handles that were not returned to the driver.
-unsigned ipc_handles();
-
-// Functions for the driver and the newer loader; their results are of ze_result_t.
-
 /// Returns the descriptor of the block of an allocation and keeps it. The machine is locked.
 int keep_descriptor(std::uint64_t address);
-/// Creates an IPC handle of an allocation. The machine is locked.
-void make_ipc_handle(std::uint64_t address, void* handle);
-unsigned put_ipc_handle(const void* handle);
-unsigned descriptor_of_ipc_handle(const void* handle, std::uint64_t* fd);
 
 } // namespace fake_level_zero

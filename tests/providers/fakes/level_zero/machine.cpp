@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -15,12 +14,9 @@ namespace {
 
 using fake_driver::Allocation;
 using fake_driver::Machine;
-using fake_driver::Needs;
 
-constexpr unsigned success = 0;
 constexpr unsigned uninitialized = 0x78000001;
 constexpr unsigned unsupported_feature = 0x78000003;
-constexpr unsigned invalid_argument = 0x78000004;
 
 bool kept_was_closed = false;
 
@@ -57,8 +53,6 @@ class Kept {
     }
     [[nodiscard]] int fd() const noexcept { return fd_; }
 
-    unsigned ipc_handles = 0;
-
   private:
     int fd_ = -1;
     ino_t file_ = 0;
@@ -69,16 +63,6 @@ Kept& kept_of(Allocation& allocation) {
         allocation.state = std::make_shared<Kept>();
     }
     return *static_cast<Kept*>(allocation.state.get());
-}
-
-/// Returns the allocation of an IPC handle, or null.
-Kept* find_ipc_handle(Machine& machine, const void* handle) {
-    std::uint64_t hidden = 0;
-    std::memcpy(&hidden, handle, sizeof(hidden));
-    const auto found = machine.allocations.find(~hidden);
-    return found != machine.allocations.end() && kept_of(found->second).ipc_handles != 0
-               ? &kept_of(found->second)
-               : nullptr;
 }
 
 } // namespace
@@ -109,47 +93,6 @@ bool kept_descriptor_was_closed() {
         kept_of(allocation).check();
     }
     return kept_was_closed;
-}
-
-unsigned ipc_handles() {
-    Machine& machine = Machine::get();
-    const std::lock_guard lock(machine.mutex);
-    unsigned sum = 0;
-    for (auto& [start, allocation] : machine.allocations) {
-        sum += kept_of(allocation).ipc_handles;
-    }
-    return sum;
-}
-
-void make_ipc_handle(std::uint64_t address, void* handle) {
-    keep_descriptor(address);
-    ++kept_of(Machine::get().allocations.at(address)).ipc_handles;
-    // No program may read a descriptor from the handle.
-    const std::uint64_t hidden = ~address;
-    std::memcpy(handle, &hidden, sizeof(hidden));
-}
-
-unsigned put_ipc_handle(const void* handle) {
-    return fake_driver::call<unsigned>("zeMemPutIpcHandle", Needs::nothing, [&](Machine& machine) {
-        Kept* const kept = find_ipc_handle(machine, handle);
-        if (kept != nullptr && --kept->ipc_handles == 0) {
-            kept->close();
-        }
-        return kept != nullptr ? success : invalid_argument;
-    });
-}
-
-unsigned descriptor_of_ipc_handle(const void* handle, std::uint64_t* fd) {
-    return fake_driver::call<unsigned>(
-        "zeMemGetFileDescriptorFromIpcHandleExp", Needs::nothing, [&](Machine& machine) {
-            Kept* const kept = find_ipc_handle(machine, handle);
-            if (kept == nullptr) {
-                return invalid_argument;
-            }
-            // Without a descriptor the driver reports the largest number.
-            *fd = static_cast<std::uint64_t>(std::int64_t{kept->fd()});
-            return success;
-        });
 }
 
 } // namespace fake_level_zero
