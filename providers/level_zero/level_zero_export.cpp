@@ -23,10 +23,12 @@ constexpr const char* descriptor_remedy =
     "ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF in pNext";
 
 /// Returns true if the result means that the memory cannot be exported. Drivers may refuse memory
-/// that was allocated without a ze_external_memory_export_desc_t.
+/// that was allocated without a ze_external_memory_export_desc_t. Intel's driver returns
+/// out_of_host_memory whenever the kernel exports no dma-buf.
 bool cannot_export(Result result) noexcept {
-    return result == unsupported_feature || result == unsupported_enumeration ||
-           result == invalid_enumeration || result == invalid_argument;
+    return result == out_of_host_memory || result == unsupported_feature ||
+           result == unsupported_enumeration || result == invalid_enumeration ||
+           result == invalid_argument;
 }
 
 /// Exports the memory. @return a duplicate of the driver's descriptor. The driver returns the same
@@ -46,7 +48,10 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer) {
         throw Error(
             EOPNOTSUPP, export_call,
             why + ": " + what + "; " +
-                (host ? "register it as host memory, with MemoryRegion" : descriptor_remedy));
+                (host ? "register it as host memory, with MemoryRegion" : descriptor_remedy) +
+                (asked == out_of_host_memory
+                     ? "; if it is, check the limit of open files (ulimit -n)"
+                     : ""));
     }
     Driver::check(asked, export_call, what);
     UniqueFd own(::fcntl(exported.fd, F_DUPFD_CLOEXEC, 0));

@@ -46,8 +46,11 @@ const DriverRow& driver_row() {
         .allocate_failures = {{"zeInit", 0x70123456, EIO, "unknown result (0x70123456)"},
                               {"zeMemAllocDevice", out_of_device_memory, ENOMEM,
                                "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY (0x70000003)"}},
-        .export_failures = {{export_call, out_of_host_memory, ENOMEM,
-                             "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY (0x70000002)"}},
+        // Intel's driver returns it for every failure of DRM_IOCTL_PRIME_HANDLE_TO_FD
+        // (Context::handleAllocationExtensions() of compute-runtime).
+        .export_failures = {{export_call, out_of_host_memory, EOPNOTSUPP,
+                             "ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY (0x70000002)"},
+                            {export_call, out_of_host_memory, EOPNOTSUPP, "ulimit -n"}},
         .copy_failures = {loses_device("zeDeviceGetCommandQueueGroupProperties"),
                           loses_device("zeCommandListCreateImmediate"),
                           loses_device("zeCommandListAppendMemoryCopy")},
