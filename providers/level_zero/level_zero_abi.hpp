@@ -53,8 +53,6 @@ enum class Structure : std::uint32_t {
     pci_ext_properties = 0x10008,
 };
 
-/// ze_init_flag_t
-inline constexpr std::uint32_t init_gpu_only = 1;
 /// ze_device_type_t
 inline constexpr std::uint32_t device_type_gpu = 1;
 /// Has the value of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF.

@@ -137,7 +137,9 @@ DriverDescription<Functions> Driver::description() {
 }
 
 std::optional<ErrorInfo> Driver::initialise() const {
-    const Result initialised = functions().init(init_gpu_only);
+    // With ZE_INIT_FLAG_GPU_ONLY, drivers of other devices fail, and the loader skips them for the
+    // rest of the process.
+    const Result initialised = functions().init(0);
     if (initialised == success) {
         return std::nullopt;
     }

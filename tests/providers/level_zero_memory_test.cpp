@@ -162,6 +162,13 @@ TEST_F(LevelZeroDevices, AreGpusAndNothingElse) {
                 HasSubstr("does not export its memory as dma-bufs"));
 }
 
+// With ZE_INIT_FLAG_GPU_ONLY, the driver of an NPU fails, and the loader then skips this driver for
+// the rest of the process.
+TEST_F(LevelZeroDevices, OfAllTypesAreInitialised) {
+    EXPECT_TRUE(exporter_->availability());
+    EXPECT_EQ(fake::recorded("zeInit"), 0U);
+}
+
 TEST_F(LevelZeroDevices, WithoutADriverAreReportedWithTheDeviceFiles) {
     fake::fail("zeInit", abi::uninitialized);
     const Availability found = exporter_->availability();

@@ -33,7 +33,7 @@ struct LevelZeroOptions {
 ///   duplicate, because the driver keeps its own descriptor.
 /// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()
 ///   and export_range() do not initialise Level Zero. availability() and allocate() initialise it
-///   for GPUs (ZE_INIT_FLAG_GPU_ONLY).
+///   for all devices (zeInit(0)).
 /// - **Contexts.** Level Zero answers queries only in a context. If Level Zero is initialised and
 ///   no context of LevelZeroOptions::contexts finds the memory, find() and export_range() create
 ///   one context for each driver that has a GPU. allocate() creates a context for the driver of its

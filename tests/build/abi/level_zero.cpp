@@ -141,7 +141,6 @@ static_assert(same(abi::Structure::external_memory_export_fd,
                    ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD));
 static_assert(same(abi::Structure::pci_ext_properties, ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES));
 
-static_assert(same(abi::init_gpu_only, ZE_INIT_FLAG_GPU_ONLY));
 static_assert(same(abi::device_type_gpu, ZE_DEVICE_TYPE_GPU));
 static_assert(same(abi::external_dma_buf, ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF));
 static_assert(same(abi::queue_group_copies, ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY));

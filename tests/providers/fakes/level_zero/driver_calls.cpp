@@ -139,6 +139,7 @@ ze_result_t zeInit(ze_init_flags_t flags) {
         if ((flags & ~std::uint32_t{ZE_INIT_FLAG_GPU_ONLY | ZE_INIT_FLAG_VPU_ONLY}) != 0) {
             return ZE_RESULT_ERROR_INVALID_ENUMERATION;
         }
+        machine.recorded["zeInit"] = flags;
         if (!machine.initialised()) {
             machine.initialise();
         }
