@@ -17,7 +17,6 @@ inline constexpr Status invalid_argument = 0x1001;
 inline constexpr Status invalid_allocation = 0x1003;
 inline constexpr Status invalid_agent = 0x1004;
 inline constexpr Status out_of_resources = 0x1008;
-inline constexpr Status resource_free = 0x100A;
 inline constexpr Status not_initialized = 0x100B;
 
 /// hsa_agent_t
@@ -98,6 +97,5 @@ using DeregisterDeallocationCallback = Status(void*, DeallocationCallback*);
 using ExportDmaBuf = Status(const void*, std::size_t, int*, std::uint64_t* offset);
 using ExportDmaBufV2 = Status(const void*, std::size_t, int*, std::uint64_t* offset,
                               std::uint64_t flags);
-using CloseDmaBuf = Status(int);
 
 } // namespace rdmabuf::detail::rocm

@@ -39,7 +39,6 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.required("hsa_amd_deregister_deallocation_callback",
                     all.deregister_deallocation_callback, old);
     lookup.needed("hsa_amd_portable_export_dmabuf", all.export_dmabuf, dmabuf);
-    lookup.needed("hsa_amd_portable_close_dmabuf", all.close_dmabuf, dmabuf);
     lookup.optional("hsa_amd_portable_export_dmabuf_v2", all.export_dmabuf_v2);
     return all;
 }

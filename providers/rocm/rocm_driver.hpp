@@ -34,7 +34,6 @@ struct Functions {
     ExportDmaBuf* export_dmabuf = nullptr;
     /// The function of HSA AMD extension 1.9; null if the runtime is older.
     ExportDmaBufV2* export_dmabuf_v2 = nullptr;
-    CloseDmaBuf* close_dmabuf = nullptr;
 };
 
 /// Holds the functions of the loaded HSA runtime. This class does not initialise HSA, because the

@@ -91,11 +91,11 @@ class RocmExporter final : public Allocator {
         if (!Runtime::is_parents()) {
             (void)require_pointer(driver, address);
         }
-        const SharedRuntime runtime = hold(driver).value();
+        (void)hold(driver).value();
         const Met met = require_met(driver, address);
         check_exportable(driver, met.pointer);
         try {
-            return export_from(runtime, met.pointer, length, mapping);
+            return export_from(driver, met.pointer, length, mapping);
         } catch (const Error&) {
             throw_if_freed(driver, met);
             throw;

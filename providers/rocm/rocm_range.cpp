@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rocm/rocm_range.hpp"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
 #include "base/address_space.hpp"
@@ -21,41 +17,6 @@ namespace rdmabuf::detail::rocm {
 namespace {
 
 constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
-
-void close_dmabuf(const Driver& driver, int fd) noexcept {
-    // The descriptor is closed through HSA. close(2) is called instead in two cases: in a child
-    // process of the process that initialised HSA, and after HSA was shut down.
-    if (!Runtime::is_parents()) {
-        const Status closed = driver.functions().close_dmabuf(fd);
-        if (closed != not_initialized) {
-            report_teardown(closed, "hsa_amd_portable_close_dmabuf");
-            return;
-        }
-    }
-    if (::close(fd) != 0) {
-        report_teardown_failure("close", errno);
-    }
-}
-
-/// Owns a descriptor that the driver returned. release() passes the ownership to the caller.
-class DriversFd {
-  public:
-    DriversFd(const Driver& driver, int fd) noexcept : driver_(&driver), fd_(fd) {}
-    ~DriversFd() {
-        if (fd_ >= 0) {
-            close_dmabuf(*driver_, fd_);
-        }
-    }
-    DriversFd(const DriversFd&) = delete;
-    DriversFd& operator=(const DriversFd&) = delete;
-
-    [[nodiscard]] int get() const noexcept { return fd_; }
-    [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
-
-  private:
-    const Driver* driver_;
-    int fd_;
-};
 
 /// Describes the range of memory that the driver must export.
 struct Pages {
@@ -166,34 +127,21 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
     }
 }
 
-ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const Pointer& pointer,
-                          std::size_t length, MappingKind mapping) {
+ExportedRange export_from(const Driver& driver, const Pointer& pointer, std::size_t length,
+                          MappingKind mapping) {
     const Extent allocation{.base = pointer.base, .length = pointer.length};
     if (!allocation.holds(pointer.address, length)) {
         throw leaves(allocation, pointer.address, length);
     }
-    const Driver& driver = runtime->driver();
     const Pages pages = pages_of(pointer, length);
     const Answer answer = ask(driver, pointer, pages, mapping);
-    DriversFd fd(driver, answer.fd);
-    if (fd.get() < 0) {
-        throw Error(EIO, export_call, "the driver reported success, but returned no descriptor");
-    }
-    // The kernel already sets close-on-exec on the descriptor. fcntl(2) sets the flag again,
-    // because the driver's interface does not guarantee the flag.
-    if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
-        throw Error(errno, "fcntl(F_SETFD)");
-    }
+    // hsa_amd_portable_close_dmabuf only calls close(2), so the range closes the descriptor itself.
+    UniqueFd fd = take_descriptor(answer.fd, export_call);
     // One dma-buf can hold several small allocations. `answer.offset` is the offset of the exported
     // pages in the dma-buf.
     const std::uint64_t offset = answer.offset + (pointer.address - pages.begin);
     check_dmabuf(fd.get(), offset, pointer, length);
-    ExportedRange::Release release = [runtime](int closed) {
-        close_dmabuf(runtime->driver(), closed);
-    };
-    std::string name = name_of_exporter;
-    return {std::move(name), fd.release(),    std::move(release), offset,
-            length,          pointer.address, answer.mapping};
+    return {name_of_exporter, std::move(fd), offset, length, pointer.address, answer.mapping};
 }
 
 } // namespace rdmabuf::detail::rocm

@@ -7,5 +7,4 @@
 extern "C" {
 extern rdmabuf::detail::rocm::Init hsa_init;
 extern rdmabuf::detail::rocm::ShutDown hsa_shut_down;
-extern rdmabuf::detail::rocm::CloseDmaBuf hsa_amd_portable_close_dmabuf;
 }

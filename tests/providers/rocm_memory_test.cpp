@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What only ROCm has: notifications of freed memory, descriptors that are returned to the driver,
-// mapped memory, and references of the process to HSA.
+// What only ROCm has: notifications of freed memory, mapped memory, and references of the process
+// to HSA.
 #include <limits>
 #include <utility>
 
@@ -17,7 +17,6 @@ using fake::Kind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* close_call = "hsa_amd_portable_close_dmabuf";
 constexpr const char* info_call = "hsa_amd_pointer_info";
 constexpr const char* watch_call = "hsa_amd_register_deallocation_callback";
 
@@ -134,26 +133,11 @@ TEST_F(RocmGenerations, SurviveAProgramThatShutsHsaDown) {
     EXPECT_NE(make_rocm_exporter()->find(address)->generation, first->generation);
 }
 
-TEST_F(RocmRanges, AreReturnedToTheDriverOnceEach) {
-    const std::uint64_t address = make();
-    {
-        ExportedRange range = exporter_->export_range(address, 1);
-        const ExportedRange moved = std::move(range);
-        const ExportedRange another = exporter_->export_range(address, 1);
-        EXPECT_EQ(fake::open_exports(), 2U);
-        fake::free(address);
-        EXPECT_EQ(fake::calls(close_call), 0U);
-    }
-    EXPECT_EQ(fake::calls(close_call), 2U);
-    EXPECT_EQ(fake::open_exports(), 0U);
-}
-
-TEST_F(RocmRanges, AreReturnedToTheDriverWhateverFailsAfterTheExport) {
+TEST_F(RocmRanges, AreCheckedAgainstTheDmaBuf) {
     const std::uint64_t address = make(Kind::device, 2 * page_size());
     const auto bytes = static_cast<std::int64_t>(page_size());
     fake::set(fake::Setting::shortfall, bytes);
     EXPECT_THAT(refusal(address + 1, page_size()), fails_with(ERANGE, "offset 1 "));
-    EXPECT_EQ(fake::calls(close_call), 1U);
     EXPECT_FALSE(refusal(address + 1, page_size() - 1)) << "the dma-buf contains this part";
     fake::set(fake::Setting::shortfall, 0);
     fake::set(fake::Setting::displacement, 512);
@@ -164,36 +148,6 @@ TEST_F(RocmRanges, AreReturnedToTheDriverWhateverFailsAfterTheExport) {
         fake::set(fake::Setting::displacement, displacement);
         EXPECT_THAT(refusal(address), fails_with(ERANGE)) << displacement;
     }
-    EXPECT_EQ(fake::calls(close_call), 5U);
-    EXPECT_EQ(fake::open_exports(), 0U);
-}
-
-TEST_F(RocmRanges, KeepHsaUntilTheyAreReturned) {
-    const std::uint64_t address = make();
-    {
-        const ExportedRange range = exporter_->export_range(address, 1);
-        exporter_.reset();
-        allocator_.reset();
-        ASSERT_EQ(hsa_shut_down(), abi::success);
-        EXPECT_EQ(fake::references(), 1U);
-    }
-    EXPECT_EQ(fake::calls(close_call), 1U);
-    EXPECT_EQ(fake::references(), 0U);
-    ASSERT_EQ(hsa_init(), abi::success);
-}
-
-TEST_F(RocmRanges, ThatTheDriverCannotCloseAreReported) {
-    const std::uint64_t address = make();
-    const TeardownFailures failures;
-    int fd = -1;
-    {
-        const ExportedRange range = exporter_->export_range(address, 1);
-        fd = range.fd();
-        fake::fail(close_call, abi::resource_free);
-    }
-    EXPECT_THAT(TeardownFailures::seen(),
-                ::testing::ElementsAre(TeardownFailures::Failure(close_call, EIO)));
-    EXPECT_EQ(hsa_amd_portable_close_dmabuf(fd), abi::success);
 }
 
 TEST_F(RocmDriver, IsShutDownAsOftenAsItIsInitialised) {

@@ -36,7 +36,7 @@ struct RocmOptions {
 ///   of pools. The generation of other memory (hipHostRegister, hipMemMap) is 0.
 /// - **Initialisation.** availability() and allocate() initialise HSA. find() and export_range() do
 ///   not initialise HSA. After they have found memory, they keep HSA initialised while the
-///   exporter, its buffers or its ranges exist. find() returns none in a process that has not
+///   exporter or its buffers exist. find() returns none in a process that has not
 ///   loaded libhsa-runtime64.so.1.
 /// - **Placement.** On some kernels a NIC accesses a copy of the memory in system memory, and no
 ///   function reports an error: see docs/registration.md.

@@ -45,7 +45,6 @@ static_assert(same(abi::invalid_argument, HSA_STATUS_ERROR_INVALID_ARGUMENT));
 static_assert(same(abi::invalid_allocation, HSA_STATUS_ERROR_INVALID_ALLOCATION));
 static_assert(same(abi::invalid_agent, HSA_STATUS_ERROR_INVALID_AGENT));
 static_assert(same(abi::out_of_resources, HSA_STATUS_ERROR_OUT_OF_RESOURCES));
-static_assert(same(abi::resource_free, HSA_STATUS_ERROR_RESOURCE_FREE));
 static_assert(same(abi::not_initialized, HSA_STATUS_ERROR_NOT_INITIALIZED));
 
 static_assert(same(abi::AgentInfo::device, HSA_AGENT_INFO_DEVICE));

@@ -92,8 +92,6 @@ struct DriverRow {
     std::vector<DriverFailure> silent_free_failures = {};
     /// The function that exports.
     std::string export_call = {};
-    /// Number of calls when an ExportedRange is destroyed.
-    unsigned calls_of_range_end = 0;
     /// The Error of an export for which the driver reports success and returns no descriptor.
     DriverFailure no_descriptor{"", 0, EIO, "returned no descriptor"};
     /// Whether Setting::packed has a meaning.

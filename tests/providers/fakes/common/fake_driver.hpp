@@ -124,8 +124,6 @@ void* bytes(std::uint64_t address);
 
 /// Returns the number of initialisations that have not been shut down.
 unsigned references();
-/// Returns the number of descriptors that have not been returned to the driver.
-unsigned open_exports();
 /// Returns the number of callbacks that wait for memory to be freed.
 unsigned notifiers();
 /// Returns the context of the program in which make() allocates, a handle of the vendor's type.

@@ -53,7 +53,6 @@ void Machine::reset(unsigned count) {
     }
     forgotten_attributes.clear();
     objects.clear();
-    exports.clear();
     recorded.clear();
     references = 0;
     process_ = 0;
@@ -356,10 +355,6 @@ void* bytes(std::uint64_t address) {
 
 unsigned references() {
     return Locked()->references;
-}
-
-unsigned open_exports() {
-    return static_cast<unsigned>(Locked()->exports.size());
 }
 
 unsigned notifiers() {

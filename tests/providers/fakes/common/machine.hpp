@@ -94,8 +94,6 @@ struct Machine {
     std::set<int> forgotten_attributes;
     /// Objects other than memory: streams, command lists.
     std::set<const void*> objects;
-    /// Exported descriptors that the program returns to the driver.
-    std::set<int> exports;
     std::map<std::string, std::uint64_t> recorded;
     unsigned references = 0;
 

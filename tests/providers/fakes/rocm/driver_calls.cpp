@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions of libhsa-runtime64.so.1 that rdmabuf calls.
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +125,6 @@ Status export_dmabuf(Machine& machine, const void* pointer, std::size_t size, in
         return abi::out_of_resources;
     }
     if (shared >= 0) {
-        machine.exports.insert(shared);
         *fd = shared;
         *offset = address - found->block +
                   static_cast<std::uint64_t>(machine.setting(Setting::displacement));
@@ -351,13 +348,5 @@ Status hsa_amd_portable_export_dmabuf_v2(const void* pointer, std::size_t size, 
                                          std::uint64_t* offset, std::uint64_t flags) {
     return call(__func__, [&](Machine& machine) {
         return export_dmabuf(machine, pointer, size, fd, offset, flags);
-    });
-}
-
-Status hsa_amd_portable_close_dmabuf(int fd) {
-    return call(__func__, [&](Machine& machine) -> Status {
-        // Fails if the descriptor was closed before, or is not of the driver.
-        return machine.exports.erase(fd) == 1 && ::close(fd) == 0 ? abi::success
-                                                                  : abi::resource_free;
     });
 }

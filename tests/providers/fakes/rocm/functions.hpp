@@ -25,9 +25,8 @@
     FUNCTION(rdmabuf::detail::rocm, DeregisterDeallocationCallback,                              \
              hsa_amd_deregister_deallocation_callback)
 /// Functions of HSA AMD extension 1.1.
-#define ROCM_FUNCTIONS_1_1(FUNCTION)                                              \
-    FUNCTION(rdmabuf::detail::rocm, ExportDmaBuf, hsa_amd_portable_export_dmabuf) \
-    FUNCTION(rdmabuf::detail::rocm, CloseDmaBuf, hsa_amd_portable_close_dmabuf)
+#define ROCM_FUNCTIONS_1_1(FUNCTION) \
+    FUNCTION(rdmabuf::detail::rocm, ExportDmaBuf, hsa_amd_portable_export_dmabuf)
 /// Functions of HSA AMD extension 1.9.
 #define ROCM_FUNCTIONS_1_9(FUNCTION) \
     FUNCTION(rdmabuf::detail::rocm, ExportDmaBufV2, hsa_amd_portable_export_dmabuf_v2)
