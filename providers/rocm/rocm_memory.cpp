@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "rocm/rocm_memory.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/address_space.hpp"
 #include "rocm/rocm_runtime.hpp"
@@ -34,11 +36,21 @@ class RocmMemory final : public Buffer::Memory {
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
     // HSA pins the program's memory during the copy, so the program need not register it with HSA.
+    // HSA pins for writing, and the source can be read-only. The source is therefore copied first.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
-        runtime_->driver().check(
-            functions().memory_copy(pointer_to(address() + offset), source.data(), source.size()),
-            "hsa_memory_copy",
-            std::to_string(source.size()) + " bytes could not be copied to the device");
+        constexpr std::size_t most = std::size_t{1} << 20U;
+        std::vector<std::byte> writable(std::min(source.size(), most));
+        while (!source.empty()) {
+            const auto part = source.first(std::min(source.size(), writable.size()));
+            std::ranges::copy(part, writable.begin());
+            runtime_->driver().check(
+                functions().memory_copy(pointer_to(address() + offset), writable.data(),
+                                        part.size()),
+                "hsa_memory_copy",
+                std::to_string(part.size()) + " bytes could not be copied to the device");
+            offset += part.size();
+            source = source.subspan(part.size());
+        }
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         runtime_->driver().check(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What only ROCm has: notifications of freed memory, mapped memory, and references of the process
 // to HSA.
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -148,6 +149,16 @@ TEST_F(RocmRanges, AreCheckedAgainstTheDmaBuf) {
         fake::set(fake::Setting::displacement, displacement);
         EXPECT_THAT(refusal(address), fails_with(ERANGE)) << displacement;
     }
+}
+
+// hsa_memory_copy pins both sides of a copy for writing (Runtime::CopyMemory() of ROCr).
+TEST_F(RocmDriver, CopiesFromMemoryThatCannotBeWritten) {
+    static constexpr std::array<std::byte, 8> constants{std::byte{1}, std::byte{2}, std::byte{3}};
+    const Buffer buffer = allocator_->allocate(100);
+    buffer.copy_in(5, constants);
+    std::array<std::byte, 8> found{};
+    buffer.copy_out(5, found);
+    EXPECT_EQ(found, constants);
 }
 
 TEST_F(RocmDriver, IsShutDownAsOftenAsItIsInitialised) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Functions of libhsa-runtime64.so.1 that rdmabuf calls.
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +97,14 @@ abi::PointerType type_of(Kind kind) {
         default:
             return abi::PointerType::hsa;
     }
+}
+
+/// Returns whether the CPU can write to an address.
+bool is_writable(const void* pointer) {
+    char same = *static_cast<const char*>(pointer);
+    const iovec local{.iov_base = const_cast<void*>(pointer), .iov_len = 1};
+    const iovec remote{.iov_base = &same, .iov_len = 1};
+    return ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0) == 1;
 }
 
 /// Exports the block of an allocation. @param offset  receives the offset of the memory in the
@@ -218,6 +229,9 @@ Status hsa_memory_copy(void* to, const void* from, std::size_t size) {
         const std::byte* const device_from = machine.range(address_of(from), size);
         if ((device_to == nullptr) == (device_from == nullptr)) {
             return abi::invalid_argument;
+        }
+        if (device_from == nullptr && !is_writable(from)) {
+            return abi::out_of_resources;
         }
         std::memcpy(device_to != nullptr ? device_to : to,
                     device_from != nullptr ? device_from : from, size);
