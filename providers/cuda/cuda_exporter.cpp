@@ -34,52 +34,14 @@ bool is_coherent(const Driver& driver, Device device) noexcept {
            driver.attribute(integrated, device) == 0;
 }
 
-/// Combines two generations into a number that depends on both values and on their order.
-std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
-    // The sum is mixed by the finaliser of SplitMix64, a bijection of 64-bit numbers in which each
-    // input bit affects all output bits.
-    std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;
-    mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
-    mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;
-    return mixed ^ mixed >> 31U;
-}
-
-/// Extends @p allocation by the mappings that follow in the same reserved range
-/// (cuMemAddressReserve), until it contains the @p length bytes at @p pointer. Stops at the first
-/// address without a mapping.
-void add_mappings(const Driver& driver, const Pointer& pointer, std::size_t length,
-                  Allocation& allocation) {
-    const detail::Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
-    for (;;) {
-        const std::uintptr_t next = allocation.base + allocation.length;
-        if (next - pointer.address >= length || !reserved.holds(next, 1)) {
-            return;
-        }
-        const auto other = find_pointer(driver, next);
-        if (!other || !other->mapped()) {
-            return;
-        }
-        const detail::Extent extent = find_extent(driver, *other);
-        if (!extent.holds(next, 1)) {
-            return;
-        }
-        allocation.length = extent.base + extent.length - allocation.base;
-        allocation.generation = combine(allocation.generation, other->id);
-    }
-}
-
 Allocation describe(const Driver& driver, const Pointer& pointer, std::size_t length) {
-    const detail::Extent extent = find_extent(driver, pointer);
-    Allocation allocation{.base = extent.base,
-                          .length = extent.length,
-                          .generation = pointer.id,
-                          .kind = kind_of(pointer),
-                          .pci_address = driver.pci_address(pointer.device),
-                          .c2c = is_coherent(driver, pointer.device)};
-    if (pointer.mapped()) {
-        add_mappings(driver, pointer, length, allocation);
-    }
-    return allocation;
+    const Mappings mappings = mappings_of(driver, pointer, length, &find_extent);
+    return {.base = mappings.extent.base,
+            .length = mappings.extent.length,
+            .generation = mappings.generation,
+            .kind = kind_of(pointer),
+            .pci_address = driver.pci_address(pointer.device),
+            .c2c = is_coherent(driver, pointer.device)};
 }
 
 /// Holds the initialised driver and the number of its devices.

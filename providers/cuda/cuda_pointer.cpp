@@ -197,4 +197,39 @@ Extent find_extent(const Driver& driver, const Pointer& pointer) {
                     "primary context: make a context current before this call");
 }
 
+namespace {
+
+/// Combines two generations into a number that depends on both values and on their order.
+std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
+    // The sum is mixed by the finaliser of SplitMix64, a bijection of 64-bit numbers in which each
+    // input bit affects all output bits.
+    std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;
+    mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
+    mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;
+    return mixed ^ mixed >> 31U;
+}
+
+} // namespace
+
+Mappings mappings_of(const Driver& driver, const Pointer& pointer, std::size_t length,
+                     Extent (*extent_at)(const Driver&, const Pointer&)) {
+    Mappings all{.extent = extent_at(driver, pointer), .generation = pointer.id};
+    const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
+    while (pointer.mapped() && !all.extent.holds(pointer.address, length)) {
+        const std::uintptr_t next = all.extent.base + all.extent.length;
+        const auto other = reserved.holds(next, 1) ? find_pointer(driver, next) : std::nullopt;
+        if (!other || !other->mapped()) {
+            break;
+        }
+        const Extent extent = extent_at(driver, *other);
+        if (!extent.holds(next, 1)) {
+            break;
+        }
+        all.extent.length = extent.base + extent.length - all.extent.base;
+        all.generation = combine(all.generation, other->id);
+        ++all.count;
+    }
+    return all;
+}
+
 } // namespace rdmabuf::detail::cuda

@@ -97,4 +97,20 @@ class ExistingContext {
 ///         in a context, and no such context exists
 [[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
+/// Holds the memory that follows a pointer without a gap: one allocation, or adjacent mappings
+/// (cuMemMap) of one reserved range.
+struct Mappings {
+    Extent extent;
+    /// Depends on each mapping and on their order.
+    std::uint64_t generation = 0;
+    std::size_t count = 1;
+};
+/// Returns the memory at a pointer, and the mappings that follow it until they contain @p length
+/// bytes or nothing is mapped. The driver reports only the one mapping that holds an address.
+/// Separate allocations of cuMemAlloc are not combined, even if they are adjacent.
+/// @param extent_at  extent_of() or find_extent()
+/// @throws Error with the errors of @p extent_at and find_pointer()
+[[nodiscard]] Mappings mappings_of(const Driver& driver, const Pointer& pointer, std::size_t length,
+                                   Extent (*extent_at)(const Driver&, const Pointer&));
+
 } // namespace rdmabuf::detail::cuda

@@ -18,36 +18,15 @@ namespace {
 
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
-/// Checks that the range is mapped without gaps. The driver reports only the one mapping that holds
-/// an address, so the mappings of the range are queried one by one. A range that spans separate
-/// allocations of cuMemAlloc is an error, even if these allocations are adjacent.
+/// Checks that the range is mapped without gaps.
 /// @return the number of mappings that the range spans
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
-    const Extent first = extent_of(driver, pointer);
-    if (first.holds(pointer.address, length)) {
-        return 1;
+    const Mappings mappings = mappings_of(driver, pointer, length, &extent_of);
+    if (!mappings.extent.holds(pointer.address, length)) {
+        throw leaves(mappings.extent, pointer.address, length,
+                     pointer.mapped() ? ", and no memory is mapped after it" : "");
     }
-    if (!pointer.mapped()) {
-        throw leaves(first, pointer.address, length);
-    }
-    const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
-    if (!reserved.holds(pointer.address, length)) {
-        throw leaves(first, pointer.address, length,
-                     ", and the reserved range of " + std::to_string(reserved.length) +
-                         " bytes at " + hexadecimal(reserved.base));
-    }
-    std::size_t mappings = 1;
-    DevicePointer next = first.base + first.length;
-    for (; next < pointer.address + length; ++mappings) {
-        const auto other = find_pointer(driver, next);
-        if (!other || !other->mapped()) {
-            throw leaves(first, pointer.address, length,
-                         ", and no memory is mapped after it, at " + hexadecimal(next));
-        }
-        const Extent extent = extent_of(driver, *other);
-        next = extent.base + extent.length;
-    }
-    return mappings;
+    return mappings.count;
 }
 
 /// Makes cuMemcpy wait until its copy is complete. Without this setting, cuMemcpy can return early,
