@@ -19,6 +19,7 @@ inline constexpr Result deinitialized = 4;
 inline constexpr Result no_device = 100;
 inline constexpr Result invalid_device = 101;
 inline constexpr Result invalid_context = 201;
+inline constexpr Result operating_system = 304;
 inline constexpr Result not_found = 500;
 inline constexpr Result context_is_destroyed = 709;
 inline constexpr Result not_permitted = 800;

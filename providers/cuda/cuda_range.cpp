@@ -31,8 +31,9 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
 
 /// Makes cuMemcpy wait until its copy is complete. Without this setting, cuMemcpy can return early,
 /// and its copy could overlap with a later RDMA access. The setting remains until the allocation is
-/// freed.
-void synchronise_copies(const Driver& driver, const Pointer& pointer) {
+/// freed. If the driver refuses the setting for this memory, the program must synchronise its
+/// copies.
+void synchronise_copies(const Driver& driver, const Pointer& pointer) noexcept {
     if (pointer.type != MemoryType::device || pointer.mapped()) {
         return;
     }
@@ -44,12 +45,7 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
         return;
     }
     value = 1;
-    driver.check(
-        functions.pointer_set_attribute(&value, PointerAttribute::sync_memops, pointer.address),
-        "cuPointerSetAttribute(SYNC_MEMOPS)",
-        "the attribute cannot be set; without it, RDMA and an unfinished cuMemcpy could access the "
-        "same bytes at " +
-            hexadecimal(pointer.address) + ", so the memory is not exported");
+    (void)functions.pointer_set_attribute(&value, PointerAttribute::sync_memops, pointer.address);
 }
 
 /// Throws the error for a refused export, with the requested range and a possible cause.
@@ -66,6 +62,11 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
                     driver.name_of(result) + ": " + hint +
                         "; the memory was not allocated for RDMA: set "
                         "allocFlags.gpuDirectRDMACapable for cuMemCreate, or use cuMemAlloc");
+    }
+    if (result == operating_system) {
+        hint +=
+            "; the kernel returned no descriptor: check the limit of open files (ulimit -n), and "
+            "the kernel log (dmesg)";
     }
     if (mappings > 1) {
         hint += "; the range spans " + std::to_string(mappings) +

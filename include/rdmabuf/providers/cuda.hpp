@@ -37,7 +37,8 @@ struct CudaOptions {
 ///   never registered as host memory.
 /// - **Copies.** The first export of memory of cuMemAlloc sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as
 ///   GPUDirect RDMA demands: cuMemcpy then returns only after the copy is complete. Mapped memory
-///   (cuMemMap) has no such attribute; the program must set CU_CTX_SYNC_MEMOPS on the context.
+///   (cuMemMap) has no such attribute, and the driver may refuse it for other memory, which is
+///   exported nevertheless; the program must set CU_CTX_SYNC_MEMOPS on the context.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
     const CudaOptions& options = {});
 

@@ -39,6 +39,7 @@ static_assert(same(abi::deinitialized, CUDA_ERROR_DEINITIALIZED));
 static_assert(same(abi::no_device, CUDA_ERROR_NO_DEVICE));
 static_assert(same(abi::invalid_device, CUDA_ERROR_INVALID_DEVICE));
 static_assert(same(abi::invalid_context, CUDA_ERROR_INVALID_CONTEXT));
+static_assert(same(abi::operating_system, CUDA_ERROR_OPERATING_SYSTEM));
 static_assert(same(abi::not_found, CUDA_ERROR_NOT_FOUND));
 static_assert(same(abi::context_is_destroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED));
 static_assert(same(abi::not_permitted, CUDA_ERROR_NOT_PERMITTED));

@@ -392,7 +392,7 @@ Result cuMemGetHandleForAddressRange(void* handle, abi::DevicePointer address, s
         }
         int fd = -1;
         if (!machine.share(address, size, &fd)) {
-            return abi::out_of_memory;
+            return abi::operating_system;
         }
         return fd >= 0 ? put(handle, fd) : abi::success;
     });
