@@ -81,9 +81,9 @@ void add_output_options(CLI::App& app, bool& json) {
 }
 
 const std::vector<std::string>& memory_types() {
-    static const std::vector<std::string> types{"host",   "cuda",  "habana",   "level-zero",
-                                                "neuron", "rocm",  "udmabuf",  "dma-heap",
-                                                "drm",    "memfd", "external", "dm"};
+    static const std::vector<std::string> types{"host",  "cuda",     "level-zero", "neuron",
+                                                "rocm",  "udmabuf",  "dma-heap",   "drm",
+                                                "memfd", "external", "dm"};
     return types;
 }
 
@@ -91,7 +91,7 @@ void add_memory_options(CLI::App& app, MemoryOptions& options) {
     app.option_defaults()->group("Memory");
     add_option(app, "--memory", "TYPE", options.type,
                "host (default); cuda: NVIDIA GPU; level-zero: Intel GPU; rocm: AMD GPU; "
-               "habana: Intel Gaudi; neuron: AWS Trainium; udmabuf, dma-heap, drm: dma-bufs "
+               "neuron: AWS Trainium; udmabuf, dma-heap, drm: dma-bufs "
                "of the kernel; memfd: replaces dma-bufs on softverbs; external: a dma-buf "
                "known to rdmabuf only by its descriptor; dm: memory of the RDMA device")
         ->check(OneOf(memory_types()));

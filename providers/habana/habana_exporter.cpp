@@ -1,33 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/habana.hpp>
 
-#include "base/address_space.hpp"
-#include "common/driver_buffer.hpp"
 #include "common/exported_memory.hpp"
 #include "common/table_exporter.hpp"
-#include "habana/synapse.hpp"
 #include "habana/thunk.hpp"
 
 namespace rdmabuf {
 namespace {
 
 using namespace detail::habana;
-using detail::ExportedMemory;
 
 constexpr const char* name_of_exporter = "habana";
-
-/// Returns an empty string if allocate() can be used. Otherwise returns a text with the reason, for
-/// example that libSynapse.so is missing. add() works without libSynapse.so.
-std::string allocating() {
-    const auto loaded = Synapse::of_process().load();
-    return loaded ? "" : "; allocate() cannot be used: " + loaded.reason();
-}
 
 class DriverExporter final : public detail::TableExporter<HabanaExporter> {
   public:
@@ -52,8 +40,10 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
                             ": the exporter has no device; make it with the descriptor of the open "
                             "device, HabanaOptions::fd");
         }
-        const DeviceName device = thunk.device(options_.fd).value();
-        ExportedMemory exported = thunk.export_memory(options_.fd, device, memory);
+        if (const auto error = thunk.check_device(options_.fd)) {
+            error->raise();
+        }
+        detail::ExportedMemory exported = thunk.export_memory(options_.fd, memory);
         return detail::add_range(table_,
                                  {.base = memory.address,
                                   .length = memory.length,
@@ -61,19 +51,6 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
                                   .kind = MemoryKind::device,
                                   .pci_address = thunk.pci_address(options_.fd)},
                                  std::move(exported.fd), exported.offset);
-    }
-
-    [[nodiscard]] Buffer allocate(std::size_t size) override {
-        detail::check_allocated(size);
-        const std::size_t whole = detail::round_up_to_pages(size);
-        if (options_.fd >= 0) {
-            throw Error(ENOTSUP, "allocate",
-                        "the program has opened this device itself (HabanaOptions::fd): allocate "
-                        "the memory in the program, and add() it");
-        }
-        const Thunk& thunk = *Thunk::of_process().load().value();
-        const Synapse& synapse = *Synapse::of_process().load().value();
-        return make_buffer(thunk, std::make_shared<SynapseMemory>(synapse, whole));
     }
 
   private:
@@ -86,12 +63,10 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
     }
 
     [[nodiscard]] Availability availability_of_device(const Thunk& thunk) const {
-        const auto device = thunk.device(options_.fd);
-        if (!device) {
-            return device.error_info().availability();
+        if (const auto error = thunk.check_device(options_.fd)) {
+            return error->availability();
         }
-        return Availability::yes(thunk.library() + ", the program's " +
-                                 (is_gaudi1(*device) ? "Gaudi 1 " : "Gaudi ") +
+        return Availability::yes(thunk.library() + ", the program's Gaudi " +
                                  thunk.pci_address(options_.fd));
     }
 
@@ -106,23 +81,7 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
                 "check that the kernel module habanalabs is loaded, and that this process can open "
                 "/dev/accel/accel_controlD0 or /dev/hl_controlD0");
         }
-        return Availability::yes(thunk.library() + ", " + list + allocating());
-    }
-
-    [[nodiscard]] Buffer make_buffer(const Thunk& thunk,
-                                     std::shared_ptr<SynapseMemory> memory) const {
-        const SharedDevice& device = memory->device();
-        const DeviceName name = thunk.device(device->fd()).value();
-        ExportedMemory exported = thunk.export_memory(
-            device->fd(), name,
-            {.address = memory->address(), .length = memory->size(), .mapping = device->mapping()},
-            device->reach(memory->address() + memory->size()));
-        Allocation allocation{.base = memory->address(),
-                              .length = memory->size(),
-                              .pci_address = thunk.pci_address(device->fd())};
-        return Buffer(std::make_unique<detail::DriverBuffer<SynapseMemory>>(
-            table_, memory, std::move(allocation), std::move(exported.fd), exported.offset,
-            memory));
+        return Availability::yes(thunk.library() + ", " + list);
     }
 
     HabanaOptions options_;

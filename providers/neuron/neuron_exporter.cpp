@@ -9,7 +9,6 @@
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
-#include "common/driver_buffer.hpp"
 #include "common/exported_memory.hpp"
 #include "common/table_exporter.hpp"
 #include "neuron/neuron_memory.hpp"
@@ -41,6 +40,31 @@ Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     }
     return count;
 }
+
+/// Implements a buffer, which is in the BufferTable of its exporter while this object exists.
+/// Exported ranges keep the tensor alive.
+class TensorBuffer final : public Buffer::Memory {
+  public:
+    TensorBuffer(std::shared_ptr<detail::BufferTable> table, std::shared_ptr<TensorMemory> memory,
+                 Allocation allocation, detail::BufferTable::Place place)
+        : memory_(std::move(memory)),
+          range_(std::move(table), std::move(allocation), std::move(place)) {}
+
+    [[nodiscard]] std::uintptr_t address() const noexcept override { return memory_->address(); }
+    [[nodiscard]] std::size_t size() const noexcept override { return memory_->size(); }
+    [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
+    [[nodiscard]] int sync_fd() const noexcept override { return -1; }
+    void copy_in(std::size_t offset, std::span<const std::byte> source) override {
+        memory_->copy_in(offset, source);
+    }
+    void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
+        memory_->copy_out(offset, destination);
+    }
+
+  private:
+    std::shared_ptr<TensorMemory> memory_;
+    detail::TableRange range_;
+};
 
 /// Returns how an allocation is exported: anew each time, because the kernel module permits only
 /// one import of a dma-buf. Exports the allocation once, to check that the runtime can.
@@ -106,8 +130,8 @@ class RuntimeExporter final : public detail::TableExporter<NeuronExporter> {
         auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
         const Allocation allocation{
             .base = memory->address(), .length = memory->size(), .single_import = true};
-        return Buffer(std::make_unique<detail::DriverBuffer<TensorMemory>>(
-            table_, memory, allocation, place_of(driver, allocation, memory)));
+        return Buffer(std::make_unique<TensorBuffer>(table_, memory, allocation,
+                                                     place_of(driver, allocation, memory)));
     }
 
   private:

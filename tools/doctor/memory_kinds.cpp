@@ -35,7 +35,6 @@ constexpr std::array drivers{
     Driver{"cuda", 0x10de, "/dev/nvidiactl"},
     Driver{"rocm", 0x1002, "/dev/kfd"},
     Driver{"level-zero", 0x8086},
-    Driver{"habana", 0x1da3, "/dev/accel/accel0"},
     Driver{"neuron", 0x1d0f, "/dev/neuron0"},
 };
 

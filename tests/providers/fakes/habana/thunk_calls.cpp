@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <map>
 
 #include "fake_habana.hpp"
 #include "functions.hpp"
@@ -18,7 +19,6 @@ THUNK_FUNCTIONS(DECLARE_FUNCTION)
 namespace abi = fake_habana::abi;
 using fake_driver::Machine;
 using fake_driver::Needs;
-using fake_habana::open_devices;
 
 namespace {
 
@@ -26,35 +26,6 @@ template <class Body>
 int call(const char* function, Body&& body) {
     return fake_driver::call<int>(function, Needs::nothing, body);
 }
-
-bool is_gaudi1(abi::DeviceName name) {
-    return name == abi::DeviceName::gaudi || name == abi::DeviceName::gaudi_hl2000m;
-}
-
-/// Exports a whole mapping. @return the descriptor, or the negated errno value
-int export_mapping(const char* function, bool of_gaudi1, int fd, std::uint64_t mapping,
-                   std::uint64_t size) {
-    return call(function, [&](Machine& machine) -> int {
-        const auto device = open_devices().find(fd);
-        if (device == open_devices().end()) {
-            return -ENOTTY;
-        }
-        const std::size_t page = fake_driver::cpu_page_size();
-        const auto block = machine.blocks.find(mapping);
-        if (is_gaudi1(device->second) != of_gaudi1 || size % page != 0 || size == 0 ||
-            block == machine.blocks.end() || size > block->second.size) {
-            return -EINVAL;
-        }
-        machine.recorded[function] = size;
-        int exported = -1;
-        return machine.share(mapping, block->second.size, &exported) && exported >= 0 ? exported
-                                                                                      : -ENOMEM;
-    });
-}
-
-} // namespace
-
-namespace fake_habana {
 
 std::map<int, abi::DeviceName>& open_devices() {
     static auto* const devices = new std::map<int, abi::DeviceName>;
@@ -74,17 +45,17 @@ void close_device(int fd) {
     open_devices().erase(fd);
 }
 
-int open(abi::DeviceName name) {
-    const std::lock_guard lock(Machine::get().mutex);
-    return open_device(name);
-}
+} // namespace
 
-} // namespace fake_habana
+int fake_habana::open(abi::DeviceName name) {
+    const std::lock_guard lock(Machine::get().mutex);
+    return Machine::get().devices.empty() ? -1 : open_device(name);
+}
 
 const fake_driver::Vendor& fake_driver::vendor() {
     static const Vendor habana{.reset = [] {
         while (!open_devices().empty()) {
-            fake_habana::close_device(open_devices().begin()->first);
+            close_device(open_devices().begin()->first);
         }
     }};
     return habana;
@@ -112,24 +83,31 @@ int hlthunk_get_pci_bus_id_from_fd(int fd, char* text, int length) {
 
 int hlthunk_open_control(int index, const char* /*pci_bus_id*/) {
     return call(__func__, [&](Machine& machine) -> int {
-        return machine.has_device(index) ? fake_habana::open_device(abi::DeviceName::gaudi2) : -1;
+        return machine.has_device(index) ? open_device(abi::DeviceName::gaudi2) : -1;
     });
 }
 
 int hlthunk_close(int fd) {
     return call(__func__, [&](Machine&) {
-        fake_habana::close_device(fd);
+        close_device(fd);
         return 0;
     });
 }
 
-int hlthunk_device_memory_export_dmabuf_fd(int fd, std::uint64_t address, std::uint64_t size,
-                                           std::uint32_t /*flags*/) {
-    // The driver of a Gaudi 1 knows no allocations in the DRAM. In the fake they are mappings.
-    return export_mapping(__func__, true, fd, address, size);
-}
-
 int hlthunk_device_mapped_memory_export_dmabuf_fd(int fd, std::uint64_t mapping, std::uint64_t size,
                                                   std::uint64_t offset, std::uint32_t /*flags*/) {
-    return export_mapping(__func__, false, fd, mapping, offset == 0 ? size : 0);
+    return call(__func__, [&](Machine& machine) -> int {
+        if (!open_devices().contains(fd)) {
+            return -ENOTTY;
+        }
+        const auto block = machine.blocks.find(mapping);
+        if (offset != 0 || size % fake_driver::cpu_page_size() != 0 || size == 0 ||
+            block == machine.blocks.end() || size > block->second.size) {
+            return -EINVAL;
+        }
+        machine.recorded["hlthunk_device_mapped_memory_export_dmabuf_fd"] = size;
+        int exported = -1;
+        return machine.share(mapping, block->second.size, &exported) && exported >= 0 ? exported
+                                                                                      : -ENOMEM;
+    });
 }
