@@ -51,9 +51,9 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
         return abi::Result::system_error;
     }
     // The program may unload and load the plugin again, while this library stays in memory. NCCL
-    // does not know the merged devices of the earlier load, so they are removed here.
+    // then creates its merged devices again.
     if (contexts_.empty() && open_ == 0) {
-        nics_.resize(physical_nics_, nics_.front());
+        counted_nics_ = physical_nics_;
         connections_.clear();
         endpoints_.clear();
     }
@@ -81,7 +81,7 @@ void Plugin::stop(void* context) noexcept {
 
 int Plugin::device_count() {
     const std::lock_guard lock(mutex_);
-    return static_cast<int>(nics_.size());
+    return static_cast<int>(counted_nics_);
 }
 
 Nic* Plugin::nic(int device) {
@@ -108,10 +108,17 @@ abi::Result Plugin::merge(std::span<const int> members, int& device) {
         log::info("makeVDevice", "devices are not merged: " + reason);
         return abi::Result::invalid_usage;
     }
-    device = static_cast<int>(nics_.size());
-    log::info("makeVDevice", "[" + std::to_string(device) + "] " + merged->name + ", " +
-                                 std::to_string(merged->speed) + " Mbit/s");
-    nics_.push_back(*std::move(merged));
+    const auto known =
+        std::find_if(nics_.begin() + static_cast<std::ptrdiff_t>(physical_nics_), nics_.end(),
+                     [&](const Nic& nic) { return nic.members == merged->members; });
+    const auto index = static_cast<std::size_t>(known - nics_.begin());
+    device = static_cast<int>(index);
+    if (known == nics_.end()) {
+        log::info("makeVDevice", "[" + std::to_string(device) + "] " + merged->name + ", " +
+                                     std::to_string(merged->speed) + " Mbit/s");
+        nics_.push_back(*std::move(merged));
+    }
+    counted_nics_ = std::max(counted_nics_, index + 1);
     return abi::Result::success;
 }
 

@@ -57,11 +57,16 @@ class Plugin {
     /// Ends an NCCL communicator: the counterpart of start() with a context.
     void stop(void* context) noexcept;
 
+    /// Returns the number of devices: those that start() has found, and the merged devices that
+    /// NCCL has created since the plugin was last unused. Earlier merged devices keep their
+    /// numbers, because a later NCCL communicator may use them without creating them again
+    /// (NCCL_NET_PLUGIN_REF_COUNT=1).
     [[nodiscard]] int device_count();
     /// Returns the device with the number @p device, counted from 0. Logs an error and returns
     /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
     [[nodiscard]] Nic* nic(int device);
-    /// Creates a merged device. @param device  set to the number of the new device
+    /// Creates a merged device, unless these devices are merged already.
+    /// @param device  set to the number of the merged device
     abi::Result merge(std::span<const int> members, int& device);
 
     /// @param context  the context that start() returned; nullptr for versions without contexts
@@ -125,6 +130,8 @@ class Plugin {
     /// merged devices are added.
     std::deque<Nic> nics_;
     std::size_t physical_nics_ = 0;
+    /// See device_count().
+    std::size_t counted_nics_ = 0;
     Context default_context_;
     std::vector<std::unique_ptr<Context>> contexts_;
     std::map<EndpointKey, std::weak_ptr<SharedEndpoint>> endpoints_;

@@ -137,6 +137,28 @@ TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
     EXPECT_EQ(std::accumulate(written.begin(), written.end(), std::size_t{0}), size - 1);
 }
 
+// With NCCL_NET_PLUGIN_REF_COUNT=1, NCCL calls devices() and makeVDevice() for its first
+// communicator only.
+TEST_F(NcclNetMerging, IsKeptForLaterNcclCommunicators) {
+    ASSERT_EQ(load(), Result::success);
+    int first = -1;
+    ASSERT_EQ(net().merge({0, 2}, first), Result::success);
+    int again = -1;
+    ASSERT_EQ(net().merge({0, 2}, again), Result::success);
+    EXPECT_EQ(again, first);
+    EXPECT_EQ(net().devices(), 4);
+    net().finalize();
+    ASSERT_EQ(net().init(), Result::success);
+    abi::PropertiesV12 merged{};
+    ASSERT_EQ(net().properties(first, merged), Result::success) << take_log();
+    EXPECT_THAT(merged.name, StrEq("soft0+soft2"));
+    // After the plugin was loaded again, NCCL merges them again.
+    EXPECT_EQ(net().devices(), 3);
+    ASSERT_EQ(net().merge({0, 2}, again), Result::success);
+    EXPECT_EQ(again, first);
+    EXPECT_EQ(net().devices(), 4);
+}
+
 TEST_F(NcclNetMerging, IsRefusedWithAReason) {
     ASSERT_EQ(load(), Result::success);
     int device = -1;
