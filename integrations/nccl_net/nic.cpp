@@ -4,6 +4,7 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <limits>
 #include <utility>
@@ -123,6 +124,10 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Setting
     options.send_buffers = 64;
     options.gid_index = settings.gid_index;
     options.pkey_index = settings.pkey_index;
+    // NCCL polls connect() and accept() without a time limit, and does other work in between, such
+    // as registering memory for hundreds of connections. The end of a process or of a machine is
+    // detected by the socket.
+    options.handshake = std::chrono::hours(24);
     options.ack_timeout = settings.ack_timeout;
     options.retry_count = settings.retry_count;
     // NCCL does not notify the cache when memory is freed. With this policy, the cache checks on
