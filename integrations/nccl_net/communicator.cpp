@@ -16,7 +16,6 @@ namespace nccl_net {
 
 using rdmabuf::transport::Completion;
 using rdmabuf::transport::Endpoint;
-using rdmabuf::transport::Memory;
 using rdmabuf::transport::Tag;
 
 namespace {
@@ -28,8 +27,8 @@ Tag tag_of(int tag) noexcept {
     return static_cast<std::uint32_t>(tag);
 }
 
-const Memory& memory_of(void* handle) noexcept {
-    return static_cast<const RegisteredMemory*>(handle)->memory;
+const MemoryHandle& memory_of(void* handle) noexcept {
+    return *static_cast<const MemoryHandle*>(handle);
 }
 
 /// Returns true if a later receive buffer of the group is in the same memory region as buffer @p i.
@@ -65,6 +64,7 @@ void poll(const Endpoint& endpoint) noexcept {
             auto& part = *static_cast<Request::Part*>(completion.context);
             part.error = completion.error.value();
             part.size = completion.error ? part.size : completion.bytes;
+            part.memory.reset();
             part.request->unfinished.fetch_sub(1, std::memory_order_release);
         }
     }
@@ -103,15 +103,16 @@ void Communicator::give_back(Request& request) noexcept {
     request.next_free = std::exchange(free_, &request);
 }
 
-Request::Part& Communicator::add_part(Request& request, std::size_t size) noexcept {
+Request::Part& Communicator::add_part(Request& request, const MemoryHandle& memory,
+                                      std::size_t size) noexcept {
     Request::Part& part = request.parts[request.count++];
-    part = {.request = &request, .size = size};
+    part = {.request = &request, .memory = memory, .size = size};
     request.unfinished.fetch_add(1, std::memory_order_relaxed);
     return part;
 }
 
 void Communicator::drop_part(Request& request) noexcept {
-    --request.count;
+    request.parts[--request.count].memory.reset();
     request.unfinished.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -131,17 +132,17 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
                                                                    : abi::Result::system_error;
 }
 
-abi::Result Communicator::send(const RegisteredMemory& memory, void* data, std::size_t size,
-                               int tag, Request*& request) noexcept {
+abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
+                               Request*& request) noexcept {
     Request* const taken = take();
     if (taken == nullptr) {
         return abi::Result::success;
     }
-    Request::Part& part = add_part(*taken, size);
+    Request::Part& part = add_part(*taken, memory, size);
     rdmabuf::transport::Request started;
     const std::lock_guard lock(endpoint_->mutex);
     const std::error_code error =
-        channel_.isend(memory.memory, data, size, tag_of(tag), started, &part);
+        channel_.isend(memory->memory(), data, size, tag_of(tag), started, &part);
     if (error) {
         drop_part(*taken);
         give_back(*taken);
@@ -166,10 +167,10 @@ abi::Result Communicator::receive(std::size_t count, void** data, const Size* si
     while (taken->count < count) {
         const std::size_t i = taken->count;
         const auto size = static_cast<std::size_t>(sizes[i]);
-        Request::Part& part = add_part(*taken, size);
+        Request::Part& part = add_part(*taken, memory_of(memories[i]), size);
         rdmabuf::transport::Request started;
         const std::error_code error =
-            channel_.irecv(memory_of(memories[i]), data[i], size, tag_of(tags[i]), started, &part);
+            channel_.irecv(part.memory->memory(), data[i], size, tag_of(tags[i]), started, &part);
         if (error) {
             // After this error the communicator cannot be used. The receives of the group that are
             // already posted end when the channel is closed.
@@ -188,9 +189,9 @@ template abi::Result Communicator::receive<std::size_t>(std::size_t, void**, con
 abi::Result Communicator::start_flush(Request::Part& part) noexcept {
     rdmabuf::transport::Request started;
     const std::error_code error =
-        channel_.iflush(*part.waiting, part.address, part.size, started, &part);
+        channel_.iflush(part.memory->memory(), part.address, part.size, started, &part);
     if (!error) {
-        part.waiting = nullptr;
+        part.waiting = false;
     }
     return !error || error.value() == EAGAIN ? abi::Result::success
                                              : failed("flush", part.size, error.value());
@@ -206,12 +207,13 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
         return failed("flush", 0, EAGAIN);
     }
     for (std::size_t i = 0; i < count; ++i) {
-        if (sizes[i] <= 0 || memory_of(memories[i]).host() ||
+        if (sizes[i] <= 0 || memory_of(memories[i])->memory().host() ||
             flushed_later(i, count, sizes, memories)) {
             continue;
         }
-        Request::Part& part = add_part(*taken, static_cast<std::size_t>(sizes[i]));
-        part.waiting = &memory_of(memories[i]);
+        Request::Part& part =
+            add_part(*taken, memory_of(memories[i]), static_cast<std::size_t>(sizes[i]));
+        part.waiting = true;
         part.address = data[i];
         if (const abi::Result result = start_flush(part); result != abi::Result::success) {
             return result;
@@ -232,7 +234,7 @@ abi::Result Communicator::test(Request& request, bool& done, int* sizes) noexcep
     if (!finished()) {
         const std::lock_guard lock(endpoint_->mutex);
         for (Request::Part& part : std::span(request.parts).first(request.count)) {
-            if (part.waiting == nullptr) {
+            if (!part.waiting) {
                 continue;
             }
             if (const abi::Result result = start_flush(part); result != abi::Result::success) {

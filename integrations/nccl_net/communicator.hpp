@@ -25,9 +25,10 @@ struct Request {
     /// transport is a pointer to this object.
     struct Part {
         Request* request = nullptr;
-        /// The memory of a flush that is not posted yet because the channel had no room; nullptr if
-        /// no flush is waiting.
-        const rdmabuf::transport::Memory* waiting = nullptr;
+        /// Keeps the memory registered until the part has completed.
+        MemoryHandle memory = nullptr;
+        /// True if the part is a flush that is not posted yet because the channel had no room.
+        bool waiting = false;
         void* address = nullptr;
         std::size_t size = 0;
         int error = 0;
@@ -64,7 +65,7 @@ class Communicator {
     // If the channel has no room, send() and receive() return success and do not set `request`. The
     // caller initializes it to nullptr, for which NCCL calls the function again.
 
-    abi::Result send(const RegisteredMemory& memory, void* data, std::size_t size, int tag,
+    abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                      Request*& request) noexcept;
     /// Posts a grouped receive. The messages can arrive in any order. Each message is written to
     /// the first free buffer that has the message's tag.
@@ -86,7 +87,8 @@ class Communicator {
     [[nodiscard]] Request* take() noexcept;
     void give_back(Request& request) noexcept;
     /// Adds a part to a request. @return the new part
-    static Request::Part& add_part(Request& request, std::size_t size) noexcept;
+    static Request::Part& add_part(Request& request, const MemoryHandle& memory,
+                                   std::size_t size) noexcept;
     /// Removes the last part of a request, after the transport has failed to start it.
     static void drop_part(Request& request) noexcept;
     /// Tries to post a flush. If the channel has no room, Part::waiting stays set, and test() tries

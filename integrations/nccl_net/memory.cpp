@@ -26,8 +26,7 @@ Access access_for(const Nic& nic) noexcept {
 } // namespace
 
 abi::Result register_memory(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
-                            void* data, std::size_t size, int kind,
-                            std::unique_ptr<RegisteredMemory>& memory) {
+                            void* data, std::size_t size, int kind, MemoryHandle& memory) {
     if (kind == abi::pointer_cuda && (nic.pointers & abi::pointer_cuda) == 0) {
         log::warn("regMr", nic.name + ": pointers to GPU memory cannot be registered: " +
                                nic.no_pointers_to_gpus);
@@ -58,14 +57,14 @@ abi::Result register_memory(const Nic& nic, const std::shared_ptr<SharedEndpoint
         log::warn("regMr", nic.name + ": NCCL passed host memory as GPU memory");
         return abi::Result::invalid_usage;
     }
-    memory = std::make_unique<RegisteredMemory>(
-        RegisteredMemory{.endpoint = endpoint, .memory = *std::move(registered)});
+    memory = std::make_shared<RegisteredMemory>(endpoint, *std::move(registered),
+                                                static_cast<bool>(lease));
     return abi::Result::success;
 }
 
 abi::Result register_dmabuf(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
                             void* data, std::size_t size, std::uint64_t offset, int fd,
-                            std::unique_ptr<RegisteredMemory>& memory) {
+                            MemoryHandle& memory) {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     if (address % page != offset % page) {
@@ -81,8 +80,7 @@ abi::Result register_dmabuf(const Nic& nic, const std::shared_ptr<SharedEndpoint
     if (!registered) {
         return log::failed("regMrDmaBuf", nic.name, registered.error_info());
     }
-    memory = std::make_unique<RegisteredMemory>(
-        RegisteredMemory{.endpoint = endpoint, .memory = *std::move(registered)});
+    memory = std::make_shared<RegisteredMemory>(endpoint, *std::move(registered), false);
     return abi::Result::success;
 }
 

@@ -133,26 +133,27 @@ Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) {
 
 Result regmr(void* comm, void* data, std::size_t size, int kind, void** memory) {
     return guarded("regMr", [&] {
-        std::unique_ptr<RegisteredMemory> registered;
+        auto registered = std::make_unique<MemoryHandle>();
         const Result result = register_memory(
-            communicator(comm).nic(), communicator(comm).endpoint(), data, size, kind, registered);
-        *memory = registered.release();
+            communicator(comm).nic(), communicator(comm).endpoint(), data, size, kind, *registered);
+        *memory = result == Result::success ? registered.release() : nullptr;
         return result;
     });
 }
 Result regmr_dmabuf(void* comm, void* data, std::size_t size, int /*kind*/, std::uint64_t offset,
                     int fd, void** memory) {
     return guarded("regMrDmaBuf", [&] {
-        std::unique_ptr<RegisteredMemory> registered;
+        auto registered = std::make_unique<MemoryHandle>();
         const Result result =
             register_dmabuf(communicator(comm).nic(), communicator(comm).endpoint(), data, size,
-                            offset, fd, registered);
-        *memory = registered.release();
+                            offset, fd, *registered);
+        *memory = result == Result::success ? registered.release() : nullptr;
         return result;
     });
 }
 Result deregister_memory(void* /*comm*/, void* memory) {
-    delete static_cast<RegisteredMemory*>(memory);
+    const std::unique_ptr<MemoryHandle> handle(static_cast<MemoryHandle*>(memory));
+    (*handle)->remove_from_cache();
     return Result::success;
 }
 
@@ -160,8 +161,8 @@ Result isend_v10(void* comm, void* data, std::size_t size, int tag, void* memory
                  void* /*profiled*/, void** request) {
     *request = nullptr;
     Request* started = nullptr;
-    const Result result = communicator(comm).send(*static_cast<const RegisteredMemory*>(memory),
-                                                  data, size, tag, started);
+    const Result result = communicator(comm).send(*static_cast<const MemoryHandle*>(memory), data,
+                                                  size, tag, started);
     *request = started;
     return result;
 }

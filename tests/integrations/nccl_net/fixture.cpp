@@ -15,8 +15,8 @@ using rdmabuf::testing::make_dmabuf;
 
 namespace {
 
-/// NCCL registers memory on the thread that connects, and moves it on another. What a thread leaves
-/// behind keeps the library loaded for as long as the thread lives.
+/// NCCL registers memory on the thread that connects and closes, and moves it on another. What a
+/// thread leaves behind keeps the library loaded for as long as the thread lives.
 template <class Work>
 void on_another_thread(const Work& work) {
     std::thread(work).join();
@@ -29,13 +29,15 @@ NcclNet::NcclNet() {
 }
 
 NcclNet::~NcclNet() {
-    for (const Pair& pair : pairs_) {
-        if (pair.send != nullptr) {
-            EXPECT_EQ(net().close_send(pair.send), Result::success);
+    on_another_thread([&] {
+        for (const Pair& pair : pairs_) {
+            if (pair.send != nullptr) {
+                EXPECT_EQ(net().close_send(pair.send), Result::success);
+            }
+            EXPECT_EQ(net().close_receive(pair.receive), Result::success);
+            EXPECT_EQ(net().close_listen(pair.listener), Result::success);
         }
-        EXPECT_EQ(net().close_receive(pair.receive), Result::success);
-        EXPECT_EQ(net().close_listen(pair.listener), Result::success);
-    }
+    });
     if (net_) {
         net_->finalize();
         EXPECT_TRUE(plugin_->unload()) << "the library cannot be unloaded";

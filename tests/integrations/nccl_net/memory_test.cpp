@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -205,6 +209,80 @@ TEST_F(NcclNetMemory, IsNotKnownAfterItsDeregistration) {
     }
     // NCCL frees it next, and the address may be of something else then.
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
+}
+
+// When NCCL aborts a communicator, it deregisters memory before it closes the connections.
+TEST_F(NcclNetMemory, IsDeregisteredWhenTheRequestsInFlightHaveEnded) {
+    constexpr std::size_t size = 65536;
+    std::vector<std::byte> bytes(2 * size);
+    const std::size_t before = softverbs_live(SOFTVERBS_MR);
+    // What a thread leaves behind keeps the library loaded for as long as the thread lives.
+    std::thread([&] {
+        void* from = nullptr;
+        void* to = nullptr;
+        ASSERT_EQ(net().register_memory(pair_.send, bytes.data(), size, abi::pointer_host, from),
+                  Result::success);
+        ASSERT_EQ(
+            net().register_memory(pair_.receive, bytes.data() + size, size, abi::pointer_host, to),
+            Result::success);
+        void* sent = nullptr;
+        void* received = nullptr;
+        ASSERT_EQ(net().isend(pair_.send, bytes.data(), size, 1, from, sent), Result::success);
+        ASSERT_EQ(net().irecv(pair_.receive, {bytes.data() + size}, {size}, {2}, {to}, received),
+                  Result::success);
+        EXPECT_EQ(net().deregister_memory(pair_.send, from), Result::success);
+        EXPECT_EQ(net().deregister_memory(pair_.receive, to), Result::success);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 2);
+        close_send(pair_);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
+        const Ticket ended = follow(received);
+        finish(ended);
+        EXPECT_EQ(ended->result, Result::system_error);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
+    }).join();
+}
+
+using NcclNetCuda = NcclNet;
+
+TEST_F(NcclNetCuda, MemoryIsNotRegisteredAfterItsDeregistration) {
+    if (std::getenv("NCCL_NET_FAKE_CUDA") == nullptr) {
+        GTEST_SKIP() << "the fake CUDA driver is not used: NCCL_NET_FAKE_CUDA is not set";
+    }
+    void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW);
+    ASSERT_THAT(driver, NotNull()) << ::dlerror();
+    const auto call = [driver](const char* name, auto... arguments) {
+        return reinterpret_cast<int (*)(decltype(arguments)...)>(::dlsym(driver, name))(
+            arguments...);
+    };
+    void* context = nullptr;
+    ASSERT_EQ(call("cuInit", 0U), 0);
+    ASSERT_EQ(call("cuDevicePrimaryCtxRetain", &context, 0), 0);
+    ASSERT_EQ(load(), Result::success);
+    const Pair pair = connect();
+    constexpr std::size_t size = 65536;
+    const std::size_t before = softverbs_live(SOFTVERBS_MR);
+    const auto register_and_deregister = [&] {
+        unsigned long long address = 0;
+        ASSERT_EQ(call("cuCtxPushCurrent_v2", context), 0);
+        ASSERT_EQ(call("cuMemAlloc_v2", &address, size), 0);
+        void* const data = reinterpret_cast<void*>(address); // NOLINT(performance-no-int-to-ptr)
+        std::array<void*, 2> handles{};
+        for (void*& handle : handles) {
+            ASSERT_EQ(net().register_memory(pair.send, data, size, abi::pointer_cuda, handle),
+                      Result::success)
+                << take_log();
+            EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
+        }
+        for (void* const handle : handles) {
+            EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 1);
+            EXPECT_EQ(net().deregister_memory(pair.send, handle), Result::success);
+        }
+        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
+        EXPECT_EQ(call("cuMemFree_v2", address), 0);
+    };
+    for (int i = 0; i < 3; ++i) {
+        std::thread(register_and_deregister).join();
+    }
 }
 
 } // namespace
