@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "communicator.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
 #include <span>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <rdmabuf/error.hpp>
@@ -82,11 +85,30 @@ Communicator::Communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpo
 }
 
 Communicator::~Communicator() {
-    const std::lock_guard lock(endpoint_->mutex);
-    static_cast<void>(channel_.close());
-    // close() has ended all requests of the channel. Their completions contain pointers to parts of
-    // pool_, which is destroyed next. Therefore poll() processes these completions now.
-    poll(endpoint_->endpoint);
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    const bool completed = std::ranges::all_of(
+        pool_, [](const Request& request) { return request.unfinished.load() == 0; });
+    constexpr unsigned polls = 1000;
+    for (unsigned i = 0;; ++i) {
+        {
+            const std::lock_guard lock(endpoint_->mutex);
+            const std::error_code closed = channel_.try_close(completed && endpoint_->lingers);
+            // The completions of the requests contain pointers to parts of pool_, which is
+            // destroyed next. Therefore poll() processes these completions now.
+            poll(endpoint_->endpoint);
+            if (closed.value() != EAGAIN) {
+                endpoint_->lingers = endpoint_->lingers &&
+                                     Clock::now() - begin < endpoint_->endpoint.options().linger;
+                return;
+            }
+        }
+        if (i < polls) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
 }
 
 Request* Communicator::take() noexcept {

@@ -53,8 +53,10 @@ class Communicator {
                  rdmabuf::transport::Channel channel) noexcept;
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
-    /// Waits, for at most EndpointOptions::linger, until the peer's device has received all
-    /// messages. Then closes the channel.
+    /// Closes the channel. If all requests have completed, first waits, for at most
+    /// EndpointOptions::linger, until the peer's device has received all messages. If not, the
+    /// NCCL communicator is aborted, and its peer may be unreachable; see also
+    /// SharedEndpoint::lingers. Other threads can use the endpoint meanwhile.
     ~Communicator();
 
     [[nodiscard]] const Nic& nic() const noexcept { return nic_; }

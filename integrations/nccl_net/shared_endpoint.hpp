@@ -36,6 +36,10 @@ struct SharedEndpoint {
     std::shared_ptr<const rdmabuf::Topology> topology;
     std::mutex mutex;
     rdmabuf::transport::Endpoint endpoint;
+    /// False after a connection has waited in vain for EndpointOptions::linger when it was closed.
+    /// NCCL closes its connections one after another, and there can be hundreds to a peer that is
+    /// unreachable.
+    bool lingers = true;
 };
 
 } // namespace nccl_net
