@@ -327,11 +327,14 @@ bool EndpointState::arm() noexcept {
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
             more = event && *event != nullptr;
         }
-        if (!rail->cq.request_notification()) {
+        if (rail->failure == nullptr && !rail->cq.request_notification()) {
             return false;
         }
     }
-    return !progress() && shared.busy.empty();
+    // Without a completion, an advanced channel has work only if it waits for one: of its own work
+    // requests, or of a message with credits. The second call is for channels that were advanced
+    // before another channel has returned send buffers to the pool.
+    return !progress() && (shared.busy.empty() || !progress());
 }
 
 void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
@@ -379,8 +382,11 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
         4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
-        if (!std::exchange(rail.silent, false) || rail.failure != nullptr ||
-            options.ack_timeout == 0) { // The device then retransmits without end.
+        // With an ack_timeout of 0, the device retransmits without end. While the port is down, no
+        // queue pair can be connected.
+        if (!std::exchange(rail.silent, false) || rail.failure != nullptr || rail.port_down ||
+            options.ack_timeout == 0) {
+            rail.tested = false;
             continue;
         }
         if (!rail.tested && now - rail.test_ns >= heartbeat) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "world.hpp"
@@ -100,6 +101,9 @@ void World::act() {
         case Action::other:
             other(which);
             break;
+        case Action::wait:
+            wait(which);
+            break;
         default:
             give_back_cells(which);
             break;
@@ -116,6 +120,19 @@ void World::compute(std::size_t which) {
     nodes_[which]->computes_until = softverbs_now() + time;
     if (random_.one_in(3)) {
         pass_time(random_.below(time));
+    }
+}
+
+void World::wait(std::size_t which) {
+    Node& node = *nodes_[which];
+    bool sleeps = false;
+    for (int i = 0; i < 64 && !sleeps; ++i) {
+        sleeps = node.endpoint->arm();
+    }
+    expect(sleeps, "a program sleeps while nothing happens");
+    wait_in(which, [&] { node.endpoint->wait(std::chrono::milliseconds(0)); });
+    if (random_.one_in(2)) {
+        send(which);
     }
 }
 
@@ -174,6 +191,10 @@ bool World::started(std::size_t which, std::unique_ptr<Operation>& operation,
 void World::send(std::size_t which) {
     Node& node = *nodes_[which];
     std::unique_ptr<Operation> made = operation(which, Kind::send);
+    // Without receives, the sends of both ends could wait for each other.
+    if (made && links_[made->link]->sides[made->side].channel->in_flight() >= options_.depth / 2) {
+        return;
+    }
     const auto slot = made ? take_slot(node, Node::Slot::read) : std::nullopt;
     if (!slot) {
         return;

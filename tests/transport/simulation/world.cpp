@@ -15,13 +15,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// True while a function of the transport waits that calls no function of the simulation. The time
-/// then passes with each look at the clock.
-bool waits = false;
+/// While a function of the transport waits: called with each look at the clock.
+std::function<void()> while_waiting; // NOLINT(cert-err58-cpp)
 
 std::int64_t simulated_time() {
-    if (waits) {
+    if (while_waiting) {
+        const auto pass = std::exchange(while_waiting, nullptr);
         softverbs_advance(millisecond / 2);
+        pass();
+        while_waiting = pass;
     }
     return static_cast<std::int64_t>(softverbs_now());
 }
@@ -71,9 +73,10 @@ World::World(std::uint64_t seed) : random_(seed) {
 }
 
 World::~World() {
-    waits = true;
+    while_waiting = [] {};
     links_.clear();
     nodes_.clear();
+    while_waiting = nullptr;
     transport::detail::test_clock = nullptr;
     softverbs_release_clock();
 }
@@ -159,9 +162,8 @@ void World::close(std::size_t which, std::size_t side_index) {
     Node& node = *nodes_[side.node];
     log("close link " + std::to_string(which) + " at " + std::to_string(side.node));
     link.may_fail = true;
-    waits = true;
-    const std::error_code error = side.channel->close();
-    waits = false;
+    std::error_code error;
+    wait_in(side.node, [&] { error = side.channel->close(); });
     log("  closed with " + std::to_string(error.value()));
     side.channel.reset();
     for (auto i = node.operations.begin(); i != node.operations.end();) {
@@ -185,6 +187,22 @@ void World::close(std::size_t which, std::size_t side_index) {
     }
     release_slot(node, side.counter_slot);
     link.closed = !link.sides[0].channel && !link.sides[1].channel;
+}
+
+void World::wait_in(std::size_t waiting, const std::function<void()>& function) {
+    while_waiting = [this, waiting] {
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            if (i == waiting || computes(*nodes_[i]) || finishing_) {
+                continue;
+            }
+            progress(i);
+            if (random_.one_in(4)) {
+                random_.one_in(2) ? send(i) : cancel(i);
+            }
+        }
+    };
+    function();
+    while_waiting = nullptr;
 }
 
 bool World::computes(const Node& node) const {

@@ -199,6 +199,8 @@ class World {
     void connect(std::size_t a, std::size_t b);
     void close(std::size_t link, std::size_t side);
     void pass_time(std::uint64_t nanoseconds);
+    /// Calls a function of the transport that may wait. The other programs run meanwhile.
+    void wait_in(std::size_t node, const std::function<void()>& function);
     /// Lets a program call functions that make progress.
     void progress(std::size_t node);
     [[nodiscard]] bool computes(const Node& node) const;
@@ -226,6 +228,7 @@ class World {
         get,
         atomic,
         other,
+        wait,
         give_back_cells,
         count
     };
@@ -234,6 +237,8 @@ class World {
     void act();
     void compute(std::size_t node);
     void close_or_connect(std::size_t node);
+    /// Waits as a program does before it sleeps.
+    void wait(std::size_t node);
     /// Returns a new request on any channel of a program; nullptr if it has none.
     [[nodiscard]] std::unique_ptr<Operation> operation(std::size_t node, Kind kind);
     /// Called after a request was started. @return false if it was not, because of @p error

@@ -146,8 +146,8 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// progress() has something to do.
     [[nodiscard]] int descriptor() const noexcept { return events_.get(); }
     /// Requests an event for the next completion.
-    /// @return false if a completion has arrived or a channel has work; the caller must then call
-    ///         progress() before sleeping
+    /// @return false if a completion has arrived; the caller must then call progress() before
+    ///         sleeping
     RDMABUF_EXPORT bool arm() noexcept;
 
     /// Processes an asynchronous event of a device of the endpoint:
