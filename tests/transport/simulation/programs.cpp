@@ -130,8 +130,11 @@ void World::wait(std::size_t which) {
         sleeps = node.endpoint->arm();
     }
     expect(sleeps, "a program sleeps while nothing happens");
-    wait_in(which, [&] { node.endpoint->wait(std::chrono::milliseconds(0)); });
     if (random_.one_in(2)) {
+        softverbs_advance(100 * millisecond); // Periodic checks are due.
+    }
+    wait_in(which, [&] { node.endpoint->wait(std::chrono::milliseconds(0)); });
+    for (std::uint64_t count = random_.below(4); count > 0; --count) {
         send(which);
     }
 }

@@ -305,7 +305,8 @@ class RailSet {
         return used;
     }
     /// Returns false while a message must wait: messages must not overtake a transfer with
-    /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair.
+    /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair, nor a
+    /// control message of hold_messages().
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     /// Returns true if the channel has not failed and order_allows_message() is true.
     [[nodiscard]] bool allows_message() const noexcept {
@@ -336,9 +337,12 @@ class RailSet {
             on_posted(request);
         }
     }
-    /// Called after the FIN of a transfer with RdmaTransfer::keeps_order was sent. Later messages
-    /// no longer wait for this transfer; see order_allows_message().
-    void fin_sent() noexcept { --ordered_; }
+    /// Makes later messages wait for a control message that must not be overtaken; see
+    /// order_allows_message().
+    void hold_messages() noexcept { ++ordered_; }
+    /// Called after such a control message was sent, or the FIN of a transfer with
+    /// RdmaTransfer::keeps_order.
+    void release_messages() noexcept { --ordered_; }
 
     // Failed queue pairs, and the new queue pairs that replace them
 
@@ -870,8 +874,8 @@ class RailSet {
     AllTransfers all_transfers_;
     std::uint32_t recovering_ = 0;
     bool suspended_ = false;
-    /// The number of transfers with RdmaTransfer::keeps_order for which later messages must wait;
-    /// see order_allows_message().
+    /// The number of transfers with RdmaTransfer::keeps_order and of control messages for which
+    /// later messages must wait; see order_allows_message().
     std::uint32_t ordered_ = 0;
     HeldBuffers held_;
 

@@ -175,6 +175,9 @@ class RendezvousSender {
         if (entry != nullptr) {
             ring_->remove(entry);
             cancelled_.at(cancelled_count_++ % cancelled_.size()) = number;
+            // A message that overtakes the confirmation could match the receive, and the peer would
+            // take the confirmation for a protocol error.
+            rails_.hold_messages();
         }
     }
     /// Ends a send because the receiver has sent a NACK or an end-of-read message.
@@ -218,6 +221,7 @@ class RendezvousSender {
                 return;
             }
             ++cancelled_sent_;
+            rails_.release_messages();
         }
         while (!fins_.empty() && rails_.can_send()) {
             SendRequest& request = *fins_.front();
@@ -228,7 +232,7 @@ class RendezvousSender {
             if (!control_.send(header, {}, &request)) {
                 return;
             }
-            rails_.fin_sent();
+            rails_.release_messages();
             fins_.remove(&request);
             request.stage = SendRequest::Stage::transferring;
         }
