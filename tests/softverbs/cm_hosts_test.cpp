@@ -188,8 +188,7 @@ class CmHosts : public testing::Test {
     TemporaryDirectory directory_;
 
   protected:
-    /// The value of SOFTVERBS_CM_TIMEOUT on both hosts; empty: the default, 69 seconds. A shorter
-    /// timeout can end before the other host answers, if the machine is busy.
+    /// The value of SOFTVERBS_CM_TIMEOUT on both hosts; empty: the default, 69 seconds.
     const char* cm_timeout_ = "";
 };
 
@@ -282,15 +281,18 @@ TEST_F(CmHosts, RejectWhenTheProcessThatHasTheRequestIsKilled) {
 }
 
 TEST_F(CmHosts, AreUnreachableWithoutTheCable) {
-    cm_timeout_ = "16"; // 4 seconds
+    cm_timeout_ = "16";
     connect([](const Channel&, const UniqueId&,
                const Wire& wire) { EXPECT_TRUE(wire.receive<bool>()); },
             [](const Channel& channel, std::uint16_t port, const ServerHost& host) {
                 const UniqueId id = route(channel, port);
                 EXPECT_TRUE(run("ip link set cable down"));
+                const ManualClock clock;
+                const auto begin = clock.now();
                 request(id);
                 const SeenEvent event = channel.next();
                 EXPECT_EQ(event.type, RDMA_CM_EVENT_UNREACHABLE);
+                EXPECT_EQ(clock.now() - begin, 16 * std::chrono::nanoseconds(4096) * (1 << 16));
                 EXPECT_EQ(event.status, -ETIMEDOUT);
                 host.wire.send(true);
             });

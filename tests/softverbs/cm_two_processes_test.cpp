@@ -73,10 +73,6 @@ class Server {
 
 class CmTwoProcesses : public testing::Test {
   protected:
-    // The timeout is 16 * 4.096 µs * 2^16, about 4 seconds: enough for the answer of a peer on a
-    // busy machine. It must be set before the manager is created, which reads it once.
-    void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_CM_TIMEOUT", "16", 1), 0); }
-
     /// Returns an id that has sent a connection request.
     [[nodiscard]] static UniqueId request(const Channel& channel, const Server& server) {
         UniqueId id = channel.route(server.port());
@@ -115,9 +111,12 @@ TEST_F(CmTwoProcesses, StoppedPeerIsUnreachableAfterTheTimeouts) {
     const Server server(Server::Behaviour::accepts);
     const Channel channel;
     server.stop();
+    const ManualClock clock;
+    const auto begin = clock.now();
     const UniqueId id = request(channel, server);
     const SeenEvent event = channel.next();
     EXPECT_EQ(event.type, RDMA_CM_EVENT_UNREACHABLE);
+    EXPECT_EQ(clock.now() - begin, 16 * std::chrono::nanoseconds(4096) * (1 << 20));
     EXPECT_EQ(event.status, -ETIMEDOUT);
 }
 
