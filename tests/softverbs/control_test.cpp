@@ -82,6 +82,7 @@ TEST_F(ControlTest, TakesAPortDownAndUp) {
 }
 
 TEST_F(ControlTest, FlapsAPortWithItsEvents) {
+    const ManualClock clock;
     ASSERT_EQ(softverbs("port", "'flap:20ms*3'").exit_status, 0);
     EXPECT_EQ(take_events(6),
               (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
@@ -97,7 +98,8 @@ TEST_F(ControlTest, ResetsADevice) {
 }
 
 TEST_F(ControlTest, FaultsOfAListChangePortsAndDevices) {
-    ASSERT_EQ(softverbs("fault", "port=flap:10ms*2,device:0=reset@300ms").exit_status, 0);
+    const ManualClock clock;
+    ASSERT_EQ(softverbs("fault", "port=flap:10ms*2,device:0=reset@31ms").exit_status, 0);
     EXPECT_EQ(take_events(5),
               (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
                            IBV_EVENT_PORT_ACTIVE, IBV_EVENT_DEVICE_FATAL}));
