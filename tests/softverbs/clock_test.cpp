@@ -89,6 +89,7 @@ TEST_F(Clock, StopsTheCopyOfALongMessage) {
 }
 
 TEST_F(Clock, RunsTimersOfAllThreadsInTheOrderOfTheirTimes) {
+    timeout = 10;
     start();
     const ManualClock clock;
     // The delayed packet arrives at a port that is down. The retransmissions after 4.2 and 8.4 ms

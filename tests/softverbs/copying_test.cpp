@@ -32,7 +32,7 @@ class Copying : public PairTest {
             side->qp = make_qp(qp_attributes(IBV_QPT_RC, side->cq.get()));
         }
         for (Side* const side : {&c, &d}) {
-            const ibv_qp_attr attr = quick_attributes((side == &c ? d : c).qp->qp_num);
+            const ibv_qp_attr attr = pair_attributes((side == &c ? d : c).qp->qp_num);
             to_init(side->qp.get());
             to_rtr(side->qp.get(), attr);
             to_rts(side->qp.get(), attr);

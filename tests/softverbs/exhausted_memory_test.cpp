@@ -19,6 +19,7 @@ class AllocationFailure : public PairTest {
     /// Connects the queue pairs, and sends one message. The send queue is allocated by the first
     /// post.
     void start_and_send() {
+        timeout = 10;
         start();
         receive(b, 12, 8);
         ASSERT_EQ(post(a, {a, b, IBV_WR_SEND, 11, 8}), 0);

@@ -97,17 +97,17 @@ class PairTest : public VerbsTest {
             side->qp = make_qp(init);
         }
     }
-    /// Like good_attributes(), but with a timeout of 4 ms.
-    [[nodiscard]] ibv_qp_attr quick_attributes(std::uint32_t peer) const {
+    /// Like good_attributes(), but with the timeout of the test.
+    [[nodiscard]] ibv_qp_attr pair_attributes(std::uint32_t peer) const {
         ibv_qp_attr attr = good_attributes(peer);
-        attr.timeout = 10;
+        attr.timeout = timeout;
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
         return attr;
     }
     using AdjustState = std::function<void(ibv_qp_attr&)>;
     void join(const AdjustState& adjust = {}) {
         for (Side* const side : {&a, &b}) {
-            ibv_qp_attr attr = quick_attributes((side == &a ? b : a).qp->qp_num);
+            ibv_qp_attr attr = pair_attributes((side == &a ? b : a).qp->qp_num);
             if (adjust) {
                 adjust(attr);
             }
@@ -170,6 +170,7 @@ class PairTest : public VerbsTest {
         EXPECT_EQ(event->element.qp, at.qp.get());
     }
 
+    std::uint8_t timeout = 0; // none; 10: 4 ms
     Side a, b;
 };
 

@@ -19,7 +19,7 @@ class PathMtu : public PairTest, public ::testing::WithParamInterface<Mtus> {
     void start(ibv_qp_type type = IBV_QPT_RC) {
         make(type);
         for (Side* const side : {&a, &b}) {
-            ibv_qp_attr attr = quick_attributes((side == &a ? b : a).qp->qp_num);
+            ibv_qp_attr attr = pair_attributes((side == &a ? b : a).qp->qp_num);
             attr.path_mtu = side == &a ? GetParam().from : GetParam().to;
             to_init(side->qp.get());
             to_rtr(side->qp.get(), attr);

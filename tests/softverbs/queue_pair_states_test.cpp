@@ -408,7 +408,7 @@ TEST_F(ConnectedStates, areShownInTheObjectOnModifyAndQueryOnly) {
 TEST_F(ConnectedStates, areEstablishedOnceByAMessageBeforeTheQueuePairCanSend) {
     for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
         make(type);
-        const ibv_qp_attr attr = quick_attributes(a.qp->qp_num);
+        const ibv_qp_attr attr = pair_attributes(a.qp->qp_num);
         to_init(b.qp.get());
         to_rtr(b.qp.get(), attr);
         connect(a.qp.get(), b.qp->qp_num);

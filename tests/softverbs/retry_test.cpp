@@ -20,6 +20,7 @@ class Retry : public PairTest {
   protected:
     void SetUp() override {
         PairTest::SetUp();
+        timeout = 10;
         make();
     }
     ManualClock clock;
@@ -95,12 +96,12 @@ TEST_F(Retry, SharedReceiveQueueThatIsEmptyIsWaitedFor) {
 }
 
 TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
-    const auto one = 4096ns * 1024; // the timeout of quick_attributes()
+    const auto one = 4096ns * 1024; // the timeout
     for (const std::uint32_t nobody : {b.qp->qp_num + 100, b.qp->qp_num ^ (555U << 14U)}) {
         const auto begin = clock.now();
         const std::uint64_t before = counters().retried;
         ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
-        ibv_qp_attr attr = quick_attributes(nobody);
+        ibv_qp_attr attr = pair_attributes(nobody);
         attr.retry_cnt = 2;
         to_init(a.qp.get());
         to_rtr(a.qp.get(), attr);
@@ -117,7 +118,7 @@ TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
 TEST_F(Retry, DISABLED_ToTwoProcessesThatDoNotExist) {
     for (const std::uint32_t slot : {555U, 556U}) {
         ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
-        ibv_qp_attr attr = quick_attributes(b.qp->qp_num ^ (slot << 14U));
+        ibv_qp_attr attr = pair_attributes(b.qp->qp_num ^ (slot << 14U));
         attr.retry_cnt = 1;
         to_init(a.qp.get());
         to_rtr(a.qp.get(), attr);
@@ -504,7 +505,7 @@ TEST_F(Teardown, TenThousandQueuePairs) {
         ASSERT_NE(all.back(), nullptr);
     }
     for (std::size_t i = 0; i < count; ++i) {
-        const ibv_qp_attr attr = quick_attributes(all[i ^ 1U]->qp_num);
+        const ibv_qp_attr attr = pair_attributes(all[i ^ 1U]->qp_num);
         to_init(all[i].get());
         to_rtr(all[i].get(), attr);
         to_rts(all[i].get(), attr);

@@ -64,7 +64,7 @@ class Xrc : public PairTest {
         return make_qp(init);
     }
     void connect_target(ibv_qp* qp, std::uint32_t peer) {
-        const ibv_qp_attr attr = quick_attributes(peer);
+        const ibv_qp_attr attr = pair_attributes(peer);
         const int place = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
         ASSERT_EQ(modify(qp, attr, IBV_QPS_INIT, place), 0);
         const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -87,7 +87,7 @@ class Xrc : public PairTest {
         init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ;
         initiator = make_qp(init);
         connect_target(target.get(), initiator->qp_num);
-        const ibv_qp_attr attr = quick_attributes(target->qp_num);
+        const ibv_qp_attr attr = pair_attributes(target->qp_num);
         ASSERT_EQ(modify(initiator.get(), attr, IBV_QPS_INIT,
                          IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
                   0);
@@ -177,6 +177,7 @@ TEST_F(Xrc, protectionDomainIsThatOfTheSharedReceiveQueue) {
 }
 
 TEST_F(Xrc, noEventIsQueuedForATargetWhileItsDestructionWaitsForAnAcknowledgement) {
+    timeout = 10;
     start_xrc();
     ibv_async_event established{};
     established.event_type = IBV_EVENT_COMM_EST;
@@ -222,6 +223,7 @@ TEST_F(Xrc, extendedPostingNamesTheQueueToo) {
 }
 
 TEST_F(Xrc, targetLivesAsLongAsAHandleOfIt) {
+    timeout = 10;
     start_xrc();
     ibv_qp_open_attr attr{};
     attr.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
@@ -273,8 +275,7 @@ TEST_F(Xrc, attributesOfTheOtherSideAreIgnored) {
     constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     constexpr int sending = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
     for (ibv_qp* const qp : {initiator.get(), target.get()}) {
-        const ibv_qp_attr attr =
-            quick_attributes((qp == target.get() ? initiator : target)->qp_num);
+        const ibv_qp_attr attr = pair_attributes((qp == target.get() ? initiator : target)->qp_num);
         ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
         ASSERT_EQ(modify(qp, attr, IBV_QPS_INIT, place), 0);
         ASSERT_EQ(modify(qp, attr, IBV_QPS_RTR, path | responder), 0);
@@ -293,7 +294,7 @@ TEST_F(Xrc, attributesOfTheOtherSideAreIgnored) {
     ibv_qp_attr high{};
     high.max_rd_atomic = 255;
     ASSERT_EQ(modify(target.get(), {}, IBV_QPS_RESET, 0), 0);
-    const ibv_qp_attr attr = quick_attributes(initiator->qp_num);
+    const ibv_qp_attr attr = pair_attributes(initiator->qp_num);
     ASSERT_EQ(modify(target.get(), attr, IBV_QPS_INIT, place), 0);
     ASSERT_EQ(modify(target.get(), attr, IBV_QPS_RTR, path | responder), 0);
     EXPECT_EQ(modify(target.get(), high, IBV_QPS_RTS, sending | requester), 0);
