@@ -353,7 +353,7 @@ TEST_F(CompletionQueue, isDestroyedOnceItsEventsAreAcknowledged) {
         destroyed = true;
     });
     EXPECT_TRUE(eventually([&] { return destroyed || is_asleep(destroyer_id); }));
-    EXPECT_FALSE(destroyed);
+    ASSERT_FALSE(destroyed);
     ibv_ack_cq_events(from, 1);
     destroyer.join();
     EXPECT_TRUE(destroyed);

@@ -199,7 +199,7 @@ TEST_F(QueuePair, isDestroyedOnceItsEventsAreAcknowledged) {
         destroyed = true;
     });
     EXPECT_TRUE(eventually([&] { return destroyed || is_asleep(destroyer_id); }));
-    EXPECT_FALSE(destroyed);
+    ASSERT_FALSE(destroyed);
     ibv_ack_async_event(&taken);
     destroyer.join();
     EXPECT_FALSE(is_readable(context->async_fd)) << "the other event went with it";
