@@ -164,7 +164,7 @@ ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
             detail::run_walks({&walk, 1}, registration.threads);
             Made made{walk.take(), chunk_size, std::move(max_message_sizes)};
             if (callers_trail != nullptr) {
-                *callers_trail = std::move(trail);
+                *callers_trail = made.set->trail;
             }
             return made;
         } catch (const Error& error) {

@@ -287,9 +287,12 @@ TEST_F(LongChunks, AreHalvedUntilTheDeviceTakesThem) {
     testing::before_each_call(nullptr);
 
     testing::fail_next("ibv_reg_dmabuf_mr", EOPNOTSUPP);
-    const ChunkedRegion halves = make(1024 * mebibyte);
+    Trail trail;
+    const ChunkedRegion halves = make(1024 * mebibyte, {.registration = {.trail = &trail}});
     EXPECT_GE(halves.chunk_size(), 512 * mebibyte);
     EXPECT_EQ(halves.chunks().size(), 2U);
+    EXPECT_EQ(to_string(trail), to_string(halves.trail()));
+    EXPECT_EQ(trail.size(), 1U) << "the attempt with chunks of this size";
 }
 
 TEST_F(LongChunks, AreNotHalvedForEverNorWhenTheirSizeWasChosen) {
