@@ -9,7 +9,6 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -200,8 +199,9 @@ class Workers {
             for (std::size_t i = 0; i < count; ++i) {
                 threads_.emplace_back([&scheduler] { scheduler.work(); });
             }
-        } catch (const std::system_error&) {
-            // If no further thread can be created, the existing threads register all pieces.
+        } catch (const std::exception&) {
+            // If no further thread can be created, or there is no memory for one, the existing
+            // threads register all pieces.
         }
     }
     ~Workers() {

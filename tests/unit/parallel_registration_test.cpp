@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <new>
@@ -23,7 +24,25 @@
 #ifndef RDMABUF_SANITIZED // the run-time library of a sanitizer has its own pthread_create()
 namespace {
 std::atomic<bool> refuse_threads = false;
+/// Memory that a thread allocates after it has created another thread fails to be allocated.
+std::atomic<bool> refuse_memory = false;
+thread_local bool has_no_memory = false;
+} // namespace
+
+void* operator new(std::size_t size) {
+    void* const memory = has_no_memory ? nullptr : std::malloc(size);
+    if (memory == nullptr) {
+        throw std::bad_alloc();
+    }
+    return memory;
 }
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*size*/) noexcept {
+    std::free(memory);
+}
+
 // Replaces pthread_create() of the C library in this program.
 extern "C" int create_thread(pthread_t* thread, const pthread_attr_t* attributes,
                              void* (*start)(void*), void* argument) noexcept
@@ -32,6 +51,7 @@ extern "C" int create_thread(pthread_t* thread, const pthread_attr_t* attributes
                              void* (*start)(void*), void* argument) noexcept {
     static const auto original =
         reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+    has_no_memory = refuse_memory;
     return refuse_threads ? EAGAIN : original(thread, attributes, start, argument);
 }
 #endif
@@ -184,6 +204,22 @@ TEST_F(ParallelRegistration, CallingThreadRegistersAloneWhenNoThreadCanBeCreated
     const ChunkedRegion region = make_chunks(8);
     refuse_threads = false;
     EXPECT_EQ(threads->ids(), this_thread_);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 48U);
+}
+
+TEST_F(ParallelRegistration, ThreadsThatExistRegisterWhenThereIsNoMemoryForMore) {
+    // A thread that exists registers all, until the calling thread has memory again.
+    const auto main = std::this_thread::get_id();
+    testing::before_each_call([main](const char*) {
+        if (std::this_thread::get_id() == main) {
+            has_no_memory = false;
+        }
+    });
+    refuse_memory = true;
+    const ChunkedRegion region = make_chunks(8);
+    refuse_memory = false;
+    has_no_memory = false;
+    testing::before_each_call(nullptr);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 48U);
 }
 #endif
