@@ -165,7 +165,10 @@ void MulticastState::become_member(const rdma_ud_param& param) {
                              .gid_index = address.grh.sgid_index,
                              .service_level = address.sl,
                              .traffic_class = address.grh.traffic_class,
-                             .hop_limit = address.grh.hop_limit});
+                             .hop_limit = address.grh.hop_limit,
+                             .flow_label = address.grh.flow_label,
+                             .static_rate = static_cast<ibv_rate>(address.static_rate),
+                             .src_path_bits = address.src_path_bits});
     remote_queue_pair_ = param.qp_num;
     qkey_ = param.qkey;
     gid_ = address.grh.dgid;

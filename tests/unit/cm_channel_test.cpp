@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Many connections on one event channel, by the unmodified librdmacm on softverbs.
+#include <dlfcn.h>
 #include <poll.h>
 #include <softverbs/softverbs.h>
 #include <sys/epoll.h>
@@ -29,6 +30,39 @@
 #include "fails_with.hpp"
 #include "support.hpp"
 #include "waiting.hpp"
+
+namespace {
+
+/// The address vectors of the address handles that the program has created.
+std::vector<ibv_ah_attr> address_vectors;
+
+template <class Function>
+Function* next_definition(const char* name) {
+    return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+} // namespace
+
+// A program's own definitions win over those of shared libraries.
+extern "C" {
+/// Adds what the subnet manager of an InfiniBand network may say of a multicast group.
+int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+    static auto* const real = next_definition<decltype(rdma_get_cm_event)>("rdma_get_cm_event");
+    const int result = real(channel, event);
+    if (result == 0 && (*event)->event == RDMA_CM_EVENT_MULTICAST_JOIN) {
+        ibv_ah_attr& address = (*event)->param.ud.ah_attr;
+        address.static_rate = IBV_RATE_40_GBPS;
+        address.src_path_bits = 3;
+        address.grh.flow_label = 0x12345;
+    }
+    return result;
+}
+ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
+    static auto* const real = next_definition<decltype(ibv_create_ah)>("ibv_create_ah");
+    address_vectors.push_back(*attributes);
+    return real(pd, attributes);
+}
+}
 
 namespace rdmabuf {
 namespace {
@@ -423,6 +457,9 @@ TEST_F(CmChannel, DatagramReachesTheMembersOfAMulticastGroup) {
     QueuePair receiver = resources.prepare(QueuePairType::unreliable_datagram).activate();
     first.join(sender, MulticastRole::send);
     EXPECT_EQ(next(EventType::multicast_joined).id, first.native());
+    EXPECT_EQ(address_vectors.back().static_rate, IBV_RATE_40_GBPS);
+    EXPECT_EQ(address_vectors.back().src_path_bits, 3U);
+    EXPECT_EQ(address_vectors.back().grh.flow_label, 0x12345U);
     second.join(receiver);
     EXPECT_EQ(next(EventType::multicast_joined).id, second.native());
     EXPECT_THAT(error_of([&] { second.join(receiver); }),
