@@ -121,7 +121,21 @@ class RDMABUF_EXPORT QueuePair {
     ///         some providers return EINVAL. With other providers, the request completes with
     ///         IBV_WC_MW_BIND_ERR.
     Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
-                     WorkOptions options = {}) const noexcept;
+                     WorkOptions options = {}) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
+        if (window.type() == MemoryWindowType::type_1) {
+            ibv_mw_bind request{.wr_id = options.wr_id,
+                                .send_flags = static_cast<unsigned>(options.flags),
+                                .bind_info = binding.native()};
+            return Status(ibv_bind_mw(handle_.get(), window.native(), &request));
+        }
+        const std::uint32_t rkey = window.next_rkey();
+        const Status status = post_one(make_bind(window.native(), rkey, binding.native(), options));
+        if (status) {
+            window.set_rkey(rkey);
+        }
+        return status;
+    }
     /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if extended() is false or the device
     ///         does not support RDMA writes (SrdAttributes::rdma_write)

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <cassert>
 #include <cerrno>
-#include <cstdint>
 #include <string>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/queue_pair.hpp>
 
 namespace rdmabuf {
 
@@ -42,22 +39,5 @@ ibv_mw* allocate(const ProtectionDomain& pd, MemoryWindowType type) {
 
 MemoryWindow::MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type)
     : handle_(allocate(pd, type), decltype(handle_)::deleter_type::holding(pd)) {}
-
-Status QueuePair::post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
-                            WorkOptions options) const noexcept {
-    assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
-    if (window.type() == MemoryWindowType::type_1) {
-        ibv_mw_bind request{.wr_id = options.wr_id,
-                            .send_flags = static_cast<unsigned>(options.flags),
-                            .bind_info = binding.native()};
-        return Status(ibv_bind_mw(handle_.get(), window.native(), &request));
-    }
-    const std::uint32_t rkey = window.next_rkey();
-    const Status status = post_one(make_bind(window.native(), rkey, binding.native(), options));
-    if (status) {
-        window.set_rkey(rkey);
-    }
-    return status;
-}
 
 } // namespace rdmabuf

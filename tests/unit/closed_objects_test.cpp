@@ -234,6 +234,13 @@ TEST_F(ClosedObjectDeathTest, IsNotUsedOnTheDataPath) {
     const MemoryRegion gone = closed(MemoryRegion(pd_, memory_.data(), memory_.size()));
     const MemoryWindowBinding binding{.region = gone};
     EXPECT_DEATH(static_cast<void>(binding.native()), "region was closed");
+    const QueuePair open = connected();
+    MemoryWindow open_window(pd_, MemoryWindowType::type_2);
+    MemoryWindow closed_window = closed(MemoryWindow(pd_, MemoryWindowType::type_2));
+    const MemoryWindowBinding part{.region = region};
+    EXPECT_DEATH(static_cast<void>(qp.post_bind(open_window, part)), "queue pair was closed");
+    EXPECT_DEATH(static_cast<void>(open.post_bind(closed_window, part)), "MemoryWindow was closed");
+    EXPECT_DEATH(static_cast<void>(open.post_bind(open_window, binding)), "region was closed");
 }
 
 TEST_F(ClosedObjectDeathTest, ListThatIsFullIsNotExtended) {
