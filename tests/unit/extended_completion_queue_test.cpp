@@ -7,6 +7,7 @@
 
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
+#include <rdmabuf/parent_domain.hpp>
 
 #include "softverbs_fixture.hpp"
 #include "waiting.hpp"
@@ -37,6 +38,24 @@ class ExtendedQueue : public SoftverbsTest {
         return error_of([&] { ExtendedCompletionQueue(context_, options); });
     }
 };
+
+TEST_F(ExtendedQueue, IsMadeAsAsked) {
+    const ProtectionDomain pd(context_);
+    const ParentDomain domain(pd);
+    const ExtendedCompletionQueue plain(context_);
+    const ExtendedCompletionQueue single(context_, {.single_threaded = true});
+    const ExtendedCompletionQueue all(
+        context_, {.parent_domain = &domain, .single_threaded = true, .ignore_overrun = true});
+    const auto& made = testing::record().extended_cqs;
+    ASSERT_EQ(made.size(), 3U);
+    EXPECT_EQ(made[0].comp_mask, 0U);
+    EXPECT_EQ(made[1].comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS);
+    EXPECT_EQ(made[1].flags, IBV_CREATE_CQ_ATTR_SINGLE_THREADED);
+    EXPECT_EQ(made[2].comp_mask, IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD);
+    EXPECT_EQ(made[2].flags,
+              IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN);
+    EXPECT_EQ(made[2].parent_domain, domain.native());
+}
 
 TEST_F(ExtendedQueue, IsReadOldestFirst) {
     const ExtendedCompletionQueue cq(context_);

@@ -12,6 +12,7 @@ namespace {
 struct Operations {
     ibv_context_ops ops{};
     decltype(verbs_context::create_qp_ex) create_qp_ex = nullptr;
+    decltype(verbs_context::create_cq_ex) create_cq_ex = nullptr;
     decltype(verbs_context::alloc_dm) alloc_dm = nullptr;
     decltype(verbs_context::free_dm) free_dm = nullptr;
     decltype(verbs_context::reg_dm_mr) reg_dm_mr = nullptr;
@@ -97,6 +98,16 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
     return qp;
 }
 
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
+    notify_observer("ibv_create_cq_ex");
+    const ibv_cq_init_attr_ex asked = *attributes;
+    ibv_cq_ex* const cq = original(context).create_cq_ex(context, attributes);
+    if (cq != nullptr) {
+        Writing()->extended_cqs.push_back(asked);
+    }
+    return cq;
+}
+
 int copy_to_dm(ibv_dm* dm, std::uint64_t offset, const void* host, std::size_t length) {
     notify_observer("ibv_memcpy_to_dm");
     ++Writing()->dm_copies;
@@ -162,13 +173,14 @@ void replace(Function*& here, Function* by) {
 void enter_context(ibv_context* context) {
     const Writing lock;
     verbs_context& whole = *verbs_get_ctx(context);
-    contexts()[context] = {context->ops,  whole.create_qp_ex, whole.alloc_dm,
+    contexts()[context] = {context->ops,  whole.create_qp_ex, whole.create_cq_ex, whole.alloc_dm,
                            whole.free_dm, whole.reg_dm_mr,    whole.advise_mr};
     replace(context->ops.post_send, post_send);
     replace(context->ops.post_recv, post_recv);
     replace(context->ops.post_srq_recv, post_srq_recv);
     replace(context->ops.req_notify_cq, req_notify_cq);
     replace(whole.create_qp_ex, create_qp_ex);
+    replace(whole.create_cq_ex, create_cq_ex);
     replace(whole.alloc_dm, alloc_dm);
     replace(whole.free_dm, free_dm);
     replace(whole.reg_dm_mr, reg_dm_mr);

@@ -75,6 +75,7 @@ struct Record {
 
     // What was made of what was asked.
     std::vector<CqCreation> cqs;
+    std::vector<ibv_cq_init_attr_ex> extended_cqs;
     std::vector<ibv_srq_init_attr> srqs;
     std::vector<ibv_ah_attr> ahs;
     /// Those made without ibv_create_qp_ex have comp_mask 0.
