@@ -48,7 +48,13 @@ enum class CudaWriteScope : std::uint8_t { owner, all_devices };
 
 /// Makes completed RDMA writes into the memory at @p address visible to work that is submitted to
 /// the GPU after this call. Calls cuFlushGPUDirectRDMAWrites in the context of the memory.
-/// @return false if the device orders RDMA writes by itself, so that no flush was needed
+///
+/// If a GPU has two paths to its memory (Allocation::c2c), the driver reports that no flush is
+/// needed, and a flush has no effect. Writes by NICs that use different mappings of such memory
+/// (MappingKind::standard and MappingKind::pcie) are then not ordered: read the memory back through
+/// each NIC that has written it.
+/// @return false if the driver reports that the device orders RDMA writes by itself, so that this
+///         function did not flush
 /// @throws Error EFAULT if @p address is not CUDA memory, EOPNOTSUPP if the device does not support
 ///         a flush by the host, ENODEV if CUDA is not initialised in this process, ENOENT if
 ///         libcuda.so.1 cannot be loaded, ENOSYS if it is older than CUDA 11.7
