@@ -24,10 +24,13 @@ inline constexpr Result not_found = 500;
 inline constexpr Result context_is_destroyed = 709;
 inline constexpr Result not_permitted = 800;
 inline constexpr Result not_supported = 801;
+inline constexpr Result stream_capture_unsupported = 900;
+inline constexpr Result stream_capture_implicit = 906;
 
 using Device = int;                    // CUdevice
 using DevicePointer = std::uint64_t;   // CUdeviceptr
 using Context = struct OpaqueContext*; // CUcontext
+using Stream = struct OpaqueStream*;   // CUstream
 
 /// CUmemorytype
 enum class MemoryType : unsigned { none = 0, host = 1, device = 2 };
@@ -62,6 +65,11 @@ enum class DeviceAttribute : int {
 /// Has the value of CU_DEVICE_CPU, the device ordinal of host memory of cuMemCreate and of host
 /// memory pools. Functions for devices refuse it.
 inline constexpr Device no_device_ordinal = -1;
+
+/// Has the value of CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy stream.
+inline constexpr unsigned stream_non_blocking = 1;
+/// Has the value of CU_STREAM_CAPTURE_MODE_RELAXED.
+inline constexpr int capture_mode_relaxed = 2;
 
 /// Has the value of CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
 inline constexpr int dma_buf_fd = 1;
@@ -99,7 +107,11 @@ using MemGetHandleForAddressRange = Result(void*, DevicePointer, std::size_t, in
 using FlushGpuDirectRdmaWrites = Result(int target, int scope);
 using MemAlloc = Result(DevicePointer*, std::size_t);
 using MemFree = Result(DevicePointer);
-using MemcpyHtoD = Result(DevicePointer, const void*, std::size_t);
-using MemcpyDtoH = Result(void*, DevicePointer, std::size_t);
+using StreamCreate = Result(Stream*, unsigned flags);
+using StreamDestroy = Result(Stream);
+using StreamSynchronize = Result(Stream);
+using MemcpyHtoDAsync = Result(DevicePointer, const void*, std::size_t, Stream);
+using MemcpyDtoHAsync = Result(void*, DevicePointer, std::size_t, Stream);
+using ThreadExchangeStreamCaptureMode = Result(int* mode);
 
 } // namespace rdmabuf::detail::cuda

@@ -46,8 +46,12 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.needed("cuFlushGPUDirectRDMAWrites", all.flush_gpu_direct_rdma_writes, "CUDA 11.3");
     lookup.needed("cuMemAlloc_v2", all.mem_alloc, old);
     lookup.needed("cuMemFree_v2", all.mem_free, old);
-    lookup.needed("cuMemcpyHtoD_v2", all.memcpy_h_to_d, old);
-    lookup.needed("cuMemcpyDtoH_v2", all.memcpy_d_to_h, old);
+    lookup.needed("cuStreamCreate", all.stream_create, old);
+    lookup.needed("cuStreamDestroy_v2", all.stream_destroy, old);
+    lookup.needed("cuStreamSynchronize", all.stream_synchronize, old);
+    lookup.needed("cuMemcpyHtoDAsync_v2", all.memcpy_h_to_d_async, old);
+    lookup.needed("cuMemcpyDtoHAsync_v2", all.memcpy_d_to_h_async, old);
+    lookup.optional("cuThreadExchangeStreamCaptureMode", all.thread_exchange_stream_capture_mode);
     return all;
 }
 
@@ -162,11 +166,19 @@ CurrentContext::CurrentContext(const Driver& driver, Context context)
     : functions_(&driver.functions()) {
     driver.check(functions_->context_push_current(context), "cuCtxPushCurrent",
                  "the context of the memory cannot be made current");
+    exchange_capture_mode(*functions_, capture_mode_);
 }
 
 CurrentContext::~CurrentContext() {
+    exchange_capture_mode(*functions_, capture_mode_);
     Context popped = nullptr;
     report_teardown(functions_->context_pop_current(&popped), "cuCtxPopCurrent");
+}
+
+void exchange_capture_mode(const Functions& functions, int& mode) noexcept {
+    if (functions.thread_exchange_stream_capture_mode != nullptr) {
+        (void)functions.thread_exchange_stream_capture_mode(&mode);
+    }
 }
 
 } // namespace rdmabuf::detail::cuda

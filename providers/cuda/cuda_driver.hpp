@@ -37,8 +37,13 @@ struct Functions {
     FlushGpuDirectRdmaWrites* flush_gpu_direct_rdma_writes = nullptr;
     MemAlloc* mem_alloc = nullptr;
     MemFree* mem_free = nullptr;
-    MemcpyHtoD* memcpy_h_to_d = nullptr;
-    MemcpyDtoH* memcpy_d_to_h = nullptr;
+    StreamCreate* stream_create = nullptr;
+    StreamDestroy* stream_destroy = nullptr;
+    StreamSynchronize* stream_synchronize = nullptr;
+    MemcpyHtoDAsync* memcpy_h_to_d_async = nullptr;
+    MemcpyDtoHAsync* memcpy_d_to_h_async = nullptr;
+    /// The function of CUDA 10.1; null if the driver is older.
+    ThreadExchangeStreamCaptureMode* thread_exchange_stream_capture_mode = nullptr;
 };
 
 /// Holds the functions of the loaded CUDA driver. Loading does not initialise CUDA, because the
@@ -96,7 +101,12 @@ class PrimaryContext {
     Context context_ = nullptr;
 };
 
+/// Exchanges @p mode with the capture mode of the calling thread. In the mode capture_mode_relaxed,
+/// the driver permits all calls although streams of the program are captured (CUDA graphs).
+void exchange_capture_mode(const Functions& functions, int& mode) noexcept;
+
 /// Makes a context current while this object exists. The destructor restores the previous context.
+/// Meanwhile, the capture mode of the thread is capture_mode_relaxed.
 class CurrentContext {
   public:
     CurrentContext(const Driver& driver, Context context);
@@ -106,6 +116,8 @@ class CurrentContext {
 
   private:
     const Functions* functions_;
+    /// The capture mode to set: first capture_mode_relaxed, then the mode of the program.
+    int capture_mode_ = capture_mode_relaxed;
 };
 
 } // namespace rdmabuf::detail::cuda

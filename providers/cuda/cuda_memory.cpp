@@ -26,7 +26,10 @@ class Allocated {
             report_teardown(pushed, "cuCtxPushCurrent");
             return;
         }
+        int mode = capture_mode_relaxed;
+        exchange_capture_mode(functions, mode);
         report_teardown(functions.mem_free(address_), "cuMemFree");
+        exchange_capture_mode(functions, mode);
         Context popped = nullptr;
         report_teardown(functions.context_pop_current(&popped), "cuCtxPopCurrent");
     }
@@ -39,6 +42,34 @@ class Allocated {
     const Driver* driver_;
     Context context_;
     DevicePointer address_ = 0;
+};
+
+/// Owns a stream for one copy. A copy in the legacy stream would end the capture of a stream of the
+/// program. The context of the stream must be current.
+class CopyStream {
+  public:
+    explicit CopyStream(const Driver& driver) : driver_(&driver) {
+        driver.check(driver.functions().stream_create(&stream_, stream_non_blocking),
+                     "cuStreamCreate", "a stream for a copy cannot be created");
+    }
+    ~CopyStream() {
+        report_teardown(driver_->functions().stream_destroy(stream_), "cuStreamDestroy");
+    }
+    CopyStream(const CopyStream&) = delete;
+    CopyStream& operator=(const CopyStream&) = delete;
+
+    [[nodiscard]] Stream get() const noexcept { return stream_; }
+    /// Waits until the copy is complete.
+    /// @param begun  result of the call that has begun the copy
+    void finish(Result begun, const char* call, const std::string& hint) const {
+        driver_->check(begun, call, hint);
+        driver_->check(driver_->functions().stream_synchronize(stream_), "cuStreamSynchronize",
+                       hint);
+    }
+
+  private:
+    const Driver* driver_;
+    Stream stream_ = nullptr;
 };
 
 class CudaMemory final : public Buffer::Memory {
@@ -62,10 +93,11 @@ class CudaMemory final : public Buffer::Memory {
 
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         const CurrentContext current(*driver_, context_.get());
-        driver_->check(
-            driver_->functions().memcpy_h_to_d(address_ + offset, source.data(), source.size()),
-            "cuMemcpyHtoD",
-            std::to_string(source.size()) + " bytes could not be copied to the device");
+        const CopyStream stream(*driver_);
+        stream.finish(driver_->functions().memcpy_h_to_d_async(address_ + offset, source.data(),
+                                                               source.size(), stream.get()),
+                      "cuMemcpyHtoDAsync",
+                      std::to_string(source.size()) + " bytes could not be copied to the device");
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         const CurrentContext current(*driver_, context_.get());
@@ -74,10 +106,11 @@ class CudaMemory final : public Buffer::Memory {
         if (flush_needed(*driver_, device_, to_owner) == Flush::necessary) {
             flush(*driver_, to_owner);
         }
-        driver_->check(
-            driver_->functions().memcpy_d_to_h(destination.data(), address_ + offset,
-                                               destination.size()),
-            "cuMemcpyDtoH",
+        const CopyStream stream(*driver_);
+        stream.finish(
+            driver_->functions().memcpy_d_to_h_async(destination.data(), address_ + offset,
+                                                     destination.size(), stream.get()),
+            "cuMemcpyDtoHAsync",
             std::to_string(destination.size()) + " bytes could not be copied from the device");
     }
 

@@ -124,13 +124,12 @@ Program::Memory Program::map(unsigned segments, std::size_t size) const {
 }
 
 void Program::copy_in(std::uintptr_t to, const std::vector<std::byte>& from) const {
-    check(function<abi::MemcpyHtoD>("cuMemcpyHtoD_v2")(to, from.data(), from.size()),
-          "cuMemcpyHtoD");
+    check(function<MemcpyHtoD>("cuMemcpyHtoD_v2")(to, from.data(), from.size()), "cuMemcpyHtoD");
 }
 
 std::vector<std::byte> Program::copy_out(std::uintptr_t from, std::size_t size) const {
     std::vector<std::byte> bytes(size);
-    check(function<abi::MemcpyDtoH>("cuMemcpyDtoH_v2")(bytes.data(), from, size), "cuMemcpyDtoH");
+    check(function<MemcpyDtoH>("cuMemcpyDtoH_v2")(bytes.data(), from, size), "cuMemcpyDtoH");
     return bytes;
 }
 

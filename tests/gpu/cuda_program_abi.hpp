@@ -63,5 +63,7 @@ using MemAllocManaged = Result(DevicePointer*, std::size_t, unsigned flags);
 using MemAllocAsync = Result(DevicePointer*, std::size_t, Stream);
 using MemAllocHost = Result(void**, std::size_t);
 using MemFreeHost = Result(void*);
+using MemcpyHtoD = Result(DevicePointer, const void*, std::size_t);
+using MemcpyDtoH = Result(void*, DevicePointer, std::size_t);
 
 } // namespace cuda_program

@@ -12,6 +12,7 @@ extern rdmabuf::detail::cuda::Init cuInit;
 extern rdmabuf::detail::cuda::ContextGetCurrent cuCtxGetCurrent;
 extern rdmabuf::detail::cuda::ContextPushCurrent cuCtxPushCurrent_v2;
 extern rdmabuf::detail::cuda::ContextPopCurrent cuCtxPopCurrent_v2;
+extern rdmabuf::detail::cuda::ThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode;
 }
 
 namespace rdmabuf::testing {

@@ -133,6 +133,27 @@ TEST_F(CudaAllocate, LeavesTheContextOfTheProgramCurrent) {
     EXPECT_EQ(fake::primary_references(1), 1U);
 }
 
+// A copy in the legacy stream ends the capture of any stream of the context, and an allocation in a
+// thread whose capture mode is not "relaxed" fails (CUDA driver API, cuStreamBeginCapture and
+// cuThreadExchangeStreamCaptureMode).
+TEST_F(CudaAllocate, AndCopiesDoNotDisturbTheCaptureOfAStream) {
+    fake::set(fake::Setting::capturing, 1);
+    const TeardownFailures failures;
+    {
+        const Buffer buffer = allocator_->allocate(8);
+        const std::vector<std::byte> sent(8, std::byte{3});
+        std::vector<std::byte> received(8);
+        buffer.copy_in(0, sent);
+        buffer.copy_out(0, received);
+        EXPECT_EQ(received, sent);
+    }
+    EXPECT_THAT(TeardownFailures::seen(), ::testing::IsEmpty());
+    int mode = 0;
+    EXPECT_EQ(cuThreadExchangeStreamCaptureMode(&mode), abi::success);
+    EXPECT_EQ(mode, 0) << "the program's mode";
+    EXPECT_EQ(fake::calls("cuStreamCreate"), fake::calls("cuStreamDestroy_v2"));
+}
+
 TEST_F(CudaAllocate, SharesNoPageWhereTheDriverPacks) {
     fake::set(fake::Setting::packed, 1);
     const Buffer buffer = allocator_->allocate(100);

@@ -19,6 +19,7 @@ static_assert(EXPORTED(cuMemGetAddressRange) == "cuMemGetAddressRange_v2");
 static_assert(EXPORTED(cuMemAlloc) == "cuMemAlloc_v2");
 static_assert(EXPORTED(cuMemAllocHost) == "cuMemAllocHost_v2");
 static_assert(EXPORTED(cuMemFree) == "cuMemFree_v2");
+static_assert(EXPORTED(cuStreamDestroy) == "cuStreamDestroy_v2");
 static_assert(EXPORTED(cuMemcpyHtoD) == "cuMemcpyHtoD_v2");
 static_assert(EXPORTED(cuMemcpyDtoH) == "cuMemcpyDtoH_v2");
 static_assert(EXPORTED(cuMemcpyHtoDAsync) == "cuMemcpyHtoDAsync_v2");
@@ -70,6 +71,10 @@ static_assert(same(abi::DeviceAttribute::gpu_direct_rdma_writes_ordering,
 
 static_assert(same(abi::dma_buf_fd, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD));
 static_assert(abi::no_device_ordinal == CU_DEVICE_CPU);
+static_assert(same(abi::stream_non_blocking, CU_STREAM_NON_BLOCKING));
+static_assert(same(abi::capture_mode_relaxed, CU_STREAM_CAPTURE_MODE_RELAXED));
+static_assert(same(abi::stream_capture_unsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+static_assert(same(abi::stream_capture_implicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
 static_assert(same(abi::flush_option_host, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST));
 static_assert(same(abi::flush_target_current_context,
                    CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX));

@@ -55,6 +55,8 @@ enum class Setting : std::uint8_t {
     block_alignment,
     /// Version of the driver: 2'031'024 for 2.31.24.
     version,
+    /// CUDA, not 0: a stream of the program is being captured, in the mode "global".
+    capturing,
     /// Result of exports of MappingKind::pcie; 0 if they succeed.
     pcie_result,
     /// Level Zero: result of exports of memory that was allocated without an export descriptor.

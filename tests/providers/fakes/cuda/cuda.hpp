@@ -32,6 +32,9 @@ Result call(const char* function, Body&& body) {
     return fake_driver::call<Result>(function, Needs::initialised, body);
 }
 
+/// The capture mode of the calling thread, 0 (global) or 2 (relaxed).
+int& capture_mode();
+
 /// Allocates memory in the current context.
 Result allocate(Machine& machine, Kind kind, std::size_t size, abi::DevicePointer* address);
 /// Returns whether the current context may access an allocation: the context of the allocation, or

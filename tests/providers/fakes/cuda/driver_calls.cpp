@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "cuda.hpp"
 
@@ -126,6 +127,18 @@ const Allocation* exported(Machine& machine, std::uint64_t start, std::size_t si
     return first;
 }
 
+/// Returns whether the current context may copy in the legacy stream. While another stream is
+/// captured, such a copy fails and ends the capture.
+Result check_legacy_copy(Machine& machine, abi::DevicePointer address, std::size_t size) {
+    return machine.setting(Setting::capturing) != 0 ? abi::stream_capture_implicit
+                                                    : check_copy(machine, address, size);
+}
+
+bool may_call_during_capture(const Machine& machine) {
+    return machine.setting(Setting::capturing) == 0 ||
+           fake_cuda::capture_mode() == abi::capture_mode_relaxed;
+}
+
 /// Calls @p body if the device exists.
 template <class Body>
 Result device_call(const char* function, abi::Device device, Body&& body) {
@@ -149,9 +162,17 @@ std::vector<Context*>& contexts() {
     return stack;
 }
 
+int& capture_mode() {
+    thread_local int mode = 0;
+    return mode;
+}
+
 Result allocate(Machine& machine, Kind kind, std::size_t size, abi::DevicePointer* address) {
     if (contexts().empty()) {
         return abi::invalid_context;
+    }
+    if (!may_call_during_capture(machine)) {
+        return abi::stream_capture_unsupported;
     }
     if (size == 0) {
         return abi::invalid_value;
@@ -418,14 +439,24 @@ Result cuMemAlloc_v2(abi::DevicePointer* address, std::size_t size) {
 Result cuMemFree_v2(abi::DevicePointer address) {
     const Result allowed = call(__func__, [&](Machine& machine) -> Result {
         const Allocation* const found = machine.holder(address);
+        if (!may_call_during_capture(machine)) {
+            return abi::stream_capture_unsupported;
+        }
         return found != nullptr && !reaches(*found) ? abi::invalid_context : abi::success;
     });
     return allowed != abi::success || Machine::get().free(address) ? allowed : abi::invalid_value;
 }
 
+Result cuThreadExchangeStreamCaptureMode(int* mode) {
+    return call(__func__, [&](Machine&) -> Result {
+        std::swap(*mode, capture_mode());
+        return abi::success;
+    });
+}
+
 Result cuMemcpyHtoD_v2(abi::DevicePointer to, const void* from, std::size_t size) {
     return call(__func__, [&](Machine& machine) {
-        const Result allowed = check_copy(machine, to, size);
+        const Result allowed = check_legacy_copy(machine, to, size);
         if (allowed == abi::success) {
             std::memcpy(machine.memory.bytes(to), from, size);
         }
@@ -435,7 +466,7 @@ Result cuMemcpyHtoD_v2(abi::DevicePointer to, const void* from, std::size_t size
 
 Result cuMemcpyDtoH_v2(void* to, abi::DevicePointer from, std::size_t size) {
     return call(__func__, [&](Machine& machine) {
-        const Result allowed = check_copy(machine, from, size);
+        const Result allowed = check_legacy_copy(machine, from, size);
         if (allowed == abi::success) {
             std::memcpy(to, machine.memory.bytes(from), size);
         }

@@ -30,8 +30,11 @@
     FUNCTION(rdmabuf::detail::cuda, FlushGpuDirectRdmaWrites, cuFlushGPUDirectRDMAWrites)       \
     FUNCTION(rdmabuf::detail::cuda, MemAlloc, cuMemAlloc_v2)                                    \
     FUNCTION(rdmabuf::detail::cuda, MemFree, cuMemFree_v2)                                      \
-    FUNCTION(rdmabuf::detail::cuda, MemcpyHtoD, cuMemcpyHtoD_v2)                                \
-    FUNCTION(rdmabuf::detail::cuda, MemcpyDtoH, cuMemcpyDtoH_v2)                                \
+    FUNCTION(rdmabuf::detail::cuda, StreamDestroy, cuStreamDestroy_v2)                          \
+    FUNCTION(rdmabuf::detail::cuda, ThreadExchangeStreamCaptureMode,                            \
+             cuThreadExchangeStreamCaptureMode)                                                 \
+    FUNCTION(cuda_program, MemcpyHtoD, cuMemcpyHtoD_v2)                                         \
+    FUNCTION(cuda_program, MemcpyDtoH, cuMemcpyDtoH_v2)                                         \
     FUNCTION(softverbs::cuda, StreamCreate, cuStreamCreate)                                     \
     FUNCTION(softverbs::cuda, StreamQuery, cuStreamQuery)                                       \
     FUNCTION(softverbs::cuda, StreamSynchronize, cuStreamSynchronize)                           \

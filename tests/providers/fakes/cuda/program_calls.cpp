@@ -51,6 +51,12 @@ Result cuStreamCreate(Stream* stream, unsigned flags) {
     });
 }
 
+Result cuStreamDestroy_v2(rdmabuf::detail::cuda::Stream stream) {
+    return call(__func__, [&](Machine&) -> Result {
+        return stream != nullptr ? abi::success : abi::invalid_value;
+    });
+}
+
 Result cuStreamQuery(Stream stream) {
     return stream_call(__func__, stream, [](Machine&) { return abi::success; });
 }
