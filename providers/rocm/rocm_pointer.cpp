@@ -32,7 +32,10 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .base = reinterpret_cast<std::uintptr_t>(info.agent_base),
                     .length = info.length,
                     .owner = info.owner};
-    if (info.type == PointerType::mapped || info.type == PointerType::reserved) {
+    if (info.type == PointerType::reserved && info.host_base != nullptr) {
+        pointer.type = PointerType::hsa; // host memory of an APU, which is allocated
+    }
+    if (pointer.type == PointerType::mapped || pointer.type == PointerType::reserved) {
         // HSA does not report the start of the mapping. Only the page that contains the address is
         // certain to belong to the mapping.
         pointer.base = address - address % page_size();

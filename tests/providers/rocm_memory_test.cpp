@@ -66,6 +66,13 @@ TEST_F(RocmFinding, TakesReservedAddressesForDeviceMemory) {
         EXPECT_EQ(found->pci_address, "");
         EXPECT_THAT(refusal(address), fails_with(EOPNOTSUPP, "hipMallocAsync"));
     }
+    // Host memory of an APU has this type, too, and an address for the host
+    // (fmm_allocate_host_cpu() of ROCr).
+    const std::uint64_t host = make(Kind::host, 2 * page_size());
+    const auto found = exporter_->find(host + page_size());
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->kind, MemoryKind::pinned_host);
+    EXPECT_EQ(found->base, host);
 }
 
 TEST_F(RocmGenerations, AreSharedByExportersWithOneNotification) {

@@ -304,7 +304,7 @@ Status hsa_amd_pointer_info(const void* pointer, abi::PointerInfo* info,
         if (const Allocation* const allocation = machine.holder(address_of(pointer))) {
             const bool locked = allocation->kind == Kind::locked;
             found.type = type_of(allocation->kind);
-            if (found.type == abi::PointerType::mapped &&
+            if ((allocation->kind == Kind::mapped || allocation->kind == Kind::host) &&
                 machine.setting(Setting::mapped_as_reserved) != 0) {
                 found.type = abi::PointerType::reserved;
             }
@@ -315,6 +315,9 @@ Status hsa_amd_pointer_info(const void* pointer, abi::PointerInfo* info,
             found.agent_base =
                 pointer_to(address_of(found.host_base) + (locked ? locked_distance : 0));
             found.length = machine.setting(Setting::no_extent) != 0 ? 0 : allocation->size;
+            if (found.type == abi::PointerType::reserved && !is_host(*allocation)) {
+                found.host_base = nullptr;
+            }
             // Reserved addresses belong to node 0 (Runtime::VMemoryAddressReserve()).
             const bool of_cpu = is_host(*allocation) || found.type == abi::PointerType::reserved;
             found.owner.handle = of_cpu ? cpu : first_gpu + allocation->device;
