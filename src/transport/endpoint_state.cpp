@@ -232,11 +232,11 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
         channel.linger_end_ns = now + std::chrono::nanoseconds(options.linger).count();
     }
     if (channel.drain_end_ns == 0) {
-        if (channel.broken() == 0) {
+        const bool over = !linger || now >= channel.linger_end_ns;
+        if (channel.broken() == 0 && !over) {
             channel.signal_all();
         }
         const bool acknowledged = channel.broken() == 0 && channel.all_acknowledged();
-        const bool over = !linger || now >= channel.linger_end_ns;
         if (channel.broken() == 0 && !channel.is_unused() && !over &&
             !(acknowledged && channel.close_sent)) {
             if (acknowledged) {
@@ -244,7 +244,7 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
             }
             return false;
         }
-        if (channel.broken() == 0 && channel.close_sent) {
+        if (channel.broken() == 0 && (acknowledged || channel.close_sent)) {
             channel.say_goodbye();
         }
         channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);

@@ -161,6 +161,23 @@ TEST_F(NcclNetConnecting, IsClosedByOneSignaledMessage) {
     EXPECT_THAT(flags, ::testing::ElementsAre(unsigned{IBV_SEND_SIGNALED}));
 }
 
+// NCCL has aborted the communicator, and the peer may be unreachable.
+TEST_F(NcclNetConnecting, WithUnfinishedRequestsIsClosedWithoutWaitingForThePeer) {
+    const Pair pair = connect();
+    const auto from = memory(pair.send, 64);
+    void* request = nullptr;
+    ASSERT_EQ(net().isend(pair.send, from->data(), 64, 0, from->handle(), request),
+              Result::success);
+    ASSERT_THAT(request, NotNull());
+    rdmabuf::testing::forget_calls();
+    close_send(pair);
+    // There is no message whose acknowledgement it waits for.
+    for (const rdmabuf::testing::Send& posted : rdmabuf::testing::record().sends) {
+        EXPECT_EQ(posted.request.opcode, IBV_WR_SEND);
+        EXPECT_EQ(posted.request.num_sge, 0);
+    }
+}
+
 TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     const std::size_t domains = softverbs_live(SOFTVERBS_PD);
     const Pair first = connect();
