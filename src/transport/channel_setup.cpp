@@ -34,15 +34,16 @@ ChannelSetup::ChannelSetup(std::shared_ptr<EndpointState> endpoint)
 Hello ChannelSetup::hello() const {
     const EndpointOptions& options = endpoint_->options;
     SharedState& shared = endpoint_->shared;
-    Hello hello = {.rails = static_cast<std::uint16_t>(shared.rails.size()),
-                   .eager_limit = options.eager_limit,
-                   .unexpected_limit = options.unexpected_limit,
-                   .notification_limit = options.notification_limit,
-                   .depth = options.depth,
-                   .keep_socket = options.keep_sockets ? 1U : 0U,
-                   .queue_pairs_per_device = options.queue_pairs_per_device,
-                   .max_message_size = endpoint_->max_message,
-                   .probe_address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line())};
+    Hello hello = {
+        .rails = static_cast<std::uint16_t>(prepared_.size() / options.queue_pairs_per_device),
+        .eager_limit = options.eager_limit,
+        .unexpected_limit = options.unexpected_limit,
+        .notification_limit = options.notification_limit,
+        .depth = options.depth,
+        .keep_socket = options.keep_sockets ? 1U : 0U,
+        .queue_pairs_per_device = options.queue_pairs_per_device,
+        .max_message_size = endpoint_->max_message,
+        .probe_address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line())};
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
         const std::size_t device = i / options.queue_pairs_per_device;
         hello.probe_rkeys[device] = shared.rails[device]->probe_line.rkey();
@@ -80,6 +81,10 @@ void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
     prepared_.reserve(endpoint_->shared.rails.size() * all.queue_pairs_per_device);
     for (const auto& rail : endpoint_->shared.rails) {
+        // A channel uses the devices before the first one that has failed.
+        if (rail->failure != nullptr && !prepared_.empty()) {
+            break;
+        }
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
             prepare(rail->pd, channel_queue_pair_options(*rail, all, i, inline_data_));
         }
@@ -106,7 +111,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     SharedState& shared = endpoint_->shared;
     const std::uint32_t ours = endpoint_->options.queue_pairs_per_device;
     const std::uint32_t used = std::min(ours, theirs.queue_pairs_per_device);
-    const std::size_t devices = std::min<std::size_t>(shared.rails.size(), theirs.rails);
+    const std::size_t devices = std::min<std::size_t>(prepared_.size() / ours, theirs.rails);
     std::vector<ChannelRail> rails;
     rails.reserve(devices * used);
     for (std::size_t device = 0; device < devices; ++device) {

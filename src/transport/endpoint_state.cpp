@@ -136,7 +136,25 @@ EndpointState::EndpointState(std::vector<ProtectionDomain> protection_domains,
         }
         watch(events_.get(), async_events_->descriptor(), async_events_.get());
     }
-    cache.emplace(pds, resolver, options.cache);
+    select_registering();
+}
+
+void EndpointState::select_registering() {
+    RegisteringDevices selected;
+    for (std::size_t i = 0; i < pds.size(); ++i) {
+        // Without the first device, no channel works.
+        const bool works = i == 0 || shared.rails[i]->failure == nullptr;
+        selected.index.at(i) = works ? selected.pds.size() : RegisteringDevices::failed;
+        if (works) {
+            selected.pds.push_back(pds[i]);
+        }
+    }
+    if (selected.pds.size() != registering.pds.size()) {
+        // The leases of the earlier cache keep their registrations.
+        RegistrationCache made(selected.pds, resolver, options.cache);
+        cache.emplace(std::move(made));
+        registering = std::move(selected);
+    }
 }
 
 EndpointState::~EndpointState() = default;
@@ -476,6 +494,8 @@ void EndpointState::restore_loopback() noexcept {
 
 void EndpointState::leave_out_failed_devices() noexcept {
     shared.rail_failed = false;
+    // After an error, registrations continue to fail with the error of the failed device.
+    static_cast<void>(attempt([this] { select_registering(); }));
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
         RailSet& rails = channel.rails();

@@ -90,7 +90,7 @@ SharedState::~SharedState() = default;
 
 void SharedState::create_loopback() {
     for (const auto& rail : rails) {
-        if (rail->loopback) {
+        if (rail->loopback || rail->failure != nullptr) {
             continue;
         }
         QueuePairOptions pair = {.send_cq = rail->cq,

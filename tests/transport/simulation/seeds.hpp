@@ -8,6 +8,6 @@ namespace rdmabuf::simulation {
 
 /// The seeds of the gate.
 inline constexpr auto seeds =
-    std::to_array<std::uint64_t>({1, 2, 3, 4, 5, 6, 7, 8, 18, 23, 24, 30, 56, 58, 358});
+    std::to_array<std::uint64_t>({1, 2, 3, 4, 5, 6, 7, 8, 18, 23, 24, 30, 56, 58, 70, 279, 358});
 
 } // namespace rdmabuf::simulation

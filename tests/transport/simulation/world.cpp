@@ -112,6 +112,12 @@ void World::connect(std::size_t a, std::size_t b) {
             return;
         }
     }
+    pass_time(100 * millisecond); // An endpoint finds out in this time that a device has failed.
+    for (const std::size_t end : ends) {
+        std::array<std::byte, 64> bytes{};
+        expect(nodes_[end]->endpoint->register_memory(bytes.data(), bytes.size()).ok(),
+               "memory can be registered while the first device works");
+    }
     auto link = std::make_unique<Link>();
     std::array<std::optional<transport::PreparedChannel>, 2> prepared;
     for (std::size_t i = 0; i < 2; ++i) {

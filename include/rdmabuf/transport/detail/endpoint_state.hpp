@@ -275,6 +275,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     const EndpointOptions options;
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
+    RegisteringDevices registering;
     std::optional<RegistrationCache> cache;
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
     std::uint64_t max_mr_size = std::numeric_limits<std::uint64_t>::max();
@@ -324,7 +325,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         memory.length = length;
         memory.access = access;
         memory.rails = pds.size();
-        use_lease(memory, std::move(found));
+        use_lease(memory, std::move(found), registering);
         if (!memory.host && !shared.rails.back()->loopback) {
             if (const auto made = attempt([this] { shared.create_loopback(); }); !made) {
                 registration_error = made.error_info();
@@ -452,6 +453,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// @return true if it has reported any; a channel may then have failed
     bool check_descriptors() noexcept;
     void read_async_events() noexcept;
+    /// Registers memory from now on with the devices that have not failed.
+    /// @throws Error, std::bad_alloc
+    void select_registering();
     /// @param down  true if the port of the device has gone down; false if it is active again
     void port_event(std::size_t rail, bool down) noexcept;
     void queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/result.hpp>
@@ -13,19 +15,34 @@
 
 namespace rdmabuf::transport::detail {
 
+/// The devices of an endpoint that register memory: those that have not failed.
+struct RegisteringDevices {
+    static constexpr std::size_t failed = max_rails;
+
+    std::vector<ProtectionDomain> pds;
+    /// For each device of the endpoint, the index of its protection domain in `pds`, or `failed`.
+    std::array<std::size_t, max_rails> index{};
+
+    [[nodiscard]] bool works(std::size_t rail) const noexcept { return index[rail] != failed; }
+};
+
 /// Copies the lkeys and rkeys of a cached registration to @p state. @p state keeps the lease, so
 /// the memory stays registered. The members address, length and rails of @p state must be set. Does
 /// not allocate memory if `chunks` of each device have capacity.
-/// @param lease  refers to the cached registration
-inline void use_lease(MemoryState& state, RegistrationCache::Lease lease) {
+/// @param lease    refers to the cached registration
+/// @param devices  the devices that have registered the memory. The keys of the others are 0: no
+///                 channel uses a device that has failed.
+inline void use_lease(MemoryState& state, RegistrationCache::Lease lease,
+                      const RegisteringDevices& devices) {
     state.lease = std::move(lease);
     state.iova = state.address;
     state.host = state.lease.registration().path() == RegistrationPath::host;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
+        const bool works = devices.works(rail);
         state.chunks[rail].assign(1, {.address = state.iova,
                                       .length = state.length,
-                                      .lkey = state.lease.lkey(rail),
-                                      .rkey = state.lease.rkey(rail)});
+                                      .lkey = works ? state.lease.lkey(devices.index[rail]) : 0,
+                                      .rkey = works ? state.lease.rkey(devices.index[rail]) : 0});
     }
 }
 

@@ -30,23 +30,41 @@ namespace rdmabuf::transport::detail {
     return std::max(endpoint.max_mr_size / page * page, page);
 }
 
+/// Describes the memory also for the devices that have failed and have not registered it.
+inline void fill_failed(const EndpointState& endpoint, MemoryState& state) {
+    for (std::size_t rail = 1; rail < state.rails; ++rail) {
+        if (!endpoint.registering.works(rail)) {
+            state.chunks[rail] = state.chunks[0];
+            for (LocalChunk& chunk : state.chunks[rail]) {
+                chunk.lkey = chunk.rkey = 0;
+            }
+        }
+    }
+}
+
 inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
     ChunkedRegionOptions options = {.registration = endpoint.options.cache.registration,
                                     .chunk_size = static_cast<std::size_t>(chunk_limit(endpoint))};
     options.registration.access = state.access;
     const ChunkedRegion& region =
-        state.region.emplace(endpoint.pds, endpoint.resolver, state.address,
+        state.region.emplace(endpoint.registering.pds, endpoint.resolver, state.address,
                              static_cast<std::size_t>(state.length), options);
     state.iova = region.iova();
     state.host = region.path() == RegistrationPath::host;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        state.chunks[rail].assign(region.chunks(rail).begin(), region.chunks(rail).end());
+        if (endpoint.registering.works(rail)) {
+            const auto chunks = region.chunks(endpoint.registering.index[rail]);
+            state.chunks[rail].assign(chunks.begin(), chunks.end());
+        }
     }
+    fill_failed(endpoint, state);
 }
 
 inline void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
-    use_lease(state, endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
-                                             state.access));
+    use_lease(state,
+              endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
+                                      state.access),
+              endpoint.registering);
 }
 
 inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range,
@@ -57,7 +75,8 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
     // size. If this is not true for the address, the offset in the dma-buf is used as the iova.
     state.iova = range.address % page == range.offset % page ? range.address : range.offset;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        for (std::uint64_t done = 0; done < state.length || done == 0;) {
+        for (std::uint64_t done = 0;
+             endpoint.registering.works(rail) && (done < state.length || done == 0);) {
             // All chunks except the first begin at a page boundary.
             const std::uint64_t into_page = (range.offset + done) % page;
             const std::uint64_t count = std::min(state.length - done, limit - into_page);
@@ -72,6 +91,7 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
             done += count;
         }
     }
+    fill_failed(endpoint, state);
 }
 
 template <class Fill>
