@@ -130,8 +130,9 @@ class LevelZeroExporter final : public Allocator {
 
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
                                                              std::size_t length) const override {
-        return loader_->loaded() != nullptr ? Allocator::find_overlapping(address, length)
-                                            : std::nullopt;
+        return Driver::of_process().loaded() != nullptr
+                   ? Allocator::find_overlapping(address, length)
+                   : std::nullopt;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
