@@ -48,6 +48,11 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
     }
+    // Pinned memory need not fill its first and its last page. The rest of these pages is other
+    // host memory.
+    if (info.type == PointerType::locked && address - pointer.base >= info.length) {
+        pointer.type = PointerType::unknown;
+    }
     return pointer;
 }
 

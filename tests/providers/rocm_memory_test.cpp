@@ -30,6 +30,14 @@ TEST_F(RocmFinding, DoesNotFindNull) {
     EXPECT_FALSE(exporter_->find(0)) << "the driver refuses this argument";
 }
 
+// HSA finds pinned memory by whole pages, and reports where it begins and ends in them.
+TEST_F(RocmFinding, DoesNotFindOtherHostMemoryInAPageThatIsPinnedInPart) {
+    fake::set(fake::Setting::no_extent, 1);
+    const std::uint64_t address = make(Kind::locked);
+    EXPECT_FALSE(exporter_->find(address));
+    EXPECT_THAT(refusal(address), fails_with(EFAULT, "not in any live allocation of rocm"));
+}
+
 TEST_F(RocmFinding, WorksWithADriverThatReportsLess) {
     const std::uint64_t address = make();
     fake::set(fake::Setting::short_pointer_info, 1);
