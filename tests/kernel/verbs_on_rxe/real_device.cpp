@@ -39,6 +39,26 @@ unsigned softverbs_pending_faults() {
 }
 void softverbs_clear_faults() {}
 
+// Time passes by itself. Tests that measure or move it need softverbs.
+int softverbs_take_clock() {
+    return 0;
+}
+int softverbs_release_clock() {
+    return 0;
+}
+int softverbs_step() {
+    return -1;
+}
+uint64_t softverbs_next_timer() {
+    return UINT64_MAX;
+}
+uint64_t softverbs_now() {
+    throw NeedsSoftverbs("softverbs_now");
+}
+int softverbs_advance(uint64_t /*ns*/) {
+    throw NeedsSoftverbs("softverbs_advance");
+}
+
 int softverbs_break_cq(ibv_cq* /*cq*/) {
     throw NeedsSoftverbs("softverbs_break_cq");
 }
