@@ -30,9 +30,10 @@ struct ChunkedRegionOptions {
 /// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
 /// all devices. A range that is not larger than the maximum is one chunk.
 ///
-/// One dma-buf is exported for each mapping that a device needs. If a registration method (a
-/// RegistrationPath) cannot register a chunk on a device, the library deregisters the chunks of
-/// this method and tries the next method.
+/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs. If
+/// this fails, for example at the limit of open files, the chunks share one dma-buf. If a
+/// registration method (a RegistrationPath) cannot register a chunk on a device, the library
+/// deregisters the chunks of this method and tries the next method.
 ///
 /// A transfer must not cross the end of a local or remote chunk: split() cuts the transfer into
 /// pieces.

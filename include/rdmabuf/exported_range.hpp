@@ -39,7 +39,8 @@ enum class MappingKind : std::uint8_t {
 /// A range that an exporter has exported as a dma-buf. The object owns the descriptor of the
 /// dma-buf. The destructor releases the descriptor as the exporter's driver requires, which is not
 /// always close(2). Objects can be moved but not copied. A program exports a range once, registers
-/// it on any number of protection domains, and then destroys the ExportedRange.
+/// it on any number of protection domains, and then destroys the ExportedRange. If
+/// Allocation::single_import is set, it must export the range for each registration.
 class RDMABUF_EXPORT ExportedRange {
   public:
     /// A function of the exporter that releases the descriptor, which is its argument. The function

@@ -158,9 +158,10 @@ class Registration : public RegisteredMemory {
 /// Registers the @p length bytes at @p address on all protection domains of @p pds, for any type of
 /// memory. The function finds the exporter of the memory in @p resolver, then tries the
 /// registration paths in order, until one path succeeds on all protection domains. On the dma-buf
-/// paths, it exports one dma-buf for each mapping that a NIC needs, registers it on these NICs, and
-/// returns the descriptor to the exporter before the call returns. Before it tries the next path,
-/// it deregisters all regions of the previous path.
+/// paths, it exports one dma-buf for each mapping that a NIC needs (for each NIC, if
+/// Allocation::single_import is set), registers it on these NICs, and returns the descriptor to the
+/// exporter before the call returns. Before it tries the next path, it deregisters all regions of
+/// the previous path.
 ///
 /// @throws Error if no path succeeds. Error::hint() is the trail (list) of all attempts. The errno
 ///         is that of the first attempt in which a driver or verbs was called. EINVAL before the
