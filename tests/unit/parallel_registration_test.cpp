@@ -16,6 +16,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "four_nics_fixture.hpp"
@@ -24,13 +25,13 @@
 #ifndef RDMABUF_SANITIZED // the run-time library of a sanitizer has its own pthread_create()
 namespace {
 std::atomic<bool> refuse_threads = false;
-/// Memory that a thread allocates after it has created another thread fails to be allocated.
+/// After the next creation of a thread, the next allocation of the creating thread fails once.
 std::atomic<bool> refuse_memory = false;
-thread_local bool has_no_memory = false;
+thread_local bool refuse_allocation = false;
 } // namespace
 
 void* operator new(std::size_t size) {
-    void* const memory = has_no_memory ? nullptr : std::malloc(size);
+    void* const memory = std::exchange(refuse_allocation, false) ? nullptr : std::malloc(size);
     if (memory == nullptr) {
         throw std::bad_alloc();
     }
@@ -51,7 +52,7 @@ extern "C" int create_thread(pthread_t* thread, const pthread_attr_t* attributes
                              void* (*start)(void*), void* argument) noexcept {
     static const auto original =
         reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
-    has_no_memory = refuse_memory;
+    refuse_allocation = refuse_memory.exchange(false);
     return refuse_threads ? EAGAIN : original(thread, attributes, start, argument);
 }
 #endif
@@ -208,18 +209,9 @@ TEST_F(ParallelRegistration, CallingThreadRegistersAloneWhenNoThreadCanBeCreated
 }
 
 TEST_F(ParallelRegistration, ThreadsThatExistRegisterWhenThereIsNoMemoryForMore) {
-    // A thread that exists registers all, until the calling thread has memory again.
-    const auto main = std::this_thread::get_id();
-    testing::before_each_call([main](const char*) {
-        if (std::this_thread::get_id() == main) {
-            has_no_memory = false;
-        }
-    });
     refuse_memory = true;
     const ChunkedRegion region = make_chunks(8);
-    refuse_memory = false;
-    has_no_memory = false;
-    testing::before_each_call(nullptr);
+    EXPECT_FALSE(refuse_memory) << "a thread was created, and an allocation failed";
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 48U);
 }
 #endif
