@@ -93,11 +93,7 @@ class End {
     template <class T>
     [[nodiscard]] T hear() const {
         T value{};
-        ssize_t got = 0;
-        do {
-            got = ::recv(socket_, &value, sizeof value, MSG_WAITALL);
-        } while (got < 0 && errno == EINTR); // it was stopped, and continued
-        if (got != sizeof value) {
+        if (::recv(socket_, &value, sizeof value, MSG_WAITALL) != sizeof value) {
             throw std::runtime_error("the other end says nothing");
         }
         return value;

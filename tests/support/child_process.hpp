@@ -52,7 +52,7 @@ inline pid_t fork_child(std::chrono::seconds limit, const std::function<int()>& 
     std::exit(status == 0 && ::testing::Test::HasFailure() ? 1 : status);
 }
 
-/// Returns two connected stream sockets on which recv(2) fails when @p patience expires.
+/// Returns two connected stream sockets on which recv(2) fails when @p patience expires; 0: never.
 inline std::array<int, 2> connected_sockets(std::chrono::seconds patience) {
     std::array<int, 2> sockets{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
@@ -65,12 +65,12 @@ inline std::array<int, 2> connected_sockets(std::chrono::seconds patience) {
     return sockets;
 }
 
-/// Starts two children as fork_child(). Each gets one end of a connected socket, on which recv(2)
-/// fails when half of the time limit expires.
+/// Starts two children as fork_child(). Each gets one end of a connected socket. This socket has no
+/// limit of its own, with which recv(2) would fail with EINTR when a stopped process continues.
 inline std::array<pid_t, 2> fork_pair(std::chrono::seconds limit,
                                       const std::function<int(int)>& one,
                                       const std::function<int(int)>& other) {
-    const std::array<int, 2> sockets = connected_sockets(limit / 2);
+    const std::array<int, 2> sockets = connected_sockets(std::chrono::seconds(0));
     const auto start = [&](const std::function<int(int)>& body, std::size_t own) {
         return fork_child(limit, [&] {
             ::close(sockets[1 - own]);
