@@ -394,10 +394,7 @@ void EndpointState::check(std::int64_t now) noexcept {
 
 void EndpointState::test_silent_devices(std::int64_t now) noexcept {
     const std::int64_t heartbeat = std::chrono::nanoseconds(options.heartbeat).count();
-    // One transmission can take up to four times QueuePairOptions::timeout.
     constexpr std::int64_t margin = 5'000'000'000;
-    const std::int64_t attempts =
-        4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
         // With an ack_timeout of 0, the device retransmits without end. While the port is down, no
@@ -420,7 +417,7 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
                      .rkey = rail.probe_line.rkey()});
             rail.test_posted = LoopbackCopy::post(rail, work, nullptr) == 0;
         }
-        if (rail.tested && now - rail.test_ns > margin + attempts + 2 * heartbeat) {
+        if (rail.tested && now - rail.test_ns > margin + shared.retransmission_ns()) {
             shared.fail(rail, "the device reports no completions");
         }
     }

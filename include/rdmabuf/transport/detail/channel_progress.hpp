@@ -210,9 +210,10 @@ inline void ChannelState::check(std::int64_t now) noexcept {
     const bool heard = std::exchange(heard_, false) || rails_[0].heard;
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         ChannelRail& rail = rails_[i];
-        if (std::exchange(rail.heard, false) || rail.queue.idle() || !rails_.works(i)) {
+        if (std::exchange(rail.heard, false) || !rail.queue.awaits_completion() ||
+            !rails_.works(i)) {
             rail.heard_ns = now;
-        } else if (now - rail.heard_ns >= heartbeat) {
+        } else if (now - rail.heard_ns >= 2 * heartbeat + shared_.retransmission_ns()) {
             shared_.rails[rail.device]->silent = true;
         }
     }

@@ -71,6 +71,8 @@ class SendQueue {
     void resume() noexcept { depth_ = full_depth_; }
     /// Returns true if all posted work requests have completed.
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
+    /// Returns true if a posted work request will report a completion.
+    [[nodiscard]] bool awaits_completion() const noexcept { return !is_completed(signaled_); }
     /// Returns the sequence number of the next work request.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
     /// Returns true if the next work request must be signaled, because unsignaled work requests

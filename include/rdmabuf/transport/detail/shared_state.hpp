@@ -92,7 +92,8 @@ struct SharedRail {
     /// True while the port of the device is not active.
     bool port_down = false;
     /// True if a queue pair of a channel waits for a completion for longer than
-    /// EndpointOptions::heartbeat. EndpointState::test_silent_devices() then tests the device.
+    /// SharedState::retransmission_ns(). EndpointState::test_silent_devices() then tests the
+    /// device.
     bool silent = false;
     /// True if the work request of a test is posted.
     bool test_posted = false;
@@ -160,6 +161,11 @@ class SharedState {
         }
     }
 
+    /// Returns the time in nanoseconds after which a device reports that its peer does not respond.
+    [[nodiscard]] std::int64_t retransmission_ns() const noexcept {
+        // One transmission can take up to four times QueuePairOptions::timeout.
+        return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
+    }
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel
     /// @param channel_number  see RequestState::channel_number
