@@ -83,7 +83,9 @@ bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
 /// completion queue entries that are reserved for all queue pairs of the channel.
 void remove_queue_pairs(SharedState& shared, RailSet& rails, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i) {
-        shared.rails[rails[i].device]->queue_pairs.remove(rails[i].queue_pair.native()->qp_num);
+        if (const ibv_qp* const pair = rails[i].queue_pair.native(); pair != nullptr) {
+            shared.rails[rails[i].device]->queue_pairs.remove(pair->qp_num);
+        }
     }
     shared.release_completions(rails.devices(), rails.queue_pairs_per_device());
 }

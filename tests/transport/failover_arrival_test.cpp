@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 
 #include "failover_fixture.hpp"
 #include "post_filter.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -163,6 +165,34 @@ TEST_F(FailoverArrival, leaves_out_a_device_that_reports_no_completions) {
     EXPECT_EQ(left().state(), code(0));
     context->ops.poll_cq = poll;
     pass(*from_, *to_, 300000);
+}
+
+TEST_F(FailoverArrival, destroys_the_queue_pairs_of_dead_devices_before_their_requests_end) {
+    options_.timeout = 100ms;
+    options_.heartbeat = 1h;
+    options_.read_async_events = false;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    settle();
+    const StoppedClock clock;
+    std::map<ibv_context*, decltype(ibv_context_ops::poll_cq)> polls;
+    for (std::size_t i = 0; i < left_end().rails(); ++i) {
+        ibv_context* const context = left_end().protection_domain(i).context().native();
+        polls[context] = std::exchange(context->ops.poll_cq, poll_nothing);
+    }
+    Request get;
+    ASSERT_EQ(left().iget(from_->memory(), from_->data(), 300000, remote(), 0, get), code(0));
+    const std::size_t before = softverbs_live(SOFTVERBS_QP);
+    StoppedClock::advance(100ms);
+    EXPECT_FALSE(after_a_while(left(), get).done);
+    StoppedClock::advance(1s);
+    EXPECT_FALSE(after_a_while(left(), get).done);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), before);
+    StoppedClock::advance(1ns);
+    EXPECT_EQ(after_a_while(left(), get).error, code(ETIMEDOUT));
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), before - left().rails());
+    for (const auto& [context, poll] : polls) {
+        context->ops.poll_cq = poll;
+    }
 }
 
 } // namespace

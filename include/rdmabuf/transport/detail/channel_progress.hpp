@@ -9,9 +9,6 @@ namespace rdmabuf::transport::detail {
 inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                          ibv_wc_status status) noexcept {
     rails_[rail].heard = true;
-    if (rails_[rail].abandoned) [[unlikely]] {
-        return; // RailSet::abandon() has already counted the work request as failed.
-    }
     rails_.completed(rail, id.sequence);
     if (ended_) {
         return; // The requests have already ended, because the device was considered dead.
@@ -66,7 +63,7 @@ inline void ChannelState::advance() noexcept {
         start_copies();
     }
     if (rails_.broken() != 0) {
-        if (!ended_ && rails_.drained()) {
+        if (!ended_ && rails_.drain()) {
             end_requests();
         }
         return;

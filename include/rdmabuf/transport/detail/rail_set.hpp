@@ -35,6 +35,7 @@ struct ChannelRail {
     ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
         : queue_pair(std::move(pair)), device(used_device), queue(depth) {}
 
+    /// Empty after RailSet has destroyed it, because its device reports no completions.
     QueuePair queue_pair;
     /// The index of the device in SharedState::rails.
     std::size_t device;
@@ -53,8 +54,8 @@ struct ChannelRail {
     /// For a failed queue pair: true if a last work request is posted. When it completes, all
     /// earlier work requests of the queue pair have completed.
     bool stopped = false;
-    /// For a failed queue pair: true if the channel no longer waits for the completions of its work
-    /// requests, because the device has not reported them in time. Later completions are ignored.
+    /// For a failed queue pair: true if it was destroyed, because the device has not reported the
+    /// completions of its work requests in time.
     bool abandoned = false;
     /// True if the device has reported a completion of this queue pair since the last call of
     /// ChannelState::check().
@@ -422,12 +423,16 @@ class RailSet {
         const ChannelRail& failed = rails_[rail];
         return failed.abandoned || (failed.stopped && failed.queue.idle());
     }
-    /// Stops waiting for the completions of a failed queue pair. Its work requests that have not
-    /// completed count as failed.
-    void abandon(std::size_t rail) noexcept {
-        SendQueue& queue = rails_[rail].queue;
+    /// Destroys a failed queue pair whose device reports no completions. Its work requests that
+    /// have not completed count as failed.
+    /// @return false if the queue pair cannot be destroyed, so that the device may still execute
+    /// the
+    ///         work requests
+    [[nodiscard]] bool abandon(std::size_t rail) noexcept {
+        if (!destroy(rail)) {
+            return false;
+        }
         rails_[rail].abandoned = true;
-        queue.completed(queue.next() - 1);
         for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
             RdmaTransfer::Share& share = i->shares[rail];
             if (share.pending != 0) {
@@ -437,6 +442,7 @@ class RailSet {
                 i->lost |= 1U << rail;
             }
         }
+        return true;
     }
     /// Returns true if is_used() is true for all queue pairs.
     [[nodiscard]] bool all_used() const noexcept {
@@ -579,7 +585,7 @@ class RailSet {
 
     /// Fails the channel and moves all its queue pairs to the error state. A second call has no
     /// effect.
-    /// @param flush_all  if true, drained() also waits until every completion of data that has
+    /// @param flush_all  if true, drain() also waits until every completion of data that has
     ///                   already arrived was polled
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
               int culprit_error = 0, bool flush_all = false) noexcept {
@@ -599,12 +605,15 @@ class RailSet {
         }
     }
     /// Returns true if no device can still access the memory of the channel's requests: all work
-    /// requests have completed, or a second has passed since the failure. After a second without
-    /// completions, a device is considered dead.
-    [[nodiscard]] bool drained() const noexcept {
-        return std::all_of(rails_.begin(), rails_.end(),
-                           [](const ChannelRail& rail) { return rail.queue.idle(); }) ||
-               now_ns() - failed_ns_ > drain_limit_ns;
+    /// requests have completed. After a second without completions, a device is considered dead,
+    /// and its queue pairs are destroyed.
+    [[nodiscard]] bool drain() noexcept {
+        const bool late = now_ns() - failed_ns_ > drain_limit_ns;
+        bool drained = true;
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            drained = (rails_[i].queue.idle() || (late && destroy(i))) && drained;
+        }
+        return drained;
     }
     /// Removes all transfers, and returns all send buffers of the channel to the pool.
     void drop_transfers() noexcept {
@@ -709,6 +718,19 @@ class RailSet {
         // have completed, including the unsignaled work requests.
         ibv_send_wr last = make_send({});
         return post(rail, last, nullptr, true);
+    }
+    /// Destroys a queue pair, after which the device no longer accesses the memory of its work
+    /// requests. @return false if ibv_destroy_qp(3) fails
+    [[nodiscard]] bool destroy(std::size_t rail) noexcept {
+        ChannelRail& dead = rails_[rail];
+        const std::uint32_t number = dead.queue_pair.native()->qp_num;
+        if (!attempt([&] { dead.queue_pair.close(); })) {
+            return false;
+        }
+        shared_.rails[dead.device]->queue_pairs.remove(number);
+        dead.connected = false;
+        dead.queue.completed(dead.queue.next() - 1);
+        return true;
     }
     /// Called when the device of the peer has acknowledged an RDMA write with immediate data.
     void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept {
