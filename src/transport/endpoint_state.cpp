@@ -65,6 +65,9 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
 /// longer than RailSet::drain_limit_ns, after which a device without completions is considered
 /// dead.
 constexpr std::int64_t close_limit_ns = 2'000'000'000;
+/// The maximum time for which close() waits for IBV_EVENT_QP_LAST_WQE_REACHED, for drivers that do
+/// not raise it.
+constexpr std::int64_t last_receive_limit_ns = 100'000'000;
 /// The maximum time for which close() sleeps if no event ends the sleep.
 constexpr std::chrono::milliseconds close_sleep(5);
 
@@ -271,7 +274,11 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
         // A dead device reports no completions, so the time to wait for them is limited.
         channel.drain_end_ns = now + close_limit_ns;
     }
-    if ((!channel.ended() || has_requests(shared, channel)) && now < channel.drain_end_ns) {
+    read_async_events();
+    const std::int64_t waited = now - (channel.drain_end_ns - close_limit_ns);
+    const bool drained = channel.ended() && !has_requests(shared, channel) &&
+                         (waited >= last_receive_limit_ns || receives_ended(channel));
+    if (!drained && now < channel.drain_end_ns) {
         return false;
     }
     forget(channel);
@@ -287,6 +294,18 @@ void EndpointState::abandon(ChannelState& channel) noexcept {
     Closing failed;
     failed.push_back(&channel);
     close(failed);
+}
+
+bool EndpointState::receives_ended(ChannelState& channel) const noexcept {
+    const RailSet& rails = channel.rails();
+    for (std::size_t i = 0; i < rails.size() && async_events_ != nullptr; ++i) {
+        const ChannelRail& rail = rails[i];
+        if (!rail.last_receive && rail.queue_pair.native() != nullptr &&
+            shared.rails[rail.device]->failure == nullptr) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void EndpointState::poll_all() noexcept {
@@ -566,6 +585,7 @@ void EndpointState::async_event(const ibv_context* device, const AsyncEvent& eve
             case IBV_EVENT_QP_FATAL:
             case IBV_EVENT_QP_REQ_ERR:
             case IBV_EVENT_QP_ACCESS_ERR:
+            case IBV_EVENT_QP_LAST_WQE_REACHED:
                 queue_pair_event(r, event);
                 break;
             case IBV_EVENT_PORT_ERR:
@@ -588,6 +608,7 @@ void EndpointState::port_event(std::size_t rail, bool down) noexcept {
 }
 
 void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept {
+    const bool last_receive = event.type == IBV_EVENT_QP_LAST_WQE_REACHED;
     if (setup_ != nullptr && event.is_of(setup_->queue_pair())) {
         shared.fail(
             *shared.rails[rail],
@@ -608,7 +629,9 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
         if (index == channel.rails().size()) {
             continue;
         }
-        if (event.type == IBV_EVENT_QP_FATAL) {
+        if (last_receive) {
+            channel.rails()[index].last_receive = true;
+        } else if (event.type == IBV_EVENT_QP_FATAL) {
             channel.rails().leave_out(index, EIO,
                                       "a queue pair of this side has failed (IBV_EVENT_QP_FATAL)");
         } else if (event.type == IBV_EVENT_QP_ACCESS_ERR) {

@@ -159,6 +159,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     ///     failure of the first device.
     ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
     ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
+    ///   - IBV_EVENT_QP_LAST_WQE_REACHED: close() then destroys the queue pair.
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
@@ -466,6 +467,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     void detach(ChannelState& channel) noexcept;
     /// Performs the next step of close() for one channel; see try_close().
     [[nodiscard]] bool advance_close(ChannelState& channel, bool linger) noexcept;
+    /// Returns true if the queue pairs of a failed channel take no more receives from the shared
+    /// receive queues. The completions of those that they have taken must be polled before the
+    /// queue pairs are destroyed. Otherwise the receive buffers would be lost.
+    [[nodiscard]] bool receives_ended(ChannelState& channel) const noexcept;
     /// Polls the completion queues until they are empty, or for a bounded number of completions.
     void poll_all() noexcept;
     void end_late_requests(std::int64_t now) noexcept;

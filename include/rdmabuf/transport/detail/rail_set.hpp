@@ -57,6 +57,9 @@ struct ChannelRail {
     /// For a failed queue pair: true if it was destroyed, because the device has not reported the
     /// completions of its work requests in time.
     bool abandoned = false;
+    /// True after IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair is in the error state, and the
+    /// completions of all receives that it has taken from the shared receive queue can be polled.
+    bool last_receive = false;
     /// True if the device has reported a completion of this queue pair since the last call of
     /// ChannelState::check().
     bool heard = false;
@@ -462,7 +465,7 @@ class RailSet {
             to.queue = SendQueue(shared_.rails[to.device]->send_depth);
         }
         to.connected = true;
-        to.stopped = false;
+        to.stopped = to.last_receive = false;
         to.replaced_ns = to.heard_ns = now_ns();
         to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = 0;
         // Share::number refers to a write on the failed queue pair. That write has arrived, so its
