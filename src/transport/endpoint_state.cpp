@@ -493,7 +493,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
 void EndpointState::restore_loopback() noexcept {
     loopback_failed_ = false;
     for (const auto& rail : shared.rails) {
-        if (!rail->loopback) {
+        if (!rail->loopback || !rail->loopback->failed) {
             continue;
         }
         if (!rail->loopback->queue.idle() || rail->loopback->receives != 0) {
@@ -620,7 +620,7 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
         // abort() moves the queue pair to the error state, so that all its work requests are
         // flushed. restore_loopback() then creates another queue pair.
         static_cast<void>(attempt([&] { loopback->queue_pair.abort(); }));
-        loopback_failed_ = true;
+        loopback->failed = loopback_failed_ = true;
         return;
     }
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {

@@ -211,6 +211,34 @@ class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::s
 INSTANTIATE_TEST_SUITE_P(devices, Visible, ::testing::Values(1, 2),
                          [](const auto& value) { return std::to_string(value.param); });
 
+TEST_P(Visible, revoked_memory_ends_no_receives_of_other_channels) {
+    ASSERT_NO_FATAL_FAILURE(connect_third());
+    register_memory(Visibility::next_kernel);
+    const TestMemory revoked = right_memory(memory_size, Kind::dmabuf);
+    TestMemory source = memory_of(*third_end_, memory_size);
+    source.fill(pattern(memory_size, 3));
+    Request culprit;
+    Request innocent;
+    ASSERT_EQ(right().irecv(revoked.memory(), revoked.data(), 5000, 1, culprit), code(0));
+    ASSERT_EQ(right_of_third().irecv(*memory_, reinterpret_cast<void*>(buffer_->address()), 5000, 1,
+                                     innocent),
+              code(0));
+    ibv_mr* const region = revoked.memory().state()->lease.registration().native();
+    ASSERT_EQ(softverbs_revoke_mr(region), 0);
+    // Both copies wait on the loopback queue pair when the first one fails.
+    const Request sent = send(5000);
+    Request other;
+    ASSERT_EQ(third().isend(source.memory(), source.data(), 5000, 1, other), code(0));
+    EXPECT_EQ(complete(right(), culprit).error, code(EFAULT));
+    EXPECT_EQ(right().state(), code(ECONNABORTED));
+    EXPECT_EQ(complete(right_of_third(), innocent).error, code(0)) << right_of_third().reason();
+    EXPECT_EQ(right_of_third().state(), code(0));
+    std::vector<std::byte> bytes(5000);
+    buffer_->copy_out(0, bytes);
+    EXPECT_TRUE(bytes == source.bytes(0, 5000));
+    static_cast<void>(sent);
+}
+
 TEST_P(Visible, data_for_a_running_kernel_is_flushed_by_each_device) {
     register_memory(Visibility::running_kernel);
     const auto devices = static_cast<std::uint32_t>(GetParam());

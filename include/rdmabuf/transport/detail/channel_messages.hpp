@@ -307,7 +307,9 @@ inline void ChannelState::start_copies() noexcept {
 inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_status status) noexcept {
     --request.pending;
     wake();
-    if (status != IBV_WC_SUCCESS) {
+    if (status == IBV_WC_WR_FLUSH_ERR) {
+        request.flushed = true; // The memory of another request could not be accessed.
+    } else if (status != IBV_WC_SUCCESS) {
         fail(ECONNABORTED, "this side's device could not access the memory of a request", &request,
              EFAULT);
         request.error = EFAULT;
@@ -319,8 +321,16 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
     if (!copies_.empty() && copies_.front() == &request) {
         return;
     }
+    const bool repeats = std::exchange(request.flushed, false) && request.error == 0;
     if (request.type() == RequestType::one_sided) {
         auto& flush = static_cast<OneSidedRequest&>(request);
+        if (repeats && broken() == 0) {
+            one_sided_.repeat_flush(flush);
+            return;
+        }
+        if (repeats) {
+            flush.error = broken();
+        }
         if (broken() == 0 && flush.error == 0) {
             one_sided_.settled(flush);
         } else if (flush.error == 0 && !flush.posted) {
@@ -332,6 +342,10 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
         return;
     }
     auto& receive = static_cast<ReceiveRequest&>(request);
+    if (repeats) {
+        copies_.push_back(&receive);
+        return;
+    }
     const bool copied = receive.stage == ReceiveRequest::Stage::copying;
     if (copied && !shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
         shared_.repost(0, receive.bounce_buffer);

@@ -419,10 +419,14 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
                                               ibv_wc_status status) noexcept {
         SharedRail& shared_rail = *shared.rails[rail];
         shared_rail.tested = false;
-        if (id.work == Work::loopback_receive) {
-            --shared_rail.loopback->receives;
-        } else if (shared_rail.loopback) {
-            shared_rail.loopback->queue.completed(id.sequence);
+        if (shared_rail.loopback) {
+            Loopback& loopback = *shared_rail.loopback;
+            loopback.failed = loopback.failed || status != IBV_WC_SUCCESS;
+            if (id.work == Work::loopback_receive) {
+                --loopback.receives;
+            } else {
+                loopback.queue.completed(id.sequence);
+            }
         }
         RequestState* const request = shared.request(id.number);
         if (request != nullptr && request->in_use && request->channel != nullptr) {

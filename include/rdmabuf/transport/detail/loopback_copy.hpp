@@ -24,12 +24,15 @@ class LoopbackCopy {
     /// the data to itself, because the completion of a receive guarantees that its data is in
     /// memory. The completion of an RDMA write does not guarantee this.
     /// @param data  the received message, in a bounce buffer
-    /// @return 0; EAGAIN if the send queue is full and nothing was posted; another errno value if
-    ///         the copy is impossible
+    /// @return 0; EAGAIN if the send queue is full or the queue pair is being replaced, and nothing
+    ///         was posted; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept {
         SharedRail& rail = *shared_.rails[0];
         if (!rail.loopback) {
             return EOPNOTSUPP;
+        }
+        if (rail.loopback->failed) {
+            return EAGAIN;
         }
         const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
         std::uint64_t at = receive.buffer.device_address();
@@ -63,13 +66,15 @@ class LoopbackCopy {
 
     /// Posts a read of one byte of the request's memory through each NIC.
     /// @param rails  the number of NICs that may have written to the memory
-    /// @return 0; EAGAIN if a send queue is full; another errno value if the flush is impossible
+    /// @return 0; EAGAIN if a send queue is full or a queue pair is being replaced; another errno
+    ///         value if the flush is impossible
     [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept {
         for (std::size_t i = 0; i < rails; ++i) {
             if (!shared_.rails[i]->loopback) {
                 return EOPNOTSUPP;
             }
-            if (!shared_.rails[i]->loopback->queue.has_room()) {
+            if (shared_.rails[i]->loopback->failed ||
+                !shared_.rails[i]->loopback->queue.has_room()) {
                 return EAGAIN;
             }
         }
@@ -139,6 +144,7 @@ class LoopbackCopy {
             // The send was not posted, so a later send would arrive in this posted receive. abort()
             // prevents this: it moves the queue pair to the error state, which flushes the receive.
             static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
+            rail.loopback->failed = true;
             return error == EAGAIN ? EIO : error;
         }
         return 0;

@@ -99,6 +99,12 @@ class OneSided {
             shared_.complete(request);
         }
     }
+    /// Posts the flush reads of a request again, because another request has failed on their
+    /// loopback queue pair.
+    void repeat_flush(OneSidedRequest& flush) noexcept {
+        flush.posted = false;
+        queued_.push_front(&flush);
+    }
     /// Called when a work request of a transfer list or of a fence has completed on a queue pair
     /// other than the first.
     /// @param succeeded  false if the work request failed because its queue pair has failed

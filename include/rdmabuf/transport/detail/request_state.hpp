@@ -86,6 +86,9 @@ struct RequestState {
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
+    /// True if a loopback work request was flushed, because another one has failed. The request is
+    /// then repeated on a new loopback queue pair.
+    bool flushed = false;
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
     bool leased = false;

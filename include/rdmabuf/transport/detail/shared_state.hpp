@@ -59,6 +59,8 @@ struct Loopback {
     std::uint32_t receive_depth = 0;
     /// The number of posted receives that have not completed.
     std::uint32_t receives = 0;
+    /// True if the queue pair is in the error state. Nothing is posted until it is replaced.
+    bool failed = false;
 };
 
 /// One device of an endpoint, with the queues that all channels of the endpoint share.
