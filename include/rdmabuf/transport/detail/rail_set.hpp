@@ -217,7 +217,8 @@ class RailSet {
     bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
               bool always_signal = false, Work type = Work::remote) noexcept {
         ChannelRail& to = rails_[rail];
-        const bool signaled = always_signal || request != nullptr || to.queue.must_signal();
+        const bool signaled = always_signal || request != nullptr || to.queue.must_signal() ||
+                              (work.send_flags & IBV_SEND_SIGNALED) != 0;
         const std::uint32_t number = type == Work::fence ? next_immediate(rail) & WorkId::no_request
                                      : request != nullptr ? request->index
                                                           : WorkId::no_request;
@@ -675,7 +676,9 @@ class RailSet {
         message.send_flags = IBV_SEND_INLINE;
         return post(message);
     }
-    /// Like with_message(), but always copies @p header and @p body to a send buffer.
+    /// Like with_message(), but always copies @p header and @p body to a send buffer. The work
+    /// request is signaled, because the buffer returns to the pool of all channels only when the
+    /// completion shows that the device has read it.
     /// @param data  further data that the device reads from the memory of the request, or nullptr
     template <class Post>
     [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
