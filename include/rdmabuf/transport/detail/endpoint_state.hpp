@@ -421,7 +421,15 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         shared_rail.tested = false;
         if (shared_rail.loopback) {
             Loopback& loopback = *shared_rail.loopback;
-            loopback.failed = loopback.failed || status != IBV_WC_SUCCESS;
+            if (status != IBV_WC_SUCCESS) {
+                loopback.failed = true;
+                // A flush read of memory that cannot be accessed moves its own queue pair to the
+                // error state, and is flushed itself. Work requests are executed in order, so that
+                // the first one that is flushed is the cause.
+                if (!std::exchange(loopback.cause_known, true) && status == IBV_WC_WR_FLUSH_ERR) {
+                    status = IBV_WC_GENERAL_ERR;
+                }
+            }
             if (id.work == Work::loopback_receive) {
                 --loopback.receives;
             } else {

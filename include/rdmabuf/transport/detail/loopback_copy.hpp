@@ -144,7 +144,7 @@ class LoopbackCopy {
             // The send was not posted, so a later send would arrive in this posted receive. abort()
             // prevents this: it moves the queue pair to the error state, which flushes the receive.
             static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
-            rail.loopback->failed = true;
+            rail.loopback->failed = rail.loopback->cause_known = true;
             return error == EAGAIN ? EIO : error;
         }
         return 0;

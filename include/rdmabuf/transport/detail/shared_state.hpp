@@ -61,6 +61,8 @@ struct Loopback {
     std::uint32_t receives = 0;
     /// True if the queue pair is in the error state. Nothing is posted until it is replaced.
     bool failed = false;
+    /// True if the work request that has caused the failure has completed.
+    bool cause_known = false;
 };
 
 /// One device of an endpoint, with the queues that all channels of the endpoint share.
