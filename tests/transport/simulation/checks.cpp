@@ -298,37 +298,6 @@ void World::missing() {
             }
         }
     }
-    for (const auto& node : nodes_) {
-        if (!node->state)
-            continue;
-        unsigned n = 0;
-        auto& pool = node->state->shared.pool;
-        std::vector<unsigned> t;
-        while (!pool.exhausted()) {
-            t.push_back(pool.take());
-            ++n;
-        }
-        for (auto b : t)
-            pool.give_back(b);
-        log("DBG free buffers " + std::to_string(n) + " busy " +
-            std::to_string(!node->state->shared.busy.empty()));
-    }
-    for (const auto& link : links_)
-        for (const Side& side : link->sides) {
-            if (!side.channel)
-                continue;
-            auto& r = side.state->rails();
-            for (std::size_t i = 0; i < r.size(); ++i)
-                log("DBG node " + std::to_string(side.node) + " rail " + std::to_string(i) +
-                    " idle " + std::to_string(r[i].queue.idle()) + " room " +
-                    std::to_string(r[i].queue.has_room()) + " allsig " +
-                    std::to_string(r[i].queue.all_signaled()) + " next " +
-                    std::to_string(r[i].queue.next()) + " transfers " +
-                    std::to_string(r.has_transfers()) + " order " +
-                    std::to_string(r.order_allows_message()) + " recovering " +
-                    std::to_string(r.recovering()) + " works " +
-                    std::to_string(side.state->has_work()));
-        }
     fail("when the faults are over, all messages arrive and all requests end");
 }
 
