@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <infiniband/verbs.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>

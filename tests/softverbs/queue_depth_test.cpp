@@ -3,8 +3,6 @@
 // It is not free when the request completes.
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <thread>
 
 #include "pair_test.hpp"
 
