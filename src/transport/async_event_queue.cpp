@@ -30,6 +30,7 @@ bool is_processed(ibv_event_type type) noexcept {
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
         case IBV_EVENT_PORT_ERR:
         case IBV_EVENT_PORT_ACTIVE:
             return true;

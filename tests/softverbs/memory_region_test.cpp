@@ -29,7 +29,7 @@ TEST_F(MRTest, RegMr) {
     EXPECT_EQ(mr->pd, pd.get());
     EXPECT_EQ(mr->context, context.get());
     EXPECT_NE(mr->lkey, 0U);
-    EXPECT_EQ(mr->rkey, mr->lkey);
+    EXPECT_NE(mr->rkey, mr->lkey);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);

@@ -180,17 +180,6 @@ TEST_F(StoppedPeer, ends_requests_by_the_timeout) {
     }
 }
 
-TEST_F(StoppedPeer, ends_requests_by_the_keepalive) {
-    run(SIGSTOP, quick, [](ConnectedEnd& end) {
-        Request request;
-        if (end.channel->irecv(end.memory, end.bytes.data(), 100, 2, request)) {
-            return 3;
-        }
-        // The device of a stopped process may neither acknowledge the keepalive nor time out.
-        return expect_error(end.channel->wait(request, testing::time_limit), {EHOSTUNREACH, EIO});
-    });
-}
-
 TEST_F(StoppedPeer, that_is_killed_is_found_by_the_keepalive_if_no_sockets_are_kept) {
     EndpointOptions options = quick;
     options.keep_sockets = false;
