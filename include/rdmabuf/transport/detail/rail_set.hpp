@@ -429,9 +429,8 @@ class RailSet {
     }
     /// Destroys a failed queue pair whose device reports no completions. Its work requests that
     /// have not completed count as failed.
-    /// @return false if the queue pair cannot be destroyed, so that the device may still execute
-    /// the
-    ///         work requests
+    /// @return false if the queue pair cannot be destroyed. The device may then still execute the
+    ///         work requests.
     [[nodiscard]] bool abandon(std::size_t rail) noexcept {
         if (!destroy(rail)) {
             return false;
