@@ -44,9 +44,8 @@ struct HabanaMemory {
 ///   ignore the offset of an export. These kernels also keep one size for all exports of a mapping:
 ///   the size of the last export. On such kernels, add the memory with the highest end address
 ///   last, or add the whole pool as one range.
-/// - **Lifetime.** Keep the memory until all its regions are destroyed. A mapping cannot be
-/// unmapped
-///   while it is exported.
+/// - **Lifetime.** Keep the memory until all its regions are destroyed. A mapping that is exported
+///   cannot be unmapped.
 class RDMABUF_EXPORT HabanaExporter : public Exporter {
   public:
     /// Exports memory of the program's device and adds it to the exporter, until the returned

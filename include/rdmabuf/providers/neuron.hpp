@@ -44,10 +44,9 @@ struct NeuronMemory {
 ///
 ///      const AddedRange range = neuron->add({.address = va, .length = nrt_tensor_get_size(t)});
 ///
-/// - **Exports.** Each dma-buf can be registered only once, on one device: the kernel module
-/// refuses
-///   a second import with EPERM (ndmabuf_attach() in neuron_dmabuf.c). export_range() therefore
-///   calls the runtime each time, and register_memory() exports for each region
+/// - **Exports.** Each dma-buf can be registered only once, on one device: a second import fails
+///   with EPERM (ndmabuf_attach() in neuron_dmabuf.c of the kernel module). Therefore
+///   export_range() calls the runtime each time, and register_memory() exports for each region
 ///   (Allocation::single_import). find() does not call the runtime.
 /// - **Initialisation.** availability() does not reserve a NeuronCore. allocate() calls nrt_init()
 ///   unless the program has called it. The library never calls nrt_close().

@@ -63,9 +63,8 @@ enum class Setting : std::uint8_t {
     undescribed_result,
     /// Level Zero, not 0: each context finds the memory of all contexts, as in Intel's driver.
     shared_contexts,
-    /// ROCm, not 0: mapped memory looks like reserved addresses, as before HSA AMD extension 1.12,
-    /// and
-    /// so does host memory, as on an APU.
+    /// ROCm, not 0: mapped memory and host memory look like reserved addresses. Mapped memory does
+    /// before HSA AMD extension 1.12, and host memory on an APU.
     mapped_as_reserved,
     /// ROCm, not 0: the driver does not report when memory is freed.
     unreported_frees,
