@@ -9,6 +9,7 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {
@@ -77,5 +78,30 @@ void check_standard(std::string_view exporter, MappingKind mapping);
 /// Throws the error EFAULT of export_range() for an allocation that another thread freed during the
 /// export.
 [[noreturn]] void raise_freed(std::uintptr_t address);
+
+/// Returns the allocation of an address for Exporter::find(), also if another thread frees the
+/// memory meanwhile, and other memory of the driver is then at the address.
+/// @param look_up   returns what the driver reports of the address, with a member `id` that differs
+///                  for each allocation; std::nullopt for memory of others
+/// @param describe  returns the allocation of the result of @p look_up. Throws an Error if the
+///                  driver fails, also because the memory was freed
+/// @throws the Error of @p describe, if the memory was not freed
+template <class LookUp, class Describe>
+[[nodiscard]] std::optional<Allocation> find_allocation(const LookUp& look_up,
+                                                        const Describe& describe) {
+    auto pointer = look_up();
+    while (pointer) {
+        try {
+            return describe(*pointer);
+        } catch (const Error&) {
+            auto now = look_up();
+            if (now && now->id == pointer->id) {
+                throw;
+            }
+            pointer = now;
+        }
+    }
+    return std::nullopt;
+}
 
 } // namespace rdmabuf::detail

@@ -120,21 +120,9 @@ class CudaExporter final : public Allocator {
         if (driver == nullptr) {
             return std::nullopt;
         }
-        auto pointer = find_pointer(*driver, address);
-        while (pointer) {
-            try {
-                return describe(*driver, *pointer, length);
-            } catch (const Error&) {
-                // If another thread has freed the memory since the first query, the description
-                // failed for this reason. Other memory of CUDA may then be at the address.
-                auto now = find_pointer(*driver, address);
-                if (now && now->id == pointer->id) {
-                    throw;
-                }
-                pointer = now;
-            }
-        }
-        return std::nullopt;
+        return detail::find_allocation(
+            [&] { return find_pointer(*driver, address); },
+            [&](const auto& pointer) { return describe(*driver, pointer, length); });
     }
 
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,

@@ -111,21 +111,9 @@ class LevelZeroExporter final : public Allocator {
             return std::nullopt;
         }
         const Contexts contexts(*driver, contexts_);
-        auto pointer = contexts.find(address);
-        while (pointer) {
-            try {
-                return describe(*driver, *pointer);
-            } catch (const Error&) {
-                // If another thread has freed the memory since the first query, the description
-                // failed for this reason. Other memory of the driver may then be at the address.
-                auto now = contexts.find(address);
-                if (now && now->id == pointer->id) {
-                    throw;
-                }
-                pointer = now;
-            }
-        }
-        return std::nullopt;
+        return detail::find_allocation(
+            [&] { return contexts.find(address); },
+            [&](const auto& pointer) { return describe(*driver, pointer); });
     }
 
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
