@@ -120,6 +120,20 @@ TEST_F(CudaUnmapped, ADestroyedContextTakesItsMemoryAlong) {
     EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
 }
 
+TEST_F(CudaUnmapped, AContextAtTheAddressOfADestroyedOneDoesNotServeItsMemory) {
+    const auto [from, to, here, there] = transfer(1);
+    fake::renew_program_context(1);
+    EXPECT_EQ(write(here, there), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(CudaUnmapped, AContextAtTheAddressOfADestroyedOneHasAStreamOfItsOwn) {
+    const auto before = transfer(1);
+    EXPECT_EQ(write(before.here, before.there), IBV_WC_SUCCESS);
+    fake::renew_program_context(1);
+    const auto after = transfer(1);
+    EXPECT_EQ(write(after.here, after.there), IBV_WC_SUCCESS);
+}
+
 TEST_F(CudaUnmapped, AtomicsOnFreedMemoryAreRefused) {
     const auto [from, to, here, there] = transfer();
     fake::free(to);

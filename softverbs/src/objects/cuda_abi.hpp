@@ -12,7 +12,6 @@ namespace softverbs::cuda {
 
 using Result = int; // CUresult
 inline constexpr Result success = 0;
-inline constexpr Result not_ready = 600;
 
 using Device = int;                    // CUdevice
 using DevicePointer = std::uint64_t;   // CUdeviceptr
@@ -35,8 +34,8 @@ using PointerGetAttribute = Result(void*, PointerAttribute, DevicePointer);
 using DevicePrimaryContextRetain = Result(Context*, Device);
 using ContextPushCurrent = Result(Context);
 using ContextPopCurrent = Result(Context*);
+using ContextGetId = Result(Context, unsigned long long*); // since CUDA 12.0
 using StreamCreate = Result(Stream*, unsigned flags);
-using StreamQuery = Result(Stream);
 using StreamSynchronize = Result(Stream);
 using MemcpyHtoDAsync = Result(DevicePointer, const void*, std::size_t, Stream);
 using MemcpyDtoHAsync = Result(void*, DevicePointer, std::size_t, Stream);

@@ -20,8 +20,8 @@ struct Driver {
     DevicePrimaryContextRetain* primary_context_retain = nullptr;
     ContextPushCurrent* context_push = nullptr;
     ContextPopCurrent* context_pop = nullptr;
+    ContextGetId* context_id = nullptr;
     StreamCreate* stream_create = nullptr;
-    StreamQuery* stream_query = nullptr;
     StreamSynchronize* stream_synchronize = nullptr;
     MemcpyHtoDAsync* copy_to_device = nullptr;
     MemcpyDtoHAsync* copy_from_device = nullptr;
@@ -46,8 +46,8 @@ std::optional<Driver> find_driver() noexcept {
         look_up(library, "cuDevicePrimaryCtxRetain", driver.primary_context_retain) &&
         look_up(library, "cuCtxPushCurrent_v2", driver.context_push) &&
         look_up(library, "cuCtxPopCurrent_v2", driver.context_pop) &&
+        look_up(library, "cuCtxGetId", driver.context_id) &&
         look_up(library, "cuStreamCreate", driver.stream_create) &&
-        look_up(library, "cuStreamQuery", driver.stream_query) &&
         look_up(library, "cuStreamSynchronize", driver.stream_synchronize) &&
         look_up(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device) &&
         look_up(library, "cuMemcpyDtoHAsync_v2", driver.copy_from_device);
@@ -121,17 +121,17 @@ Context context_of(const Driver& driver, DevicePointer address) noexcept {
 struct CudaMemory {
     const Driver* driver = nullptr;
     Context context = nullptr;
+    unsigned long long context_id = 0;
     Stream stream = nullptr;
 };
 
 namespace {
 
-/// Returns whether the CUDA stream for copies of this memory still exists. It no longer exists if
-/// the program has destroyed the CUDA context. The address of the context does not show this,
-/// because a new context can have the same address.
-bool is_usable(const CudaMemory& memory) noexcept {
-    const Result result = memory.driver->stream_query(memory.stream);
-    return result == success || result == not_ready;
+/// Returns the ID of the current CUDA context, or 0 if the driver reports an error. A context that
+/// is created later at the same address has another ID.
+unsigned long long current_id(const Driver& driver) noexcept {
+    unsigned long long id = 0;
+    return driver.context_id(nullptr, &id) == success ? id : 0;
 }
 
 const CudaMemory* memory_of(const Driver& driver, Context context) {
@@ -141,19 +141,25 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
         return nullptr;
     }
     CudaMemory& memory = (*known)[context];
-    if (memory.stream != nullptr && is_usable(memory)) {
+    const unsigned long long id = current_id(driver);
+    if (memory.stream != nullptr && memory.context_id == id) {
         return &memory;
     }
-    memory = {.driver = &driver, .context = context};
-    return driver.stream_create(&memory.stream, stream_non_blocking) == success ? &memory : nullptr;
+    Stream stream = nullptr;
+    if (id == 0 || driver.stream_create(&stream, stream_non_blocking) != success) {
+        return nullptr;
+    }
+    memory = {.driver = &driver, .context = context, .context_id = id, .stream = stream};
+    return &memory;
 }
 
 /// Calls @p start, which starts an asynchronous CUDA copy, and waits until the copy has ended.
-/// Returns false if the driver reports an error.
+/// Returns false if the driver reports an error, and if the program has destroyed the CUDA context:
+/// its stream has gone with it, and NVIDIA's driver crashes if it is given such a stream.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);
-    return current && start() == success &&
+    return current && current_id(*memory.driver) == memory.context_id && start() == success &&
            memory.driver->stream_synchronize(memory.stream) == success;
 }
 

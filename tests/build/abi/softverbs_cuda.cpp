@@ -14,8 +14,8 @@ SAME_FUNCTION(abi::DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain,
               "cuDevicePrimaryCtxRetain");
 SAME_FUNCTION(abi::ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
 SAME_FUNCTION(abi::ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
+SAME_FUNCTION(abi::ContextGetId, cuCtxGetId, "cuCtxGetId");
 SAME_FUNCTION(abi::StreamCreate, cuStreamCreate, "cuStreamCreate");
-SAME_FUNCTION(abi::StreamQuery, cuStreamQuery, "cuStreamQuery");
 SAME_FUNCTION(abi::StreamSynchronize, cuStreamSynchronize, "cuStreamSynchronize");
 SAME_FUNCTION(abi::MemcpyHtoDAsync, cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
 SAME_FUNCTION(abi::MemcpyDtoHAsync, cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
@@ -26,7 +26,6 @@ static_assert(sizeof(abi::DevicePointer) == sizeof(CUdeviceptr));
 static_assert(sizeof(abi::PointerAttribute) == sizeof(CUpointer_attribute));
 
 static_assert(same(abi::success, CUDA_SUCCESS));
-static_assert(same(abi::not_ready, CUDA_ERROR_NOT_READY));
 static_assert(same(abi::memory_type_device, CU_MEMORYTYPE_DEVICE));
 static_assert(same(abi::stream_non_blocking, CU_STREAM_NON_BLOCKING));
 static_assert(same(abi::PointerAttribute::context, CU_POINTER_ATTRIBUTE_CONTEXT));

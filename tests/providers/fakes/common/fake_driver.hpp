@@ -132,6 +132,8 @@ unsigned notifiers();
 /// Returns the context of the program in which make() allocates, a handle of the vendor's type.
 void* program_context(unsigned device = 0);
 void destroy_program_context(unsigned device);
+/// Destroys the context and creates another one at the same address.
+void renew_program_context(unsigned device);
 /// Returns the number of references to the primary context of a device.
 unsigned primary_references(unsigned device);
 

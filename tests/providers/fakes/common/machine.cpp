@@ -374,6 +374,10 @@ void destroy_program_context(unsigned device) {
     Locked()->program_contexts.at(device).alive = false;
 }
 
+void renew_program_context(unsigned device) {
+    Locked()->program_contexts.at(device).id = Context::next_id();
+}
+
 unsigned primary_references(unsigned device) {
     return Locked()->devices.at(device).primary.references;
 }

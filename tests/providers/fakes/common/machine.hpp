@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -23,6 +24,13 @@ struct Context {
     unsigned device = 0;
     bool alive = false;
     unsigned references = 0;
+    /// CUDA: the ID of the context at this address, which a context created there later lacks.
+    unsigned long long id = next_id();
+
+    [[nodiscard]] static unsigned long long next_id() {
+        static std::atomic<unsigned long long> last = 0;
+        return ++last;
+    }
 };
 
 struct Device {

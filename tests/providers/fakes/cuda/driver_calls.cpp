@@ -286,7 +286,10 @@ Result cuDevicePrimaryCtxRetain(abi::Context* context, abi::Device device) {
     return device_call(__func__, device, [&](Machine& machine, unsigned index) -> Result {
         Context& primary = machine.devices[index].primary;
         ++primary.references;
-        primary.alive = true;
+        if (!primary.alive) {
+            primary.alive = true;
+            primary.id = Context::next_id();
+        }
         *context = static_cast<abi::Context>(&primary);
         return abi::success;
     });

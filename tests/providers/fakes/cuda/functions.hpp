@@ -35,8 +35,8 @@
              cuThreadExchangeStreamCaptureMode)                                                 \
     FUNCTION(cuda_program, MemcpyHtoD, cuMemcpyHtoD_v2)                                         \
     FUNCTION(cuda_program, MemcpyDtoH, cuMemcpyDtoH_v2)                                         \
+    FUNCTION(softverbs::cuda, ContextGetId, cuCtxGetId)                                         \
     FUNCTION(softverbs::cuda, StreamCreate, cuStreamCreate)                                     \
-    FUNCTION(softverbs::cuda, StreamQuery, cuStreamQuery)                                       \
     FUNCTION(softverbs::cuda, StreamSynchronize, cuStreamSynchronize)                           \
     FUNCTION(softverbs::cuda, MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)                            \
     FUNCTION(softverbs::cuda, MemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                            \
