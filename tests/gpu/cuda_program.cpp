@@ -123,6 +123,10 @@ Program::Memory Program::map(unsigned segments, std::size_t size) const {
     return range;
 }
 
+void Program::synchronize() const {
+    check(function<StreamSynchronize>("cuStreamSynchronize")(nullptr), "cuStreamSynchronize");
+}
+
 void Program::copy_in(std::uintptr_t to, const std::vector<std::byte>& from) const {
     check(function<MemcpyHtoD>("cuMemcpyHtoD_v2")(to, from.data(), from.size()), "cuMemcpyHtoD");
 }

@@ -36,6 +36,9 @@ class Program {
     /// What the size of a mapping is a multiple of.
     [[nodiscard]] std::size_t granularity() const;
 
+    /// Waits until all kernels of the null stream have ended.
+    void synchronize() const;
+
     /// Between the device and this program, by the driver.
     void copy_in(std::uintptr_t to, const std::vector<std::byte>& from) const;
     [[nodiscard]] std::vector<std::byte> copy_out(std::uintptr_t from, std::size_t size) const;

@@ -63,6 +63,7 @@ using MemAllocManaged = Result(DevicePointer*, std::size_t, unsigned flags);
 using MemAllocAsync = Result(DevicePointer*, std::size_t, Stream);
 using MemAllocHost = Result(void**, std::size_t);
 using MemFreeHost = Result(void*);
+using StreamSynchronize = Result(Stream);
 using MemcpyHtoD = Result(DevicePointer, const void*, std::size_t);
 using MemcpyDtoH = Result(void*, DevicePointer, std::size_t);
 

@@ -72,7 +72,6 @@ class Rank {
         const auto memory = program_.allocate(count * sizeof(std::uint32_t));
         const auto address = cuda_program::Program::address_of(memory);
         program_.copy_in(address, bytes_of(values(rank_, count)));
-        // The null stream: the copy below waits until NCCL's kernel has ended.
         check(
             function<nccl::AllReduce>("ncclAllReduce")(
                 memory.get(), memory.get(), count, nccl::uint32, nccl::sum, communicator_, nullptr),
@@ -151,6 +150,9 @@ class Rank {
         return words;
     }
     void compare(const char* what, std::uintptr_t address, const Words& expected) const {
+        // Not the copy below: while a copy to pageable memory waits for NCCL's kernel, the driver
+        // blocks the copies by which softverbs moves what the kernel waits for.
+        program_.synchronize();
         const std::vector<std::byte> wanted = bytes_of(expected);
         if (program_.copy_out(address, wanted.size()) != wanted) {
             throw std::runtime_error(std::string(what) + " of " + std::to_string(wanted.size()) +
@@ -173,6 +175,8 @@ int main(int argc, char** argv) try {
         std::fprintf(stderr, "usage: nccl_program RANK RANKS ID_FILE\n");
         return EXIT_FAILURE;
     }
+    // What has succeeded is in the log also when the program has to be ended.
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
     Rank rank(std::stoi(argv[1]), std::stoi(argv[2]), argv[3]);
     for (const std::size_t count : {2U, 1000U, 65536U, 1048577U, 4194304U}) {
         rank.all_reduce(count);
