@@ -11,14 +11,19 @@ namespace abi = rdmabuf::detail::cuda;
 
 namespace {
 
-constexpr AllocationProperties properties{.type = allocation_pinned,
-                                          .requested_handle_types = 0,
-                                          .location = {.type = location_device, .id = 0},
-                                          .win32_handle_meta_data = nullptr,
-                                          .compression_type = 0,
-                                          .gpu_direct_rdma_capable = 1,
-                                          .usage = 0,
-                                          .reserved = {}};
+constexpr Location device{.type = location_device, .id = 0};
+
+AllocationProperties properties_of(Program::Place place) {
+    const bool on_device = place == Program::Place::device;
+    return {.type = allocation_pinned,
+            .requested_handle_types = 0,
+            .location = on_device ? device : Location{.type = location_host_numa, .id = 0},
+            .win32_handle_meta_data = nullptr,
+            .compression_type = 0,
+            .gpu_direct_rdma_capable = static_cast<unsigned char>(on_device ? 1 : 0),
+            .usage = 0,
+            .reserved = {}};
+}
 
 void* pointer_of(DevicePointer address) {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
@@ -93,14 +98,27 @@ Program::Memory Program::allocate_host(std::size_t size) const {
 
 std::size_t Program::granularity() const {
     std::size_t granularity = 0;
+    const AllocationProperties properties = properties_of(Place::device);
     check(function<MemGetAllocationGranularity>("cuMemGetAllocationGranularity")(
               &granularity, &properties, granularity_minimum),
           "cuMemGetAllocationGranularity");
     return granularity;
 }
 
-Program::Memory Program::map(unsigned segments, std::size_t size) const {
-    const std::size_t whole = segments * size;
+void Program::map_at(DevicePointer address, Place place, std::size_t size) const {
+    const AllocationProperties properties = properties_of(place);
+    AllocationHandle handle = 0;
+    check(function<MemCreate>("cuMemCreate")(&handle, size, &properties, 0), "cuMemCreate");
+    const Result mapped = function<MemMap>("cuMemMap")(address, size, 0, handle, 0);
+    // The mapping keeps the memory.
+    check(function<MemRelease>("cuMemRelease")(handle), "cuMemRelease");
+    check(mapped, "cuMemMap");
+    const AccessDescription access{.location = device, .flags = access_read_write};
+    check(function<MemSetAccess>("cuMemSetAccess")(address, size, &access, 1), "cuMemSetAccess");
+}
+
+Program::Memory Program::map(const std::vector<Place>& places, std::size_t size) const {
+    const std::size_t whole = places.size() * size;
     DevicePointer address = 0;
     check(function<MemAddressReserve>("cuMemAddressReserve")(&address, whole, 0, 0, 0),
           "cuMemAddressReserve");
@@ -110,17 +128,16 @@ Program::Memory Program::map(unsigned segments, std::size_t size) const {
                      unmap(reinterpret_cast<DevicePointer>(memory), whole);
                      free(reinterpret_cast<DevicePointer>(memory), whole);
                  });
-    for (unsigned i = 0; i < segments; ++i) {
-        AllocationHandle handle = 0;
-        check(function<MemCreate>("cuMemCreate")(&handle, size, &properties, 0), "cuMemCreate");
-        const Result mapped = function<MemMap>("cuMemMap")(address + i * size, size, 0, handle, 0);
-        // The mapping keeps the memory.
-        check(function<MemRelease>("cuMemRelease")(handle), "cuMemRelease");
-        check(mapped, "cuMemMap");
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        map_at(address + i * size, places[i], size);
     }
-    const AccessDescription access{.location = properties.location, .flags = access_read_write};
-    check(function<MemSetAccess>("cuMemSetAccess")(address, whole, &access, 1), "cuMemSetAccess");
     return range;
+}
+
+void Program::map_again(const Memory& range, std::size_t size) const {
+    const std::uintptr_t address = address_of(range);
+    check(function<MemUnmap>("cuMemUnmap")(address, size), "cuMemUnmap");
+    map_at(address, Place::device, size);
 }
 
 void Program::synchronize() const {

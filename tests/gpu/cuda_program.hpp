@@ -31,8 +31,13 @@ class Program {
     [[nodiscard]] Memory allocate_managed(std::size_t size) const;
     [[nodiscard]] Memory allocate_of_pool(std::size_t size) const;
     [[nodiscard]] Memory allocate_host(std::size_t size) const;
-    /// So many allocations, mapped one after the other in one reserved range.
-    [[nodiscard]] Memory map(unsigned segments, std::size_t size) const;
+    enum class Place { device, host };
+    /// An allocation of @p size bytes for each place, mapped one after the other in one reserved
+    /// range.
+    [[nodiscard]] Memory map(const std::vector<Place>& places, std::size_t size) const;
+    /// Replaces the memory of a range of map() that has one place by other memory at the same
+    /// address.
+    void map_again(const Memory& range, std::size_t size) const;
     /// What the size of a mapping is a multiple of.
     [[nodiscard]] std::size_t granularity() const;
 
@@ -44,6 +49,7 @@ class Program {
     [[nodiscard]] std::vector<std::byte> copy_out(std::uintptr_t from, std::size_t size) const;
 
   private:
+    void map_at(DevicePointer address, Place place, std::size_t size) const;
     [[nodiscard]] Memory owned(DevicePointer address) const;
     template <class Function>
     [[nodiscard]] Function* function(const char* name) const;

@@ -17,6 +17,7 @@ using rdmabuf::detail::cuda::Result;
 /// CUmemAttach_flags
 inline constexpr int allocation_pinned = 1;
 inline constexpr int location_device = 1;
+inline constexpr int location_host_numa = 3; // since CUDA 12.2
 inline constexpr int access_read_write = 3;
 inline constexpr int granularity_minimum = 0;
 inline constexpr unsigned attach_global = 1;

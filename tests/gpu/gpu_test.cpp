@@ -29,6 +29,7 @@ namespace rdmabuf::testing {
 namespace {
 
 using cuda_program::Program;
+using Place = cuda_program::Program::Place;
 
 /// Prints a fact about this machine, for the reader of the output.
 void note(const std::string& text) {
@@ -135,7 +136,7 @@ TEST_F(Gpu, ExportsSmallAllocationsThatShareAPage) {
 
 TEST_F(Gpu, ExportsAcrossMappingsOfOneReservedRange) {
     const std::size_t segment = program_->granularity();
-    const auto memory = program_->map(2, segment);
+    const auto memory = program_->map({Place::device, Place::device}, segment);
     const auto address = Program::address_of(memory);
     expect_export(address, 2 * segment);
     expect_export(address + segment - 100, 200);
@@ -154,8 +155,8 @@ TEST_F(Gpu, MovesBytesOfInteriorRanges) {
 
 TEST_F(Gpu, MovesBytesAcrossMappings) {
     const std::size_t segment = program_->granularity();
-    const auto from = program_->map(2, segment);
-    const auto to = program_->map(2, segment);
+    const auto from = program_->map({Place::device, Place::device}, segment);
+    const auto to = program_->map({Place::device, Place::device}, segment);
     expect_write(Program::address_of(from), Program::address_of(to), segment - 5'000, 10'001,
                  2 * segment);
 }
@@ -178,6 +179,17 @@ TEST_F(Gpu, AFreedAndReallocatedAddressHasAnotherGeneration) {
     note("100 allocations, " + std::to_string(reused) +
          " of them at an address that had been freed");
     EXPECT_GT(reused, 0U) << "the driver never gave an address out again: this proved nothing";
+}
+
+TEST_F(Gpu, MemoryThatIsMappedAgainAtItsAddressHasAnotherGeneration) {
+    const std::size_t size = program_->granularity();
+    const auto memory = program_->map({Place::device}, size);
+    const auto before = exporter_->find(Program::address_of(memory));
+    program_->map_again(memory, size);
+    const auto after = exporter_->find(Program::address_of(memory));
+    ASSERT_TRUE(before && after);
+    EXPECT_EQ(before->base, after->base);
+    EXPECT_NE(before->generation, after->generation);
 }
 
 TEST_F(Gpu, AFreedAddressIsNobodys) {
@@ -222,6 +234,28 @@ TEST_F(Gpu, SaysWhyMemoryOfPoolsIsNotRegistered) {
     const std::string said = trail_of(Program::address_of(memory), 100'000);
     note(said);
     EXPECT_NE(said.find("cuMemAllocAsync"), std::string::npos) << said;
+}
+
+TEST_F(Gpu, HostMemoryOfCuMemCreateIsHostMemory) {
+    const std::size_t size = program_->granularity();
+    const auto memory = program_->map({Place::host}, size);
+    const auto found = exporter_->find(Program::address_of(memory) + size - 1);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->kind, MemoryKind::pinned_host);
+    EXPECT_EQ(found->base, Program::address_of(memory));
+    EXPECT_EQ(found->length, size);
+}
+
+TEST_F(Gpu, DeviceMemoryBesideHostMemoryIsNotRegisteredAsHostMemory) {
+    const std::size_t size = program_->granularity();
+    for (const auto& places :
+         {std::vector{Place::host, Place::device}, std::vector{Place::device, Place::host},
+          std::vector{Place::host, Place::device, Place::host}}) {
+        const auto memory = program_->map(places, size);
+        const std::string said = trail_of(Program::address_of(memory), places.size() * size);
+        note(said);
+        EXPECT_NE(said, "") << "registered";
+    }
 }
 
 TEST_F(Gpu, RegistersPinnedHostMemoryInOneWayOrAnother) {

@@ -11,6 +11,7 @@ using same_abi::same;
 
 static_assert(same(abi::allocation_pinned, CU_MEM_ALLOCATION_TYPE_PINNED));
 static_assert(same(abi::location_device, CU_MEM_LOCATION_TYPE_DEVICE));
+static_assert(same(abi::location_host_numa, CU_MEM_LOCATION_TYPE_HOST_NUMA));
 static_assert(same(abi::access_read_write, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
 static_assert(same(abi::granularity_minimum, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
 static_assert(same(abi::attach_global, CU_MEM_ATTACH_GLOBAL));

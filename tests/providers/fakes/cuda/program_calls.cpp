@@ -154,9 +154,11 @@ Result cuMemAddressFree(DevicePointer address, std::size_t /*size*/) {
 Result cuMemCreate(program::AllocationHandle* handle, std::size_t size,
                    const program::AllocationProperties* properties, unsigned long long /*flags*/) {
     return call(__func__, [&](Machine& machine) -> Result {
-        if (size % granularity != 0 || properties->type != program::allocation_pinned ||
-            properties->location.type != program::location_device ||
-            !machine.has_device(properties->location.id)) {
+        const program::Location& location = properties->location;
+        const bool exists = location.type == program::location_device
+                                ? machine.has_device(location.id)
+                                : location.type == program::location_host_numa && location.id == 0;
+        if (size % granularity != 0 || properties->type != program::allocation_pinned || !exists) {
             return abi::invalid_value;
         }
         static program::AllocationHandle last = 0;
@@ -181,8 +183,9 @@ Result cuMemMap(DevicePointer address, std::size_t size, std::size_t offset,
             !std::prev(after)->second.reserved) {
             return abi::invalid_value;
         }
+        const bool on_device = found->second.location.type == program::location_device;
         machine.place(address, {.size = size,
-                                .kind = Kind::mapped,
+                                .kind = on_device ? Kind::mapped : Kind::host_without_device,
                                 .device = static_cast<unsigned>(found->second.location.id),
                                 .exportable = found->second.gpu_direct_rdma_capable != 0});
         return abi::success;
