@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Failures of operator new in a thread of softverbs or of the program.
+// Failures of malloc(3) in a thread of softverbs or of the program.
 #include <pthread.h>
 #include <softverbs/softverbs.h>
 #include <sys/prctl.h>
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
-#include <new>
 #include <string_view>
 
 #include "cm_fixture.hpp"
+#include "failing_malloc.hpp"
 
 namespace {
 
-/// The name of the thread in which operator new fails. Null: it does not fail.
+/// The name of the thread in which malloc(3) fails. Null: it does not fail.
 std::atomic<const char*> failing_thread{nullptr};
 std::atomic<unsigned> failures{0};
 
@@ -25,27 +24,12 @@ bool fails_here() noexcept {
     }
     std::array<char, 16> own{};
     ::prctl(PR_GET_NAME, own.data());
-    return std::string_view(own.data()) == name;
+    const bool fails = std::string_view(own.data()) == name;
+    failures += fails ? 1 : 0;
+    return fails;
 }
 
 } // namespace
-
-// These functions replace the ones of libstdc++, also in libsoftverbs.so.
-// Not inline: g++ reports free(3) of memory of operator new if it sees one of the two functions.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    void* const memory = fails_here() ? nullptr : std::malloc(size);
-    if (memory == nullptr) {
-        ++failures;
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}
 
 namespace softverbs_test {
 namespace {
@@ -57,6 +41,7 @@ TEST(AllocationFailure, InTheThreadOfTheConnectionManagerLosesAMessage) {
     const UniqueId first = client.route(ntohs(rdma_get_src_port(listener.get())));
     const UniqueId second = client.route(ntohs(rdma_get_src_port(listener.get())));
     rdma_conn_param sent = parameters("first");
+    malloc_fails = fails_here;
     failing_thread = "softverbs-cm";
     EXPECT_EQ(rdma_connect(first.get(), &sent), 0);
     ASSERT_TRUE(eventually([] { return failures != 0; }));
@@ -72,6 +57,7 @@ TEST(AllocationFailure, IsReturnedByTheFunctionsThatPlanFaults) {
     ASSERT_EQ(softverbs_fail_call("ibv_reg_mr", 1, EIO), 0);
     softverbs_clear_faults();
     ::pthread_setname_np(::pthread_self(), "failing");
+    malloc_fails = fails_here;
     failing_thread = "failing";
     const int call = softverbs_fail_call("ibv_create_comp_channel", 1, EIO);
     const int packet = softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0);

@@ -2,10 +2,9 @@
 // Verbs when memory is exhausted: they return an error or continue later, but throw no exception.
 #include <errno.h>
 
-#include <cstdlib>
 #include <exception>
-#include <new>
 
+#include "failing_malloc.hpp"
 #include "pair_test.hpp"
 
 namespace softverbs_test {
@@ -16,6 +15,15 @@ thread_local bool exhausted = false;
 
 class AllocationFailure : public PairTest {
   protected:
+    void SetUp() override {
+        PairTest::SetUp();
+        malloc_fails = [] { return exhausted; };
+    }
+    void TearDown() override {
+        malloc_fails = nullptr;
+        PairTest::TearDown();
+    }
+
     /// Connects the queue pairs, and sends one message. The send queue is allocated by the first
     /// post.
     void start_and_send() {
@@ -104,24 +112,4 @@ TEST_F(AllocationFailure, DoesNotKeepADeviceOpen) {
 
 } // namespace
 
-void* allocate(std::size_t size) {
-    void* const memory = exhausted ? nullptr : std::malloc(size);
-    if (memory == nullptr) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-
 } // namespace softverbs_test
-
-// These replace the functions of the C++ library for all libraries of this program.
-// Not inline: g++ reports free(3) of memory of operator new if it sees one of the two functions.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-    return softverbs_test::allocate(size);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {
-    std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-    std::free(memory);
-}

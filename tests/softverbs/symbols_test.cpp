@@ -13,7 +13,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "sanitizers.hpp"
+
 namespace {
+
+using softverbs_test::address_sanitizer;
+using softverbs_test::thread_sanitizer;
 
 struct Symbol {
     std::string name;
@@ -132,6 +137,49 @@ TEST(Symbols, HaveTheVersionsThatTheInstalledLibibverbsGivesThem) {
             }
         }
     }
+}
+
+/// Returns the names of the libraries that the loader loads for a library.
+std::vector<std::string> needed_by(const link_map& map) {
+    const auto* const strings = DynamicSection(map).table<char>(DT_STRTAB);
+    std::vector<std::string> names;
+    for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry) {
+        if (entry->d_tag == DT_NEEDED) {
+            names.emplace_back(strings + entry->d_un.d_val);
+        }
+    }
+    return names;
+}
+
+/// Returns the names of all functions and objects that a library defines for others.
+std::vector<std::string> names_defined_in(const link_map& map) {
+    const DynamicSection section(map);
+    const auto* const symbols = section.table<ElfW(Sym)>(DT_SYMTAB);
+    const auto* const strings = section.table<char>(DT_STRTAB);
+    std::vector<std::string> names;
+    const std::size_t count = symbol_count(section.table<std::uint32_t>(DT_GNU_HASH));
+    for (std::size_t i = 1; i < count; ++i) {
+        if (symbols[i].st_shndx != SHN_UNDEF && symbols[i].st_shndx != SHN_ABS) {
+            names.emplace_back(strings + symbols[i].st_name);
+        }
+    }
+    return names;
+}
+
+// Preloaded, the library must not decide which C++ library the program uses.
+TEST(Symbols, OfTheCppLibraryAreNeitherNeededNorDefined) {
+    if (address_sanitizer || thread_sanitizer) {
+        GTEST_SKIP() << "the sanitizers need the shared C++ library";
+    }
+    const link_map* const softverbs = loaded("libsoftverbs.so");
+    ASSERT_NE(softverbs, nullptr);
+    EXPECT_THAT(needed_by(*softverbs),
+                testing::IsSubsetOf({"libibverbs.so.1", "libm.so.6", "libc.so.6",
+                                     "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}));
+    const std::vector<std::string> names = names_defined_in(*softverbs);
+    EXPECT_THAT(names, testing::Contains("softverbs_live"));
+    EXPECT_THAT(names,
+                testing::Each(testing::Not(testing::ContainsRegex("^(_Z|__cxa|_Unwind|__gxx)"))));
 }
 
 struct Version {
