@@ -58,10 +58,14 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) noexcept {
         driver.functions().pointer_get_attribute(
             &capable, PointerAttribute::is_gpu_direct_rdma_capable, pointer.address) == success;
     if (told && capable == 0) {
-        throw Error(EOPNOTSUPP, export_call,
-                    driver.name_of(result) + ": " + hint +
-                        "; the memory was not allocated for RDMA: set "
-                        "allocFlags.gpuDirectRDMACapable for cuMemCreate, or use cuMemAlloc");
+        throw Error(
+            EOPNOTSUPP, export_call,
+            driver.name_of(result) + ": " + hint +
+                (pointer.pooled
+                     ? "; the memory is from a memory pool (cuMemAllocAsync), which this driver "
+                       "does not export: allocate with cuMemAlloc, or cuMemCreate and cuMemMap"
+                     : "; the memory was not allocated for RDMA: set "
+                       "allocFlags.gpuDirectRDMACapable for cuMemCreate, or use cuMemAlloc"));
     }
     if (result == operating_system) {
         hint +=
@@ -123,12 +127,6 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
                     what +
                         "managed (cuMemAllocManaged), and migrates between host and device, so it "
                         "cannot be exported: allocate with cuMemAlloc");
-    }
-    if (pointer.pooled) {
-        throw Error(EOPNOTSUPP, export_call,
-                    what +
-                        "from a memory pool (cuMemAllocAsync), which the driver does not export: "
-                        "allocate with cuMemAlloc, or cuMemCreate and cuMemMap");
     }
     if (pointer.type == MemoryType::host) {
         if (driver.attribute(DeviceAttribute::host_alloc_dma_buf_supported, pointer.device) == 0) {

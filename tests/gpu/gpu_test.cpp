@@ -229,11 +229,11 @@ TEST_F(Gpu, RegistersManagedMemoryByOnDemandPagingOrSaysWhyNot) {
     }
 }
 
-TEST_F(Gpu, SaysWhyMemoryOfPoolsIsNotRegistered) {
+TEST_F(Gpu, RegistersMemoryOfPoolsOrSaysWhyNot) {
     const auto memory = program_->allocate_of_pool(100'000);
     const std::string said = trail_of(Program::address_of(memory), 100'000);
-    note(said);
-    EXPECT_NE(said.find("cuMemAllocAsync"), std::string::npos) << said;
+    note(said.empty() ? "memory of cuMemAllocAsync: registered" : said);
+    EXPECT_TRUE(said.empty() || said.find("cuMemAllocAsync") != std::string::npos);
 }
 
 TEST_F(Gpu, HostMemoryOfCuMemCreateIsHostMemory) {

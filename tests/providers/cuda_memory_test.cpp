@@ -154,6 +154,13 @@ TEST_F(CudaMappings, ALaterMappingThatIsReplacedChangesTheGeneration) {
     EXPECT_EQ(exporter_->find_range(address, page)->generation, first->generation);
 }
 
+TEST_F(CudaKinds, OfAPoolAreExportedByDriversThatCan) {
+    EXPECT_EQ(exporter_->export_range(make(Kind::pooled), 8).offset(), 0U);
+    const std::uint64_t refused = make(Kind::pooled, page_size(), 0, false);
+    EXPECT_THAT(error_of([&] { (void)exporter_->export_range(refused, 8); }),
+                fails_with(EOPNOTSUPP, "from a memory pool (cuMemAllocAsync)", "with cuMemAlloc"));
+}
+
 TEST_F(CudaKinds, OfTheHostAreExportedByDriversThatCan) {
     const std::uint64_t address = make(Kind::host, 2 * page_size());
     constexpr auto exports_host = DeviceAttribute::host_alloc_dma_buf_supported;

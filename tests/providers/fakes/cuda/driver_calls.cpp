@@ -83,7 +83,8 @@ Result describe(const Machine& machine, void* data, abi::PointerAttribute attrib
                                  ? machine.blocks.at(allocation.block).size
                                  : 0);
         case abi::PointerAttribute::is_gpu_direct_rdma_capable:
-            return put(data, unsigned{allocation.exportable});
+            // Not set for memory of pools, which driver 580 exports all the same.
+            return put(data, unsigned{allocation.exportable && allocation.kind != Kind::pooled});
         case abi::PointerAttribute::mempool_handle:
             return put(data, std::uintptr_t{allocation.kind == Kind::pooled});
         case abi::PointerAttribute::mapping_base_address:
@@ -110,7 +111,8 @@ const Allocation* exported(Machine& machine, std::uint64_t start, std::size_t si
             first = &next->second;
         }
     }
-    if (first == nullptr || first->kind == Kind::managed || first->kind == Kind::pooled) {
+    if (first == nullptr || first->kind == Kind::managed ||
+        (first->kind == Kind::pooled && !first->exportable)) {
         return nullptr;
     }
     if (first->kind != Kind::mapped) {
