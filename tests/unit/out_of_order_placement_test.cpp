@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Queue pairs with out-of-order placement (MLX5DV_QP_CREATE_OOO_DP), and the create flags that
-// reach mlx5dv_create_qp(3).
+// The create flags that reach mlx5dv_create_qp(3): out-of-order placement
+// (MLX5DV_QP_CREATE_OOO_DP), and no scatter-to-CQE, which writes small payloads by the CPU.
 #include <dlfcn.h>
 
 #include <array>
@@ -81,10 +81,16 @@ TEST_F(OutOfOrderPlacement, IsRequestedWithScatterToCqeAndForDatagrams) {
     EXPECT_THAT(create_flags, ElementsAre(out_of_order, out_of_order));
 }
 
-TEST_F(OutOfOrderPlacement, IsNotRequestedByDefault) {
+TEST_F(OutOfOrderPlacement, IsNotRequestedByDefaultAndScatterToCqeIsSwitchedOff) {
+    QueuePairOptions plain = options();
+    plain.extended = ExtendedInterface::off;
+    QueuePairOptions scattered = options();
+    scattered.scatter_to_cqe = true;
     static_cast<void>(prepare(options()));
+    static_cast<void>(prepare(plain));
+    static_cast<void>(prepare(scattered));
     static_cast<void>(prepare(options(QueuePairType::unreliable_datagram)));
-    EXPECT_THAT(create_flags, ElementsAre(disable_scatter_to_cqe));
+    EXPECT_THAT(create_flags, ElementsAre(disable_scatter_to_cqe, disable_scatter_to_cqe));
 }
 
 TEST_F(OutOfOrderPlacement, IsRefusedOnDevicesOfOtherDrivers) {
