@@ -6,6 +6,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/dma_heap.hpp>
 
+#include "fails_with.hpp"
 #include "fake_kernel.hpp"
 #include "support.hpp"
 
@@ -31,11 +32,8 @@ TEST_F(DmaHeap, ListsTheHeapsInOrder) {
 
 TEST_F(DmaHeap, CannotListWhatItCannotRead) {
     kernel.fail_call(1, EACCES);
-    const auto error = error_of([] { (void)list_dma_heaps(); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EACCES);
-    EXPECT_STREQ(error->function(), "opendir");
-    EXPECT_THAT(error->hint(), HasSubstr("/dev/dma_heap"));
+    EXPECT_THAT(error_of([] { (void)list_dma_heaps(); }),
+                fails_with("opendir", EACCES, "/dev/dma_heap"));
 }
 
 TEST_F(DmaHeap, TellsItsDevice) {
@@ -67,9 +65,7 @@ TEST_F(DmaHeap, TellsThatAKernelHasNoHeaps) {
     EXPECT_FALSE(found);
     EXPECT_THAT(found.reason, AllOf(HasSubstr("'system'"), HasSubstr("/dev/dma_heap")));
     EXPECT_THAT(found.remedy, HasSubstr("CONFIG_DMABUF_HEAPS"));
-    const auto error = error_of([&] { (void)exporter->allocate(1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOENT);
+    EXPECT_THAT(error_of([&] { (void)exporter->allocate(1); }), fails_with(ENOENT));
 }
 
 TEST_F(DmaHeap, TellsThatAHeapIsForbidden) {
@@ -78,21 +74,16 @@ TEST_F(DmaHeap, TellsThatAHeapIsForbidden) {
     const auto exporter = make_dma_heap_exporter();
     EXPECT_EQ(exporter->availability().reason,
               "this process has no permission to open /dev/dma_heap/system");
-    const auto error = error_of([&] { (void)exporter->allocate(1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EACCES);
+    EXPECT_THAT(error_of([&] { (void)exporter->allocate(1); }), fails_with(EACCES));
 }
 
 TEST_F(DmaHeap, TellsWhatWasAskedForWhenAHeapIsExhausted) {
     kernel.add_heap("system");
     // After opendir and open.
     kernel.fail_call(3, ENOMEM);
-    const auto error = error_of([] { (void)make_dma_heap_exporter()->allocate(page_size()); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOMEM);
-    EXPECT_STREQ(error->function(), "ioctl(DMA_HEAP_IOCTL_ALLOC)");
-    EXPECT_THAT(error->hint(),
-                AllOf(HasSubstr(std::to_string(page_size()) + " bytes"), HasSubstr("'system'")));
+    EXPECT_THAT(error_of([] { (void)make_dma_heap_exporter()->allocate(page_size()); }),
+                fails_with("ioctl(DMA_HEAP_IOCTL_ALLOC)", ENOMEM,
+                           std::to_string(page_size()) + " bytes", "'system'"));
 }
 
 } // namespace

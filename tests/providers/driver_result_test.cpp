@@ -48,13 +48,5 @@ TEST(ReportTeardownUnless, PassesOnWhatIsNotFine) {
     set_teardown_failure_handler(before);
 }
 
-TEST(Result, ValueThrowsTheReasonAndTheRemedyOfAFailedResult) {
-    const Result<std::string> there(std::string("acme"));
-    EXPECT_EQ(&there.value(), &*there);
-    const Result<std::string> refused(ErrorInfo{ENOENT, "dlopen", "no Acme", "buy one"});
-    EXPECT_THAT(error_of([&] { static_cast<void>(refused.value()); }),
-                fails_with("dlopen", ENOENT, "no Acme; buy one"));
-}
-
 } // namespace
 } // namespace rdmabuf::detail

@@ -17,14 +17,12 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "fails_with.hpp"
 #include "fake_kernel.hpp"
 #include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr std::uintptr_t somewhere = std::uintptr_t{1} << 40;
 
@@ -65,10 +63,10 @@ TEST_F(External, ExportsTheMappingThatTheProgramStates) {
                   MappingKind::pcie);
     }
     EXPECT_EQ(exporter->export_range(2 * somewhere, page_size()).mapping(), MappingKind::standard);
-    const auto error = error_of(
-        [&] { (void)exporter->export_range(2 * somewhere, page_size(), MappingKind::pcie); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOTSUP);
+    EXPECT_THAT(error_of([&] {
+                    (void)exporter->export_range(2 * somewhere, page_size(), MappingKind::pcie);
+                }),
+                fails_with(ENOTSUP));
 }
 
 TEST_F(External, AnswersWhatItWasTold) {
@@ -149,10 +147,8 @@ TEST_F(External, ForgetsARangeThatIsRemoved) {
     range.remove();
     EXPECT_FALSE(range.added());
     EXPECT_FALSE(exporter->find(somewhere));
-    const auto error = error_of([&] { (void)exporter->export_range(somewhere, 1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EFAULT);
-    EXPECT_THAT(error->hint(), HasSubstr("not in any live buffer of this external exporter"));
+    EXPECT_THAT(error_of([&] { (void)exporter->export_range(somewhere, 1); }),
+                fails_with(EFAULT, "not in any live buffer of this external exporter"));
 }
 
 TEST_F(External, ForgetsARangeWhoseHandleIsGoneOrReplaced) {
@@ -188,13 +184,11 @@ TEST_F(External, RefusesAnOverlapAndNamesBoth) {
         {somewhere + page_size(), 7 * page_size()},
     };
     for (const auto& [address, length] : overlaps) {
-        const auto error = refusal({.address = address, .length = length});
-        ASSERT_TRUE(error) << length << " bytes at " << address;
-        EXPECT_EQ(error->error(), EEXIST);
-        EXPECT_THAT(error->hint(),
-                    AllOf(HasSubstr("the " + std::to_string(length) + " bytes at 0x"),
-                          HasSubstr("overlap the " + std::to_string(2 * page_size()) +
-                                    " bytes at 0x10000000000")));
+        EXPECT_THAT(refusal({.address = address, .length = length}),
+                    fails_with(EEXIST, "the " + std::to_string(length) + " bytes at 0x",
+                               "overlap the " + std::to_string(2 * page_size()) +
+                                   " bytes at 0x10000000000"))
+            << length << " bytes at " << address;
         EXPECT_EQ(exporter->find(somewhere)->length, 2 * page_size());
         EXPECT_FALSE(exporter->find(somewhere - 1));
     }
@@ -217,13 +211,11 @@ TEST_F(External, RefusesARangeBehindTheEndOfTheDmaBuf) {
         {most / page_size() * page_size() - page_size(), 1},
     };
     for (const auto& [offset, length] : ranges) {
-        const auto error = refusal({.address = somewhere, .length = length, .offset = offset});
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->error(), ERANGE);
-        EXPECT_THAT(error->hint(),
-                    AllOf(HasSubstr(std::to_string(length) + " bytes at 0x10000000000, offset " +
-                                    std::to_string(offset)),
-                          HasSubstr("has " + std::to_string(8 * page_size()) + " bytes")));
+        EXPECT_THAT(refusal({.address = somewhere, .length = length, .offset = offset}),
+                    fails_with(ERANGE,
+                               std::to_string(length) + " bytes at 0x10000000000, offset " +
+                                   std::to_string(offset),
+                               "has " + std::to_string(8 * page_size()) + " bytes"));
     }
     const AddedRange last = exporter->add(
         dmabuf.get(), {.address = somewhere, .length = page_size(), .offset = 7 * page_size()});
@@ -249,18 +241,15 @@ TEST_F(External, TakesADescriptorThatCannotTellItsSize) {
 
 TEST_F(External, RefusesDescriptorsThatAreNotOpen) {
     for (const int fd : {-1, 9999}) {
-        const auto error = error_of(
-            [&] { (void)exporter->add(fd, ExternalMemory{.address = somewhere, .length = 1}); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->error(), EBADF);
-        EXPECT_STREQ(error->function(), "fcntl");
-        EXPECT_THAT(error->hint(), HasSubstr("descriptor " + std::to_string(fd) + " is not open"));
+        EXPECT_THAT(
+            error_of([&] {
+                (void)exporter->add(fd, ExternalMemory{.address = somewhere, .length = 1});
+            }),
+            fails_with("fcntl", EBADF, "descriptor " + std::to_string(fd) + " is not open"));
     }
-    const auto error =
-        error_of([&] { (void)exporter->add(UniqueFd(), {.address = somewhere, .length = 1}); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EBADF);
-    EXPECT_THAT(error->hint(), HasSubstr("the UniqueFd has no descriptor"));
+    EXPECT_THAT(
+        error_of([&] { (void)exporter->add(UniqueFd(), {.address = somewhere, .length = 1}); }),
+        fails_with(EBADF, "the UniqueFd has no descriptor"));
 }
 
 TEST_F(External, TellsThatTheProcessHasNoDescriptorsLeft) {
@@ -289,10 +278,7 @@ TEST_F(External, RefusesNumbersThatMakeNoRange) {
          "0 bytes into its page and the offset 8"},
     };
     for (const auto& [memory, text] : refused) {
-        const auto error = refusal(memory);
-        ASSERT_TRUE(error) << text;
-        EXPECT_EQ(error->error(), EINVAL);
-        EXPECT_THAT(error->hint(), HasSubstr(text));
+        EXPECT_THAT(refusal(memory), fails_with(EINVAL, text)) << text;
     }
 }
 

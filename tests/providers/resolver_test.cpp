@@ -9,6 +9,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "fails_with.hpp"
 #include "fake_kernel.hpp"
 #include "support.hpp"
 
@@ -153,10 +154,8 @@ TEST(Resolver, LoadsNoDriverToFindTheOwnerOfHostMemory) {
 }
 
 TEST(Resolver, TellsThatItHasNobodyToAsk) {
-    const auto error = error_of([] { (void)Resolver().find(1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EFAULT);
-    EXPECT_THAT(error->hint(), HasSubstr("the resolver has no exporters"));
+    EXPECT_THAT(error_of([] { (void)Resolver().find(1); }),
+                fails_with(EFAULT, "the resolver has no exporters"));
 }
 
 TEST(Resolver, FindsExportersByName) {
@@ -180,9 +179,7 @@ TEST(Resolver, GivesOutAllocatorsOnly) {
     EXPECT_EQ(error->error(), ENOTSUP);
     EXPECT_THAT(error->hint(),
                 AllOf(HasSubstr("'exports-only'"), HasSubstr("drm, dma_heap, udmabuf")));
-    const auto unknown = error_of([&] { (void)resolver.allocator("nobody"); });
-    ASSERT_TRUE(unknown);
-    EXPECT_EQ(unknown->error(), ENOENT);
+    EXPECT_THAT(error_of([&] { (void)resolver.allocator("nobody"); }), fails_with(ENOENT));
 }
 
 TEST(Resolver, RefusesANullExporter) {

@@ -82,40 +82,6 @@ TEST_F(EventsTest, WakeAThreadThatWaits) {
     EXPECT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
 }
 
-TEST_F(EventsTest, KeepAQueuePairUntilTheyAreAcknowledged) {
-    const auto cq = make_cq(4);
-    auto qp = make_qp(IBV_QPT_RC, cq.get());
-    raise_for(qp.get(), IBV_EVENT_COMM_EST);
-    ibv_async_event event{};
-    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
-    EXPECT_EQ(event.element.qp, qp.get());
-    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
-    std::atomic<bool> acknowledged = false;
-    std::atomic<bool> began = false;
-    std::thread destroyer([&] {
-        began = true;
-        qp.reset();
-        EXPECT_TRUE(acknowledged);
-    });
-    while (!began) {
-        std::this_thread::yield();
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
-    acknowledged = true;
-    ibv_ack_async_event(&event);
-    destroyer.join();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
-}
-
-TEST_F(EventsTest, OfAQueuePairThatIsGoneAreGoneToo) {
-    const auto cq = make_cq(4);
-    auto qp = make_qp(IBV_QPT_RC, cq.get());
-    raise_for(qp.get(), IBV_EVENT_QP_FATAL);
-    ASSERT_TRUE(is_readable(context->async_fd));
-    qp.reset();
-    EXPECT_FALSE(is_readable(context->async_fd));
-}
-
 TEST_F(EventsTest, AcknowledgedMoreOftenThanTakenAreAViolation) {
     const auto cq = make_cq(4);
     const auto qp = make_qp(IBV_QPT_RC, cq.get());

@@ -198,15 +198,6 @@ TEST_F(MemoryWindowTest, IsNotBoundToARegionOfAnotherDomain) {
     expect_unbound(bind_2(mw.get(), ibv_inc_rkey(mw->rkey), info));
 }
 
-TEST_F(MemoryWindowTest, OfType2HasTheKeyThatTheProgramChose) {
-    const UniqueMw mw = window(IBV_MW_TYPE_2);
-    const std::uint32_t before = mw->rkey;
-    const std::uint32_t rkey = ibv_inc_rkey(before);
-    ASSERT_EQ(bind_2(mw.get(), rkey, part(100, 32)), IBV_WC_SUCCESS);
-    EXPECT_EQ(write(rkey, 100), IBV_WC_SUCCESS);
-    expect_denied(write(before, 100));
-}
-
 TEST_F(MemoryWindowTest, OfType2TakesOnlyTheLow8BitsOfTheKeyThatTheProgramChose) {
     const UniqueMw first = window(IBV_MW_TYPE_2);
     const UniqueMw second = window(IBV_MW_TYPE_2);

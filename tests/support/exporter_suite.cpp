@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "exporter_suite.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "fails_with.hpp"
 #include "support.hpp"
 
 namespace rdmabuf::testing {
@@ -75,19 +75,14 @@ TEST_P(ExporterSuite, MakesWholePagesOfWhatIsAskedFor) {
 }
 
 TEST_P(ExporterSuite, RefusesToMakeNothing) {
-    const auto error = error_of([&] { (void)exporter().allocate(0); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EINVAL);
-    EXPECT_THAT(error->what(), HasSubstr("0 bytes"));
+    EXPECT_THAT(error_of([&] { (void)exporter().allocate(0); }), fails_with(EINVAL, "0 bytes"));
 }
 
 TEST_P(ExporterSuite, RefusesMoreThanAnAddressSpaceHolds) {
     const auto most = std::numeric_limits<std::size_t>::max();
     for (const std::size_t size : {most, most - page_size(), most / 2 + 1}) {
-        const auto error = error_of([&] { (void)exporter().allocate(size); });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->error(), ENOMEM);
-        EXPECT_THAT(error->what(), HasSubstr(std::to_string(size)));
+        EXPECT_THAT(error_of([&] { (void)exporter().allocate(size); }),
+                    fails_with(ENOMEM, std::to_string(size)));
     }
 }
 
@@ -195,9 +190,7 @@ TEST_P(ExporterSuite, CopiesWhereverTheBytesAre) {
         EXPECT_EQ(copy_of(buffer.cpu_access(CpuAccessMode::read).bytes()), expected);
         return;
     }
-    const auto error = error_of([&] { (void)buffer.cpu_access(); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOTSUP);
+    EXPECT_THAT(error_of([&] { (void)buffer.cpu_access(); }), fails_with(ENOTSUP));
 }
 
 TEST_P(ExporterSuite, RefusesCopiesThatLeaveTheBuffer) {
@@ -226,32 +219,26 @@ TEST_P(ExporterSuite, RefusesARangeThatLeavesTheBuffer) {
         {page_size(), most - page_size() + 1},
     };
     for (const auto& [offset, length] : ranges) {
-        const auto error = error_of([&, o = offset, l = length] {
-            (void)exporter().export_range(buffer.address() + o, l);
-        });
-        ASSERT_TRUE(error);
-        EXPECT_EQ(error->error(), ERANGE);
-        EXPECT_THAT(error->what(), HasSubstr(std::to_string(length) + " bytes at offset " +
-                                             std::to_string(offset)));
-        EXPECT_THAT(error->what(), HasSubstr("buffer of " + std::to_string(buffer.size())));
+        EXPECT_THAT(
+            error_of([&, o = offset, l = length] {
+                (void)exporter().export_range(buffer.address() + o, l);
+            }),
+            fails_with(ERANGE,
+                       std::to_string(length) + " bytes at offset " + std::to_string(offset),
+                       "buffer of " + std::to_string(buffer.size())));
     }
 }
 
 TEST_P(ExporterSuite, RefusesARangeOfNothing) {
     const Buffer buffer = exporter().allocate(page_size());
-    const auto error = error_of([&] { (void)exporter().export_range(buffer.address(), 0); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EINVAL);
-    EXPECT_THAT(error->what(), HasSubstr("0 bytes"));
+    EXPECT_THAT(error_of([&] { (void)exporter().export_range(buffer.address(), 0); }),
+                fails_with(EINVAL, "0 bytes"));
 }
 
 TEST_P(ExporterSuite, RefusesAnAddressItDoesNotKnow) {
     const Buffer buffer = exporter().allocate(page_size());
-    const auto error = error_of([&] { (void)exporter().export_range(0x1234, 1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EFAULT);
-    EXPECT_THAT(error->what(), HasSubstr("0x1234"));
-    EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
+    EXPECT_THAT(error_of([&] { (void)exporter().export_range(0x1234, 1); }),
+                fails_with(EFAULT, "0x1234", GetParam().name));
 }
 
 TEST_P(ExporterSuite, RefusesTheMappingItDoesNotHaveOrTellsThatItFellBack) {
@@ -276,9 +263,7 @@ TEST_P(ExporterSuite, ForgetsABufferThatIsFreed) {
         ASSERT_TRUE(exporter().find(address));
     }
     EXPECT_FALSE(exporter().find(address));
-    const auto error = error_of([&] { (void)exporter().export_range(address, 1); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_THAT(error_of([&] { (void)exporter().export_range(address, 1); }), fails_with(EFAULT));
 }
 
 TEST_P(ExporterSuite, GivesAReusedAddressANewGeneration) {
@@ -353,10 +338,8 @@ TEST_P(ExporterSuite, IsFoundByAResolver) {
     EXPECT_EQ(range.offset(), 9U);
     EXPECT_EQ(resolver.allocator(GetParam().name), shared());
 
-    const auto error = error_of([&] { (void)resolver.find(end_of(buffer)); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EFAULT);
-    EXPECT_THAT(error->what(), HasSubstr("of these exporters: " + GetParam().name));
+    EXPECT_THAT(error_of([&] { (void)resolver.find(end_of(buffer)); }),
+                fails_with(EFAULT, "of these exporters: " + GetParam().name));
 }
 
 } // namespace

@@ -30,9 +30,14 @@ TEST_F(RoceAddressHandleTest, LeadsToThePeersPort) {
                        testing::gid_entry("fe80::3", 1, IBV_GID_TYPE_ROCE_V2),
                        testing::gid_entry("fe80::4", 2, IBV_GID_TYPE_ROCE_V2),
                        testing::gid_entry("2001:db8::1", 3, IBV_GID_TYPE_ROCE_V2)});
-    const AddressHandle ah(
-        basics_.pd, peer(),
-        {.port = 1, .gid_index = 3, .service_level = 2, .traffic_class = 9, .hop_limit = 5});
+    const AddressHandle ah(basics_.pd, peer(),
+                           {.port = 1,
+                            .gid_index = 3,
+                            .service_level = 2,
+                            .traffic_class = 9,
+                            .hop_limit = 5,
+                            .flow_label = 0x12345,
+                            .static_rate = IBV_RATE_10_GBPS});
     const ibv_ah_attr& made = testing::record().ahs.at(0);
     EXPECT_EQ(made.dlid, 12);
     EXPECT_EQ(made.sl, 2);
@@ -42,6 +47,9 @@ TEST_F(RoceAddressHandleTest, LeadsToThePeersPort) {
     EXPECT_EQ(made.grh.sgid_index, 3);
     EXPECT_EQ(made.grh.traffic_class, 9);
     EXPECT_EQ(made.grh.hop_limit, 5);
+    EXPECT_EQ(made.grh.flow_label, 0x12345U);
+    EXPECT_EQ(made.static_rate, IBV_RATE_10_GBPS);
+    EXPECT_EQ(made.src_path_bits, 0);
 }
 
 TEST_F(AddressHandleTest, WithoutAGidGoesByLid) {

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -326,15 +325,6 @@ TEST_F(CompletionQueueTest, CanBeToldAboutSolicitedCompletionsOnly) {
     EXPECT_TRUE(cq.request_notification());
     EXPECT_TRUE(cq.request_notification(true));
     EXPECT_THAT(testing::record().notifications, ElementsAre(false, true));
-}
-
-class CompletionChannelTest : public CompletionQueueTest {
-  protected:
-    CompletionChannel channel_{context_};
-};
-
-TEST_F(CompletionChannelTest, StopsWaitingWhenTheTimeIsOver) {
-    EXPECT_TRUE(lasts_at_least(30ms, [&] { EXPECT_EQ(channel_.wait(30ms), nullptr); }));
 }
 
 } // namespace

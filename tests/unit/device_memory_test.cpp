@@ -50,18 +50,6 @@ TEST_F(DMTest, CreateDmBadFlow) {
                 fails_with(alloc, EINVAL, "64 bytes aligned to 2^20"));
 }
 
-TEST_F(DMTest, DmWriteAndRead) {
-    DeviceMemory memory(basics_.context, 128);
-    testing::fill(host_, 1);
-    memory.copy_in(16, host(0, 64));
-    std::array<std::byte, 72> back{};
-    memory.copy_out(12, back);
-    EXPECT_EQ(back[3], std::byte{0});
-    EXPECT_TRUE(std::equal(back.begin() + 4, back.begin() + 68, host_.begin()));
-    EXPECT_EQ(back[68], std::byte{0});
-    EXPECT_EQ(testing::record().dm_copies, 2U);
-}
-
 TEST_F(DMTest, ASizeOfZeroIsRefused) {
     EXPECT_THAT(error_of([&] { DeviceMemory(basics_.context, 0); }),
                 fails_with(alloc, EINVAL, "a size of 0"));

@@ -2,8 +2,6 @@
 // Completion queues with extended completions, and the clock of a device.
 #undef NDEBUG // The inline functions called in this file have their assertions in every build.
 #include <chrono>
-#include <optional>
-#include <utility>
 
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
@@ -212,19 +210,6 @@ TEST_F(ExtendedQueue, IsAlsoPolledAndWaitedForAsAnOrdinaryOne) {
     EXPECT_EQ(completion.wr_id, 2U);
     EXPECT_EQ(cq.native()->cqe, 4);
     EXPECT_EQ(cq.native()->channel, channel.native());
-}
-
-TEST_F(ExtendedQueue, LosesOldCompletionsInsteadOfOverrunningIfItIsAskedTo) {
-    const ExtendedCompletionQueue cq(context_, {.depth = 2, .ignore_overrun = true});
-    for (std::uint64_t id = 1; id <= 3; ++id) {
-        complete(cq, id);
-    }
-    CompletionBatch batch = cq.start_poll();
-    ASSERT_TRUE(batch);
-    EXPECT_EQ(batch.wr_id(), 2U);
-    batch.next();
-    ASSERT_TRUE(batch);
-    EXPECT_EQ(batch.wr_id(), 3U);
 }
 
 TEST_F(ExtendedQueue, NeedsADepthAndAVectorThatTheDeviceHas) {

@@ -3,11 +3,7 @@
 #undef NDEBUG // The requests are made in this file, and have their assertion in every build.
 #include <sys/mman.h>
 
-#include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
 
@@ -46,18 +42,6 @@ TEST_F(InlineData, IsReadableInTheMemoryOfTheProgramOnly) {
     EXPECT_FALSE(readable(nullptr, 8));
     EXPECT_TRUE(readable("text", 4));
     ::munmap(pages, 2 * page);
-}
-
-TEST_F(InlineData, OfHostMemoryIsWritten) {
-    std::array<std::byte, 64> memory{};
-    fill(std::span(memory).first(32), 1);
-    const MemoryRegion region(basics_.pd, memory.data(), memory.size());
-    const MemoryRegion target(basics_.pd, memory.data() + 32, 32, {.access = full_access});
-    ASSERT_TRUE(qp_.post_write(region.sge(3, 20), target.remote().at(0), inlined));
-    WorkCompletion completion{};
-    ASSERT_EQ(basics_.cq.wait({&completion, 1}, std::chrono::seconds(20)), 1);
-    EXPECT_TRUE(succeeded(completion)) << describe(completion);
-    EXPECT_EQ(std::memcmp(memory.data() + 3, memory.data() + 32, 20), 0);
 }
 
 // Sanitizers do not follow the child process of a death test.

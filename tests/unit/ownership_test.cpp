@@ -184,20 +184,6 @@ TEST_F(Ownership, AssigningARegionFreesTheOldOneBeforeItsOldProtectionDomain) {
     EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "mr", "pd"));
 }
 
-TEST_F(Ownership, AssigningAQueuePairFreesTheOldOneBeforeItsOldParents) {
-    const auto make = [this] {
-        const ProtectionDomain pd(*context_);
-        const CompletionQueue cq(*context_);
-        PreparedQueuePair prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
-        return testing::connect_to_itself(std::move(prepared));
-    };
-    QueuePair qp = make();
-    qp = make();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
-    EXPECT_EQ(testing::record().destroyed.at(1), "qp");
-    EXPECT_EQ(qp.state(), IBV_QPS_RTS);
-}
-
 TEST_F(Ownership, AssigningDeviceMemoryFreesTheOldOneAndKeepsTheSize) {
     DeviceMemory memory(*context_, 64);
     memory = DeviceMemory(*context_, 128);

@@ -11,36 +11,8 @@ using testing::connect_to_itself;
 using testing::error_of;
 using testing::fails_with;
 using testing::modify;
-using testing::record;
 
 using Attributes = testing::QueuePairTest;
-
-TEST_F(Attributes, OfThePathReachTheDevice) {
-    QueuePairOptions wanted = options();
-    wanted.service_level = 3;
-    wanted.traffic_class = 0x68;
-    wanted.hop_limit = 7;
-    wanted.flow_label = 0xabcde;
-    wanted.static_rate = IBV_RATE_25_GBPS;
-    wanted.src_path_bits = 5;
-    static_cast<void>(prepare(wanted).connect(peer(QueuePairType::reliable_connected)));
-    const ibv_ah_attr& path = modification(1).attributes.ah_attr;
-    EXPECT_EQ(path.sl, 3);
-    EXPECT_EQ(path.grh.traffic_class, 0x68);
-    EXPECT_EQ(path.grh.hop_limit, 7);
-    EXPECT_EQ(path.grh.flow_label, 0xabcdeU);
-    EXPECT_EQ(path.static_rate, IBV_RATE_25_GBPS);
-    EXPECT_EQ(path.src_path_bits, 5);
-}
-
-TEST_F(Attributes, OfAnAddressHandleReachTheDevice) {
-    const AddressHandle ah(basics_->pd, testing::own_address(basics_->context),
-                           {.flow_label = 0x12345, .static_rate = IBV_RATE_10_GBPS});
-    const ibv_ah_attr& path = record().ahs.back();
-    EXPECT_EQ(path.grh.flow_label, 0x12345U);
-    EXPECT_EQ(path.static_rate, IBV_RATE_10_GBPS);
-    EXPECT_EQ(path.src_path_bits, 0);
-}
 
 TEST_F(Attributes, AreQueriedAndChangedAfterConnecting) {
     QueuePairOptions wanted = options();

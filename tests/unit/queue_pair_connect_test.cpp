@@ -18,6 +18,9 @@ TEST_F(Connect, MovesAReliableQueuePairToItsPeer) {
     wanted.service_level = 3;
     wanted.traffic_class = 106;
     wanted.hop_limit = 7;
+    wanted.flow_label = 0xabcde;
+    wanted.static_rate = IBV_RATE_25_GBPS;
+    wanted.src_path_bits = 5;
     wanted.timeout = 12;
     wanted.retry_count = 5;
     wanted.rnr_retry = 6;
@@ -48,6 +51,9 @@ TEST_F(Connect, MovesAReliableQueuePairToItsPeer) {
     EXPECT_EQ(rtr.ah_attr.grh.sgid_index, 1);
     EXPECT_EQ(rtr.ah_attr.grh.hop_limit, 7);
     EXPECT_EQ(rtr.ah_attr.grh.traffic_class, 106);
+    EXPECT_EQ(rtr.ah_attr.grh.flow_label, 0xabcdeU);
+    EXPECT_EQ(rtr.ah_attr.static_rate, IBV_RATE_25_GBPS);
+    EXPECT_EQ(rtr.ah_attr.src_path_bits, 5);
 
     const ibv_qp_attr& rts = modification(2).attributes;
     EXPECT_EQ(modification(2).mask, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT |

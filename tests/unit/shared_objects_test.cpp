@@ -11,11 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include <rdmabuf/memory_region.hpp>
@@ -336,79 +333,6 @@ TEST_F(SharedObjectsTest, MessageThatDoesNotComeOrIsCutShortIsAnError) {
         fails_with("recvmsg", ECONNRESET, "closed the connection"));
     EXPECT_THAT(error_of([&] { send_objects(-1, basics_.context, {}, 20ms); }),
                 fails_with("getsockopt", EBADF, ""));
-}
-
-TEST_F(SharedObjectsTest, AnotherProcessImportsTheObjectsAndUsesThem) {
-    const SocketPair sockets;
-    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
-    DeviceMemory nic(basics_.context, 256);
-    const DeviceMemoryMR nic_region(basics_.pd, nic, {.access = full_access});
-    std::array<char, PATH_MAX> self{};
-    ASSERT_GT(::readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
-    const std::string number = std::to_string(sockets.there.get());
-    const pid_t child = ::fork();
-    if (child == 0) {
-        // A new program: a child of fork() shares the memory of softverbs.
-        const UniqueFd kept(::dup(sockets.there.get())); // not close-on-exec
-        ::setenv("IMPORT_SOCKET", std::to_string(kept.get()).c_str(), 1);
-        ::execl(self.data(), self.data(), "--gtest_also_run_disabled_tests",
-                "--gtest_filter=InAnotherProcess.*", nullptr);
-        ::_exit(127);
-    }
-    send_objects(sockets.here.get(), basics_.context,
-                 {.pd = basics_.pd.native()->handle,
-                  .regions = {SharedRegion::of(nic_region), SharedRegion::of(region)},
-                  .memories = {SharedDeviceMemory::of(nic)}},
-                 long_enough);
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0) << "the output above is of the other process";
-    std::vector<std::byte> bytes(256);
-    nic.copy_out(0, bytes);
-    EXPECT_EQ(bytes[127], std::byte{0});
-    EXPECT_EQ(bytes[128], std::byte{42});
-    EXPECT_EQ(bytes[191], std::byte{42});
-    EXPECT_EQ(bytes[192], std::byte{0});
-}
-
-TEST(InAnotherProcess, DISABLED_ImportsTheObjects) {
-    const char* const number = std::getenv("IMPORT_SOCKET");
-    ASSERT_NE(number, nullptr);
-    const UniqueFd socket(std::stoi(number));
-    ReceivedObjects received = receive_objects(socket.get(), long_enough);
-    ASSERT_EQ(received.objects.regions.size(), 2U);
-    const int descriptor = received.device.get();
-    {
-        const Context context = Context::import_descriptor(std::move(received.device));
-        EXPECT_EQ(context.device_name(), "soft0");
-        EXPECT_EQ(context.native()->cmd_fd, descriptor);
-        const auto pd = ProtectionDomain::import_handle(context, received.objects.pd);
-        const ImportedMR nic_region(pd, received.objects.regions[0]);
-        std::vector<std::byte> memory(4096, std::byte{42});
-        const MemoryRegion region(pd, memory.data(), memory.size(), {.access = full_access});
-        const CompletionQueue cq(context);
-        const QueuePair qp =
-            testing::connect_to_itself(QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq}));
-        // Write to the imported region by its rkey, and from it by its lkey.
-        std::array<WorkCompletion, 1> done{};
-        ASSERT_TRUE(qp.post_write(region.sge(0, 64), nic_region.remote().at(128)).ok());
-        ASSERT_EQ(cq.wait(done, long_enough), 1);
-        EXPECT_TRUE(succeeded(done[0])) << describe(done[0]);
-        ASSERT_TRUE(qp.post_write(nic_region.sge(120, 16), region.remote().at(1000)).ok());
-        ASSERT_EQ(cq.wait(done, long_enough), 1);
-        EXPECT_TRUE(succeeded(done[0])) << describe(done[0]);
-        EXPECT_EQ(memory[1007], std::byte{0});
-        EXPECT_EQ(memory[1008], std::byte{42});
-        const auto& described = received.objects.memories.at(0);
-        auto nic = DeviceMemory::import_handle(context, described.handle, described.size);
-        std::vector<std::byte> bytes(64);
-        nic.copy_out(128, bytes);
-        EXPECT_EQ(bytes, std::vector<std::byte>(64, std::byte{42}));
-        // On softverbs, host memory is private to its process. A ConnectX imports its region.
-        EXPECT_THAT(error_of([&] { const ImportedMR host(pd, received.objects.regions[1]); }),
-                    fails_with("ibv_import_mr", EOPNOTSUPP, ""));
-    }
-    EXPECT_EQ(testing::open_descriptors().count(descriptor), 0U);
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 // The properties of EFA devices, and the creation and the states of SRD queue pairs.
 #include <string>
 
+#include "fails_with.hpp"
 #include "srd_fixture.hpp"
 
 namespace rdmabuf {
@@ -188,13 +189,11 @@ TEST_F(Srd, ErrorOfAConnectedQueuePairOnEfaNamesSrd) {
             wanted.type = type;
             wanted.max_inline_data = 0;
             wanted.extended = extended;
-            const auto error = refusal(wanted);
-            ASSERT_TRUE(error);
-            EXPECT_EQ(error->error(), EOPNOTSUPP);
-            EXPECT_THAT(error->what(),
-                        HasSubstr(std::string(to_string(type)) +
-                                  " queue pair: soft0 is an EFA device, which has SRD queue "
-                                  "pairs instead: use QueuePairType"));
+            EXPECT_THAT(refusal(wanted),
+                        fails_with(EOPNOTSUPP,
+                                   std::string(to_string(type)) +
+                                       " queue pair: soft0 is an EFA device, which has SRD queue "
+                                       "pairs instead: use QueuePairType"));
         }
     }
 }

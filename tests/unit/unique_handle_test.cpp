@@ -11,6 +11,7 @@
 
 #include <rdmabuf/detail/unique_handle.hpp>
 
+#include "fails_with.hpp"
 #include "support.hpp"
 
 namespace rdmabuf {
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::fails_with;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using testing::TeardownFailures;
@@ -182,11 +184,8 @@ TEST_F(Handles, SharedDestroyWithTheLastCopy) {
 TEST_F(Handles, SharedAreBusyWhileThereAreCopies) {
     SharedChild owner(child(a, parent_of_a));
     auto copy = std::make_optional<SharedChild>(owner);
-    const auto error = error_of([&] { owner.close(); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EBUSY);
-    EXPECT_STREQ(error->function(), "destroy_thing");
-    EXPECT_THAT(error->hint(), ::testing::HasSubstr("destroy them first"));
+    EXPECT_THAT(error_of([&] { owner.close(); }),
+                fails_with("destroy_thing", EBUSY, "destroy them first"));
     EXPECT_EQ(owner.get(), &a);
     copy.reset();
     owner.close();

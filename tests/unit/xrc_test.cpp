@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // XRC: domains, their shared receive queues, and the two ends of a connection.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdint>
 #include <optional>
 
 #include <rdmabuf/shared_receive_queue.hpp>
-#include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/xrc_domain.hpp>
 
 #include "posting_fixture.hpp"
-#include "temporary_directory.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -99,20 +93,6 @@ TEST_F(XrcTest, QueuePairsCanBeBorrowed) {
     ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 1));
     ASSERT_TRUE(sender.post_to_srq(make_send({local_.data(), 1}), srq.number()));
     EXPECT_EQ(completed(recv_cq_, 1, IBV_WC_RECV).byte_len, 100U);
-}
-
-TEST_F(XrcTest, DomainsOfOneFileAreOneDomain) {
-    const TemporaryDirectory directory;
-    const UniqueFd file(
-        ::open((directory.path() + "/domain").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    ASSERT_TRUE(file);
-    const XrcDomain mine(basics_.context, file.get());
-    const XrcDomain theirs(basics_.context, file.get());
-    const SharedReceiveQueue srq = make_srq(theirs);
-    connect_xrc(mine);
-    ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 3));
-    ASSERT_TRUE(sender_->post_to_srq(make_send({local_.data(), 1}), srq.number()));
-    EXPECT_EQ(completed(recv_cq_, 3, IBV_WC_RECV).byte_len, 100U);
 }
 
 TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
