@@ -113,31 +113,6 @@ TEST_P(RealDmaBuf, KernelRefusesWhatIsRefusedBeforeIt) {
     }
 }
 
-TEST_P(RealDmaBuf, IsNotWrittenByPeersThatMayOnlyRead) {
-    const DmaBufMR region(net_.b.pd, range(0, size_), {.access = Access::remote_read});
-    const auto from = make_memory("host", net_.a.pd, 256);
-    from->put(0, pattern(256, 1));
-    net_.connect();
-    const ibv_sge local = from->region().sge();
-    ASSERT_TRUE(net_.a.qp->post_read(local, region.remote(), {.wr_id = 1}));
-    net_.a.expect(1);
-    EXPECT_EQ(from->get(0, 256), std::vector<std::byte>(256));
-    from->put(0, pattern(256, 1));
-    ASSERT_TRUE(net_.a.qp->post_write(local, region.remote(), {.wr_id = 2}));
-    EXPECT_EQ(net_.a.next().status, IBV_WC_REM_ACCESS_ERR);
-    const CpuAccess access = buffer_.cpu_access(CpuAccessMode::read);
-    const auto bytes = access.bytes().first(256);
-    EXPECT_EQ(std::vector<std::byte>(bytes.begin(), bytes.end()), std::vector<std::byte>(256));
-}
-
-TEST_P(RealDmaBuf, IsKnownByItsAddress) {
-    const ExportedRange part = resolver_.export_range(buffer_.address() + 5000, 3000);
-    const DmaBufMR region(pd_, part, {.access = full_access});
-    EXPECT_EQ(region.iova(), buffer_.address() + 5000);
-    EXPECT_EQ(region.length(), 3000U);
-    EXPECT_EQ(region.remote().address, buffer_.address() + 5000);
-}
-
 INSTANTIATE_TEST_SUITE_P(Kernel, RealDmaBuf, ::testing::Values("drm", "dma_heap", "udmabuf"),
                          [](const auto& name) { return std::string(name.param); });
 
@@ -153,11 +128,6 @@ class NoDmaBuf : public ::testing::Test {
 
 TEST_F(NoDmaBuf, DeviceImportsThem) {
     EXPECT_EQ(to_string(context_.dmabuf_import()), "yes");
-}
-
-TEST_F(NoDmaBuf, DescriptorThatIsNotOpen) {
-    EXPECT_THAT(refusal(-1), fails_with(function, EBADF, "descriptor -1 is not open"));
-    EXPECT_THAT(refusal(98765), fails_with(function, EBADF, "descriptor 98765 is not open"));
 }
 
 TEST_F(NoDmaBuf, DescriptorOfSomethingElse) {

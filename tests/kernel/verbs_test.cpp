@@ -108,52 +108,6 @@ TEST_F(Verbs, DatagramsArriveBehindTheGrh) {
     }
 }
 
-TEST_F(Verbs, InlineDataNeedsNoRegionAndMayChangeAtOnce) {
-    net_.connect(QueuePairType::reliable_connected,
-                 [](QueuePairOptions& options) { options.max_inline_data = 64; });
-    std::vector<std::byte> bytes = pattern(64, 5);
-    const ibv_sge entry{
-        .addr = reinterpret_cast<std::uintptr_t>(bytes.data()), .length = 64, .lkey = 0};
-    const WorkOptions options{.wr_id = 10, .flags = SendFlags::signaled | SendFlags::inline_data};
-    ASSERT_TRUE(net_.a.qp->post_write(entry, remote(), options));
-    std::fill(bytes.begin(), bytes.end(), std::byte{0});
-    net_.a.expect(10);
-    EXPECT_EQ(to_->get(0, 64), pattern(64, 5));
-
-    const auto others = pattern(64, 6);
-    std::copy(others.begin(), others.end(), bytes.begin());
-    WorkBatch batch = net_.a.qp->batch();
-    batch.write({&entry, 1}, remote().at(64), options);
-    std::fill(bytes.begin(), bytes.end(), std::byte{0});
-    ASSERT_TRUE(batch.complete());
-    net_.a.expect(10);
-    EXPECT_EQ(to_->get(64, 64), others);
-}
-
-TEST_F(Verbs, ScatterGatherListsAreOneMessage) {
-    net_.connect(QueuePairType::reliable_connected, [](QueuePairOptions& options) {
-        options.max_send_sge = 3;
-        options.max_recv_sge = 2;
-    });
-    from_->put(0, sent_);
-    const std::array gather{from_->region().sge(0, 1000), from_->region().sge(2000, 1),
-                            from_->region().sge(1500, 499)};
-    const std::array scatter{to_->region().sge(4096, 700), to_->region().sge(0, 800)};
-    ASSERT_TRUE(net_.b.qp->post_recv(scatter, 20));
-    ASSERT_TRUE(net_.a.qp->post_send(gather, {.wr_id = 10}));
-    net_.a.expect(10);
-    EXPECT_EQ(net_.b.expect(20).byte_len, 1500U);
-    std::vector<std::byte> wanted = from_->get(0, 1000);
-    for (const auto& [offset, length] : {std::pair{2000U, 1U}, std::pair{1500U, 499U}}) {
-        const auto more = from_->get(offset, length);
-        wanted.insert(wanted.end(), more.begin(), more.end());
-    }
-    std::vector<std::byte> got = to_->get(4096, 700);
-    const auto rest = to_->get(0, 800);
-    got.insert(got.end(), rest.begin(), rest.end());
-    EXPECT_EQ(got, wanted);
-}
-
 // Shared receive queues and events
 
 TEST_F(Verbs, QueuePairsShareReceivesAndTheLimitIsAnEvent) {
@@ -235,62 +189,6 @@ TEST_F(Verbs, WriteOutsideTheRegionIsARemoteAccessError) {
     EXPECT_EQ(to_->get(0, 8192), std::vector<std::byte>(8192));
 }
 
-TEST_F(Verbs, AccessThatARegionDoesNotAllowIsARemoteAccessError) {
-    to_ = make_memory("host", net_.b.pd, 8192, Access::local_write | Access::remote_read);
-    net_.connect();
-    from_->put(0, sent_);
-    ASSERT_TRUE(net_.a.qp->post_read(local(), remote(), {.wr_id = 9}));
-    net_.a.expect(9);
-    ASSERT_TRUE(net_.a.qp->post_write(local(), remote(), {.wr_id = 10}));
-    EXPECT_EQ(net_.a.next().status, IBV_WC_REM_ACCESS_ERR);
-    EXPECT_EQ(to_->get(0, 4000), std::vector<std::byte>(4000));
-}
-
-TEST_F(Verbs, RegionThatIsGoneIsARemoteAccessError) {
-    const RemoteRegion gone = remote();
-    to_.reset();
-    net_.connect();
-    ASSERT_TRUE(net_.a.qp->post_write(local(), gone, {.wr_id = 10}));
-    EXPECT_EQ(net_.a.next().status, IBV_WC_REM_ACCESS_ERR);
-}
-
-TEST_F(Verbs, PeerWithoutAReceiveEndsTheRetries) {
-    net_.connect(QueuePairType::reliable_connected,
-                 [](QueuePairOptions& options) { options.rnr_retry = 1; });
-    ASSERT_TRUE(net_.a.qp->post_send(local(), {.wr_id = 10}));
-    const WorkCompletion failed = net_.a.next();
-    EXPECT_EQ(failed.status, IBV_WC_RNR_RETRY_EXC_ERR);
-    EXPECT_THAT(describe(failed), HasSubstr("the peer had no receive posted in time"));
-}
-
-TEST_F(Verbs, AbortFlushesWhatIsOutstanding) {
-    net_.connect();
-    ASSERT_TRUE(net_.b.qp->post_recv(receive(), 20));
-    ASSERT_TRUE(net_.b.qp->post_recv(receive(), 21));
-    net_.b.qp->abort();
-    EXPECT_EQ(net_.b.qp->state(), IBV_QPS_ERR);
-    for (const std::uint64_t id : {20U, 21U}) {
-        const WorkCompletion flushed = net_.b.next();
-        EXPECT_EQ(flushed.status, IBV_WC_WR_FLUSH_ERR);
-        EXPECT_EQ(flushed.wr_id, id);
-    }
-}
-
-TEST_F(Verbs, FullQueueIsAValueAndNothingIsLost) {
-    net_.connect(QueuePairType::reliable_connected,
-                 [](QueuePairOptions& options) { options.max_recv_wr = 4; });
-    std::uint64_t posted = 0;
-    Status status;
-    while ((status = net_.b.qp->post_recv(receive(), posted))) {
-        ASSERT_LT(++posted, 1000U);
-    }
-    EXPECT_EQ(status, Status(ENOMEM));
-    EXPECT_GE(posted, 4U);
-    ASSERT_TRUE(net_.a.qp->post_send(local(), {.wr_id = 10}));
-    net_.a.expect(10);
-    net_.b.expect(0);
-}
-
 // Host memory
 
 TEST_F(Verbs, HostMemoryBadInputHasTheKernelsErrno) {
@@ -301,20 +199,6 @@ TEST_F(Verbs, HostMemoryBadInputHasTheKernelsErrno) {
                     MemoryRegion(net_.a.pd, memory.data(), 64, {.access = Access::remote_write});
                 }),
                 fails_with("ibv_reg_mr", EINVAL, "remote_write needs local_write too"));
-}
-
-TEST_F(Verbs, HostMemoryIsReachedByItsIova) {
-    std::vector<std::byte> bytes(8192);
-    const std::uint64_t iova =
-        (std::uint64_t{1} << 40U) + reinterpret_cast<std::uintptr_t>(bytes.data()) % page_size();
-    const MemoryRegion region(net_.b.pd, bytes.data(), bytes.size(),
-                              {.access = full_access, .iova = iova});
-    net_.connect();
-    from_->put(0, sent_);
-    EXPECT_EQ(region.remote().address, iova);
-    ASSERT_TRUE(net_.a.qp->post_write(local(), region.remote().at(100), {.wr_id = 10}));
-    net_.a.expect(10);
-    EXPECT_EQ(std::vector<std::byte>(bytes.begin() + 100, bytes.begin() + 4100), sent_);
 }
 
 TEST_F(Verbs, RelaxedOrderingIsDroppedWhereTheKernelDoesNotKnowIt) {

@@ -233,6 +233,24 @@ TEST_F(CmEvents, RequestThatWasWithdrawnIsToldFromABadQueuePair) {
                 fails_with("ibv_modify_qp", EINVAL, "to INIT"));
 }
 
+TEST_F(CmEvents, QueuePairOfAnotherContextOrTypeIsRefused) {
+    const testing::Basics elsewhere;
+    QueuePairOptions options{.send_cq = elsewhere.cq, .recv_cq = elsewhere.cq};
+    EXPECT_THAT(
+        error_of([&] {
+            static_cast<void>(
+                route().connect(QueuePair::prepare(elsewhere.pd, options), {}, long_enough));
+        }),
+        fails_with("rdma_connect", EINVAL, "the queue pair was prepared on another context"));
+    options = {.send_cq = basics_.cq, .recv_cq = basics_.cq};
+    options.type = QueuePairType::unreliable_connected;
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(
+                        route().connect(QueuePair::prepare(basics_.pd, options), {}, long_enough));
+                }),
+                fails_with("rdma_connect", EINVAL, "the queue pair is UC"));
+}
+
 TEST_F(CmEvents, ConnectionGoesBeforeWhatItWasMadeFrom) {
     { const Connection connection = connected(); }
     // The list was that of the devices.
