@@ -253,18 +253,6 @@ TEST_F(Posting, datagramsNeedADestination) {
     expect_flushed({3}, qp.get());
 }
 
-TEST_F(Posting, failsWhenItIsToldTo) {
-    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
-    to_error(qp.get());
-    ASSERT_EQ(softverbs_fail_call("ibv_post_send", 2, ENOBUFS), 0);
-    EXPECT_EQ(post(qp.get(), request(IBV_WR_SEND, 1)), 0);
-    EXPECT_EQ(post(qp.get(), request(IBV_WR_SEND, 2)), ENOBUFS);
-    ASSERT_EQ(softverbs_fail_call("ibv_post_recv", 1, EIO), 0);
-    EXPECT_EQ(post(qp.get(), receive(3)), EIO);
-    expect_flushed({1}, qp.get());
-    EXPECT_EQ(softverbs_pending_faults(), 0U);
-}
-
 TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
     const UniqueCq small = make_cq(2);
     ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
