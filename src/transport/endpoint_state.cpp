@@ -65,9 +65,6 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
 /// longer than RailSet::drain_limit_ns, after which a device without completions is considered
 /// dead.
 constexpr std::int64_t close_limit_ns = 2'000'000'000;
-/// The maximum time for which close() waits for IBV_EVENT_QP_LAST_WQE_REACHED, for drivers that do
-/// not raise it.
-constexpr std::int64_t last_receive_limit_ns = 100'000'000;
 /// The maximum time for which close() sleeps if no event ends the sleep.
 constexpr std::chrono::milliseconds close_sleep(5);
 
@@ -276,8 +273,8 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
     }
     read_async_events();
     const std::int64_t waited = now - (channel.drain_end_ns - close_limit_ns);
-    const bool drained = channel.ended() && !has_requests(shared, channel) &&
-                         (waited >= last_receive_limit_ns || receives_ended(channel));
+    const bool drained =
+        channel.ended() && !has_requests(shared, channel) && receives_ended(channel, waited);
     if (!drained && now < channel.drain_end_ns) {
         return false;
     }
@@ -296,16 +293,13 @@ void EndpointState::abandon(ChannelState& channel) noexcept {
     close(failed);
 }
 
-bool EndpointState::receives_ended(ChannelState& channel) const noexcept {
+bool EndpointState::receives_ended(ChannelState& channel, std::int64_t waited) const noexcept {
     const RailSet& rails = channel.rails();
+    bool ended = true;
     for (std::size_t i = 0; i < rails.size() && async_events_ != nullptr; ++i) {
-        const ChannelRail& rail = rails[i];
-        if (!rail.last_receive && rail.queue_pair.native() != nullptr &&
-            shared.rails[rail.device]->failure == nullptr) {
-            return false;
-        }
+        ended = ended && rails.receives_ended(i, waited);
     }
-    return true;
+    return ended;
 }
 
 void EndpointState::poll_all() noexcept {
@@ -631,6 +625,7 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
         }
         if (last_receive) {
             channel.rails()[index].last_receive = true;
+            shared.wake(channel); // RailRecovery continues.
         } else if (event.type == IBV_EVENT_QP_FATAL) {
             channel.rails().leave_out(index, EIO,
                                       "a queue pair of this side has failed (IBV_EVENT_QP_FATAL)");

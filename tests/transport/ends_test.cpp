@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How requests and channels end when something fails: what has been reported is final, and nothing
 // is written afterwards.
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +19,7 @@
 
 #include "../softverbs/sanitizers.hpp"
 #include "features_fixture.hpp"
+#include "late_receives.hpp"
 #include "poll_counter.hpp"
 
 namespace rdmabuf::testing {
@@ -239,62 +239,11 @@ TEST_F(Ends, a_failed_channel_has_a_reason_at_both_ends) {
     EXPECT_STREQ(right().reason(), "the peer has closed the channel");
 }
 
-/// A device that reports the receives of a queue pair late: only when the queue pair is in the
-/// error state, and the program has read the event that no further receive follows
-/// (IBV_EVENT_QP_LAST_WQE_REACHED).
-class LateReceives {
-  public:
-    explicit LateReceives(transport::detail::SharedState& shared)
-        : context_(shared.rails[0]->cq.native()->context) {
-        rail = shared.rails[0].get();
-        held.clear();
-        original = std::exchange(context_->ops.poll_cq, poll);
-    }
-    ~LateReceives() { context_->ops.poll_cq = original; }
-    LateReceives(const LateReceives&) = delete;
-    LateReceives& operator=(const LateReceives&) = delete;
-
-  private:
-    [[nodiscard]] static bool is_released(ibv_qp* pair) {
-        pollfd events = {.fd = pair->context->async_fd, .events = POLLIN, .revents = 0};
-        ibv_qp_attr attributes{};
-        ibv_qp_init_attr init{};
-        return ::ibv_query_qp(pair, &attributes, IBV_QP_STATE, &init) == 0 &&
-               attributes.qp_state == IBV_QPS_ERR && ::poll(&events, 1, 0) == 0;
-    }
-    static int poll(ibv_cq* cq, int count, ibv_wc* completions) {
-        if (cq == rail->cq.native() && !held.empty() && is_released(queue_pair)) {
-            *completions = held.back();
-            held.pop_back();
-            return 1;
-        }
-        int polled = original(cq, count, completions);
-        for (int i = 0; i < polled && cq == rail->cq.native();) {
-            if ((completions[i].opcode & IBV_WC_RECV) != 0) {
-                queue_pair = rail->queue_pairs.find(completions[i].qp_num)
-                                 .channel->rails()[0]
-                                 .queue_pair.native();
-                held.push_back(completions[i]);
-                completions[i] = completions[--polled];
-            } else {
-                ++i;
-            }
-        }
-        return polled;
-    }
-
-    static inline transport::detail::SharedRail* rail;
-    static inline ibv_qp* queue_pair;
-    static inline std::vector<ibv_wc> held;
-    static inline int (*original)(ibv_cq*, int, ibv_wc*);
-    ibv_context* context_;
-};
-
 TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
     connect_with_memory();
     transport::detail::SharedState& shared = right().endpoint()->shared;
     {
-        const LateReceives late(shared);
+        const LateReceives late(*shared.rails[0]);
         for (int i = 0; i < 10; ++i) {
             static_cast<void>(send(100));
         }
@@ -302,11 +251,7 @@ TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
     }
     right_end().progress();
     right_end().progress();
-    unsigned missing = 0; // As many receives as are missing can be posted.
-    while (shared.rails[0]->srq.post_recv(std::span<const ibv_sge>(), 0)) {
-        ++missing;
-    }
-    EXPECT_EQ(missing, 0U);
+    EXPECT_EQ(missing_receives(*shared.rails[0]), 0U);
 }
 
 TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {

@@ -14,7 +14,9 @@
 #include <rdmabuf/transport.hpp>
 
 #include "failover_fixture.hpp"
+#include "late_receives.hpp"
 #include "raw_connector.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -310,6 +312,48 @@ TEST_F(Probation, is_repeated_after_a_verbs_call_has_failed) {
             EXPECT_GT(transferred_by(1, 500000), 200000);
         }
     }
+}
+
+// The failed queue pair may still take receives. The data that has arrived would be posted again,
+// and ibv_destroy_qp(3) would remove their completions.
+TEST_F(Probation, begins_after_the_last_receive_of_the_failed_queue_pair) {
+    options_.read_async_events = false;
+    options_.read_long_messages = false;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    settle();
+    const StoppedClock clock;
+    bool reads_events = false;
+    const auto pass_time = [&](std::chrono::milliseconds time) {
+        const Context& device = right_end().protection_domain(1).context();
+        for (; time > 0ms; time -= 1ms) {
+            StoppedClock::advance(1ms);
+            some_progress(256); // An endpoint looks at the clock once in 256 calls.
+            while (const auto event = reads_events ? device.wait_async_event(0ms) : std::nullopt) {
+                left_end().async_event(device, *event);
+                right_end().async_event(device, *event);
+            }
+        }
+    };
+    transport::detail::SharedRail& rail = *right().endpoint()->shared.rails[1];
+    {
+        const LateReceives late(rail);
+        Request receives = receive(300000);
+        Request sends = send(300000);
+        pass_time(10ms);
+        ASSERT_GT(LateReceives::count(), 0);
+        const std::size_t before = record().queue_pairs.size();
+        ASSERT_NO_FATAL_FAILURE(fail(Failure::of_right));
+        pass_time(90ms);
+        EXPECT_FALSE(right().test(receives).done);
+        EXPECT_EQ(record().queue_pairs.size(), before);
+        reads_events = true;
+        pass_time(50ms);
+        EXPECT_EQ(complete(right(), receives).error, code(0)) << right().reason();
+        EXPECT_EQ(complete(left(), sends).error, code(0)) << left().reason();
+        EXPECT_EQ(record().queue_pairs.size(), before + 2);
+        expect_all_used();
+    }
+    EXPECT_EQ(missing_receives(rail), 0);
 }
 
 TEST_F(Probation, ends_with_its_channel) {

@@ -159,7 +159,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     ///     failure of the first device.
     ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
     ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
-    ///   - IBV_EVENT_QP_LAST_WQE_REACHED: close() then destroys the queue pair.
+    ///   - IBV_EVENT_QP_LAST_WQE_REACHED: see RailSet::receives_ended().
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
@@ -340,6 +340,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
             auto* const channel = static_cast<ChannelState*>(i);
             i = Busy::next(i);
+            if (channel->rails().recovering() != 0) {
+                read_async_events(); // RailSet::is_drained() waits for an event.
+            }
             channel->advance();
             if (!channel->has_work()) {
                 shared.busy.remove(channel);
@@ -465,7 +468,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
     /// @return true if it has reported any; a channel may then have failed
     bool check_descriptors() noexcept;
-    void read_async_events() noexcept;
+    RDMABUF_EXPORT void read_async_events() noexcept;
     /// Registers memory from now on with the devices that have not failed.
     /// @throws Error, std::bad_alloc
     void select_registering();
@@ -479,10 +482,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     void detach(ChannelState& channel) noexcept;
     /// Performs the next step of close() for one channel; see try_close().
     [[nodiscard]] bool advance_close(ChannelState& channel, bool linger) noexcept;
-    /// Returns true if the queue pairs of a failed channel take no more receives from the shared
-    /// receive queues. The completions of those that they have taken must be polled before the
-    /// queue pairs are destroyed. Otherwise the receive buffers would be lost.
-    [[nodiscard]] bool receives_ended(ChannelState& channel) const noexcept;
+    /// Returns true if RailSet::receives_ended() is true for all queue pairs of a failed channel,
+    /// or if the program reads the events of devices itself.
+    /// @param waited  the time since the channel has failed, in nanoseconds
+    [[nodiscard]] bool receives_ended(ChannelState& channel, std::int64_t waited) const noexcept;
     /// Polls the completion queues until they are empty, or for a bounded number of completions.
     void poll_all() noexcept;
     void end_late_requests(std::int64_t now) noexcept;

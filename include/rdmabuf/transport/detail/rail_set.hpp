@@ -421,11 +421,23 @@ class RailSet {
         // data that has arrived on this queue pair.
         failed.stopped = stop(rail, true);
     }
+    /// Returns true if a queue pair in the error state takes no more receives from the shared
+    /// receive queue, and the completions of those that it has taken were polled. Before that, the
+    /// peer must not be told what has arrived, and the queue pair must not be destroyed: its
+    /// receive buffers would be lost.
+    /// @param waited  the time since the queue pair has failed, in nanoseconds
+    [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept {
+        const ChannelRail& failed = rails_[rail];
+        return failed.last_receive || waited >= last_receive_limit_ns ||
+               failed.queue_pair.native() == nullptr ||
+               shared_.rails[failed.device]->failure != nullptr;
+    }
     /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
     /// called for it.
     [[nodiscard]] bool is_drained(std::size_t rail) const noexcept {
         const ChannelRail& failed = rails_[rail];
-        return failed.abandoned || (failed.stopped && failed.queue.idle());
+        return failed.abandoned || (failed.stopped && failed.queue.idle() &&
+                                    receives_ended(rail, now_ns() - failed.failed_ns));
     }
     /// Destroys a failed queue pair whose device reports no completions. Its work requests that
     /// have not completed count as failed.
@@ -640,6 +652,9 @@ class RailSet {
     static constexpr std::size_t max_inline = 512;
     /// After this time in nanoseconds, a device that reports no completions is considered dead.
     static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
+    /// The maximum time to wait for IBV_EVENT_QP_LAST_WQE_REACHED, for drivers that do not raise it
+    /// and for programs that read the events of devices themselves.
+    static constexpr std::int64_t last_receive_limit_ns = 100'000'000;
     /// The maximum value of ChannelRail::replacements. It limits the time until the next attempt to
     /// 64 times EndpointOptions::probation.
     static constexpr std::uint8_t max_replacements = 6;
