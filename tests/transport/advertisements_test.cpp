@@ -67,6 +67,36 @@ TEST_P(Advertisements, need_one_work_request_of_each_device_also_for_shorter_mes
     EXPECT_EQ(writes, GetParam());
 }
 
+TEST_P(Advertisements, are_reported_with_the_length_of_their_receive) {
+    const Request posted = receive(200000, 1, 0);
+    ASSERT_TRUE(progress_until([&] { return left().advertised_receive(1).has_value(); }));
+    EXPECT_EQ(left().advertised_receive(1), 200000U);
+    EXPECT_EQ(left().advertised_receive(2), std::nullopt);
+    const Request sent = send(100, 1, 0);
+    EXPECT_EQ(left().advertised_receive(1), std::nullopt) << "the message matches the receive";
+    EXPECT_EQ(finish(right(), posted).bytes, 100);
+    EXPECT_EQ(finish(left(), sent).error, code(0));
+}
+
+TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised) {
+    EXPECT_TRUE(right().can_advertise(1, 32));
+    EXPECT_FALSE(right().can_advertise(1, 33));
+    std::vector<Request> posted{receive(100, 2, 0)};
+    EXPECT_FALSE(right().can_advertise(2)) << "a shorter receive of this tag is not advertised";
+    for (std::size_t i = 0; i < 32; ++i) {
+        ASSERT_TRUE(right().can_advertise(1));
+        posted.push_back(receive(10000, 1, 0));
+        settle();
+    }
+    EXPECT_FALSE(right().can_advertise(3));
+    for (const Request& request : posted) {
+        const Request sent = send(50, &request == posted.data() ? 2 : 1, 0);
+        EXPECT_EQ(finish(right(), request).bytes, 50);
+        EXPECT_EQ(finish(left(), sent).error, code(0));
+    }
+    EXPECT_TRUE(right().can_advertise(2, 32));
+}
+
 TEST_P(Advertisements, are_used_up_by_eager_messages) {
     for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{8192}}) {
         SCOPED_TRACE(length);

@@ -69,9 +69,13 @@ TEST(BouncePools, hand_out_each_send_buffer_once) {
     EXPECT_FALSE(pool.exhausted());
     EXPECT_EQ(pool.take(), 3);
     EXPECT_TRUE(pool.exhausted());
+    EXPECT_TRUE(pool.has_unused(0));
+    EXPECT_FALSE(pool.has_unused(1));
     for (const std::uint32_t buffer : taken) {
         pool.give_back(buffer);
     }
+    EXPECT_TRUE(pool.has_unused(6));
+    EXPECT_FALSE(pool.has_unused(7));
     for (std::size_t i = 0; i < taken.size(); ++i) {
         ASSERT_FALSE(pool.exhausted());
         static_cast<void>(pool.take());

@@ -173,6 +173,23 @@ class Channel {
                                 return channel.receive(memory, tag, mask, request, context);
                             });
     }
+    /// Returns the length in bytes of the receive that the next message with this tag will match,
+    /// if the peer has advertised this receive. isend() of such a message that is longer than the
+    /// eager limit, and not longer than the receive, is one RDMA write. Any other message above the
+    /// eager limit needs an RTS and its answer.
+    /// @return std::nullopt if no such advertisement has arrived yet, if earlier messages of this
+    ///         end wait, or if the channel has failed
+    [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) const noexcept {
+        return channel_ ? channel_->advertised_receive(tag) : std::nullopt;
+    }
+    /// Returns true if irecv() will advertise receives that are longer than the eager limit. Each
+    /// end of a channel can advertise 32 receives at a time. A receive is not advertised if an
+    /// earlier one that is not advertised may match the same message.
+    /// @param tag    the tag of one of the receives
+    /// @param count  the number of receives, up to EndpointOptions::send_buffers
+    [[nodiscard]] bool can_advertise(Tag tag, std::size_t count = 1) const noexcept {
+        return channel_ && channel_->can_advertise(tag, static_cast<std::uint32_t>(count));
+    }
     /// Makes progress, and returns the length, tag and channel of the first message that has
     /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
     /// std::nullopt if no such message has arrived.

@@ -96,6 +96,14 @@ class BouncePool {
 
     /// Returns true if all send buffers are in use.
     [[nodiscard]] bool exhausted() const noexcept { return free_ == none; }
+    /// Returns true if at least @p count send buffers are unused.
+    [[nodiscard]] bool has_unused(std::size_t count) const noexcept {
+        std::uint32_t i = free_;
+        for (; count > 0 && i != none; --count) {
+            i = uses_[i].next;
+        }
+        return count == 0;
+    }
     /// Takes a send buffer. The pool must not be exhausted.
     [[nodiscard]] std::uint32_t take() noexcept {
         const std::uint32_t i = free_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -140,6 +141,17 @@ class ChannelState : public ChannelLinks {
     /// @return the size of the notification; -EAGAIN if no notification has arrived; -EMSGSIZE if
     ///         @p bytes is too small: the notification is kept
     int take_notification(std::span<std::byte> bytes) noexcept;
+
+    /// See Channel::advertised_receive().
+    [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept {
+        const CtsRing::Entry* const entry =
+            queued_.empty() && broken() == 0 ? rendezvous_sender_.advertised(tag) : nullptr;
+        return entry == nullptr ? std::nullopt : std::optional(entry->length);
+    }
+    /// See Channel::can_advertise().
+    [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept {
+        return broken() == 0 && rendezvous_receiver_.can_advertise(tag, count);
+    }
 
     /// Cancels a receive that has not matched a message. If an advertisement of the receive was
     /// sent to the peer, the receive ends when the peer confirms the cancellation.

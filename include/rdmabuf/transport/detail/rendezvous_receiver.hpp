@@ -43,6 +43,12 @@ class RendezvousReceiver {
             ++advertised_;
         }
     }
+    /// Returns true if advertise() will advertise a receive with this tag, and @p count receives in
+    /// total.
+    [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept {
+        return advertised_ + count <= CtsRing::capacity && rails_.can_send(count) &&
+               shared_.pool.has_unused(count) && !shared_.matcher.has_unadvertised(channel_, tag);
+    }
     /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept {
         if (receive.advertised) {
