@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages between two ends of one process, on softverbs.
 #include <array>
+#include <cerrno>
+#include <span>
+#include <vector>
+
+#include <rdmabuf/memory_region.hpp>
 
 #include "transport_fixture.hpp"
 
@@ -37,6 +42,38 @@ TEST_P(EveryKind, passes_messages_of_every_size_unchanged) {
         SCOPED_TRACE(size);
         pass(from, to, size, 1, 5, 11);
     }
+}
+
+TEST_P(EveryKind, passes_messages_in_memory_that_the_program_has_registered) {
+    constexpr std::size_t size = 300001;
+    TestMemory from = left_memory(size, GetParam().from);
+    from.fill(pattern(size));
+    std::vector<std::byte> bytes(size);
+    std::vector<MemoryRegion> regions;
+    std::vector<LocalChunk> chunks;
+    std::vector<std::span<const LocalChunk>> of_devices;
+    chunks.reserve(GetParam().devices);
+    for (std::size_t i = 0; i < GetParam().devices; ++i) {
+        regions.emplace_back(right_end().protection_domain(i), bytes.data(), size,
+                             MemoryRegionOptions{.access = Endpoint::default_access});
+        chunks.push_back(as_chunk(regions.back()));
+        of_devices.emplace_back(&chunks.back(), 1);
+    }
+    const auto use = [&](std::size_t devices) {
+        return right_end().use_regions(bytes.data(), size, Endpoint::default_access, true,
+                                       std::span(of_devices).first(devices));
+    };
+    EXPECT_EQ(use(0).error_info().error(), EINVAL) << "no device has registered it";
+    const auto to = use(GetParam().devices);
+    ASSERT_TRUE(to) << to.message();
+    EXPECT_TRUE(to->host());
+    Request send;
+    Request receive;
+    ASSERT_EQ(right().irecv(*to, bytes.data(), size, 7, receive), code(0));
+    ASSERT_EQ(left().isend(from.memory(), from.data(), size, 7, send), code(0));
+    EXPECT_EQ(finish(right(), receive).bytes, size);
+    EXPECT_EQ(finish(left(), send).error, code(0));
+    EXPECT_TRUE(bytes == from.bytes(0, size));
 }
 
 TEST_P(EveryKind, receives_messages_that_arrived_before_their_receives_were_posted) {

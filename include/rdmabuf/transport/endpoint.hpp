@@ -103,6 +103,23 @@ class Endpoint {
             visibility);
     }
 
+    /// Describes memory that the program has registered itself, with protection_domain() of each
+    /// device: while one thread uses an endpoint, another thread can register memory with its
+    /// protection domains, but must not call register_memory().
+    /// @param host     true if the CPU can read and write the memory at @p address
+    /// @param regions  for each device, the regions that cover the memory, in ascending order of
+    ///                 their iova. All devices must have the same ranges. The program owns the
+    ///                 regions, which must outlive the Memory.
+    /// @return the memory, or an error: EINVAL if @p regions has not one element for each device,
+    ///         and the errors of register_memory() for @p visibility
+    [[nodiscard]] Result<Memory> use_regions(
+        const void* address, std::size_t length, Access access, bool host,
+        std::span<const std::span<const LocalChunk>> regions,
+        Visibility visibility = Visibility::next_kernel) const noexcept {
+        return detail::use_regions(*state_, reinterpret_cast<std::uintptr_t>(address), length,
+                                   access, host, regions, visibility);
+    }
+
     /// Listens for peers on a TCP port that the kernel selects.
     /// @param host  the IP address to listen at, or the name of an interface ("ib0"). If it is
     ///              empty, an interface is selected in this order: the interface of the default

@@ -59,8 +59,8 @@ struct MemoryState {
     /// The registered chunks of each device. The chunk boundaries are the same for all devices.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
-    // Exactly one of the next three members owns the registrations: `lease` (a reference to a
-    // cached registration), `region` or `dmabufs`.
+    // One of the next three members owns the registrations: `lease` (a reference to a cached
+    // registration), `region` or `dmabufs`. If all three are empty, the program owns them.
     RegistrationCache::Lease lease = {};
     std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include <rdmabuf/chunked_region.hpp>
@@ -137,6 +138,22 @@ template <class Fill>
                                                     Visibility visibility) noexcept {
     return register_with(endpoint, range.address, range.length, access, visibility,
                          [&](MemoryState& state) { fill_from_dmabuf(endpoint, range, state); });
+}
+
+/// Describes memory that the program has registered itself; see Endpoint::use_regions().
+[[nodiscard]] inline Result<Memory> use_regions(
+    EndpointState& endpoint, std::uintptr_t address, std::size_t length, Access access, bool host,
+    std::span<const std::span<const LocalChunk>> regions, Visibility visibility) noexcept {
+    if (regions.size() != endpoint.pds.size() || regions.front().empty()) {
+        return error_info(EINVAL, "the memory must be registered with each device");
+    }
+    return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
+        state.host = host;
+        state.iova = regions.front().front().address;
+        for (std::size_t rail = 0; rail < state.rails; ++rail) {
+            state.chunks[rail].assign(regions[rail].begin(), regions[rail].end());
+        }
+    });
 }
 
 } // namespace rdmabuf::transport::detail
