@@ -208,35 +208,24 @@ TEST_F(RingTest, KnowsAnUnknownKindForGarbage) {
     }
 }
 
-TEST_F(RingTest, KnowsASkipOfTheWholeRingForGarbage) {
-    write_header(0, record_header(ring_size - record_header_bytes, RecordKind::skip));
+TEST_F(RingTest, KnowsAWrongSkipForGarbage) {
+    const auto take_after = [this](std::uint64_t skip, std::uint64_t next) {
+        write_header(96, skip);
+        write_header(0, next);
+        return take();
+    };
+    const std::uint64_t whole_ring =
+        record_header(ring_size - record_header_bytes, RecordKind::skip);
+    write_header(0, whole_ring);
     EXPECT_EQ(take(), "(garbage)");
-}
-
-TEST_F(RingTest, KnowsASkipOfAWrongLengthForGarbage) {
     ASSERT_TRUE(put(std::string(88, 'a')));
     static_cast<void>(take());
-    write_header(0, record_header(8, RecordKind::data));
-    write_header(96, record_header(144, RecordKind::skip));
-    EXPECT_EQ(take(), "(garbage)");
-    write_header(96, record_header(152, RecordKind::skip));
-    EXPECT_EQ(take().size(), 8U);
-}
-
-TEST_F(RingTest, KnowsASkipToNothingForGarbage) {
-    ASSERT_TRUE(put(std::string(88, 'a')));
-    static_cast<void>(take());
-    write_header(0, 0);
-    write_header(96, record_header(152, RecordKind::skip));
-    EXPECT_EQ(take(), "(garbage)");
-}
-
-TEST_F(RingTest, KnowsASkipAfterASkipForGarbage) {
-    ASSERT_TRUE(put(std::string(88, 'a')));
-    static_cast<void>(take());
-    write_header(96, record_header(152, RecordKind::skip));
-    write_header(0, record_header(ring_size - record_header_bytes, RecordKind::skip));
-    EXPECT_EQ(take(), "(garbage)");
+    const std::uint64_t to_the_end = record_header(152, RecordKind::skip);
+    const std::uint64_t record = record_header(8, RecordKind::data);
+    EXPECT_EQ(take_after(record_header(144, RecordKind::skip), record), "(garbage)");
+    EXPECT_EQ(take_after(to_the_end, 0), "(garbage)") << "nothing follows";
+    EXPECT_EQ(take_after(to_the_end, whole_ring), "(garbage)") << "another skip follows";
+    EXPECT_EQ(take_after(to_the_end, record).size(), 8U);
 }
 
 TEST_F(RingTest, FindsGarbageThatWasWrittenBeforeTheEnd) {
