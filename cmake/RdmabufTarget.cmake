@@ -22,9 +22,12 @@ endfunction()
 
 # rdmabuf_build_in_batches(target)
 # With RDMABUF_BATCHES, compiles several sources of the target at once, because most of the time is spent on the headers.
-option(RDMABUF_BATCHES "Compile sources of the libraries and the command in batches of eight" OFF)
+option(RDMABUF_BATCHES "Compile sources of the libraries and the command in batches" OFF)
+set(RDMABUF_BATCH_SIZE
+    8
+    CACHE STRING "With RDMABUF_BATCHES: sources in a batch. More take less processor time, but fewer processors")
 function(rdmabuf_build_in_batches target)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ${RDMABUF_BATCHES} UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${RDMABUF_BATCHES} UNITY_BUILD_BATCH_SIZE ${RDMABUF_BATCH_SIZE})
 endfunction()
 
 # Hides the symbols of a target that is, or is a part of, a library, except those marked RDMABUF_EXPORT.

@@ -20,6 +20,10 @@ struct Command {
     std::function<int()> run;
 };
 
+/// Parses the command line and executes the subcommand. Errors go to stderr.
+/// @return the exit status
+int run_program(int argc, char** argv);
+
 [[nodiscard]] Command add_devices(CLI::App& program);
 [[nodiscard]] Command add_doctor(CLI::App& program);
 [[nodiscard]] Command add_exporters(CLI::App& program);

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "options.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -18,11 +21,25 @@ class HelpFormatter : public CLI::Formatter {
                           CLI::AppFormatMode mode) const override;
 };
 
+/// Accepts the values of a list. The error for another value has the list and the nearest value.
+/// The description of the validator is "{a,b}", from which the completion scripts are generated.
+class OneOf : public CLI::Validator {
+  public:
+    explicit OneOf(std::vector<std::string> values);
+};
+
 /// Adds an option with a value. @param placeholder  the name of the value in the help text
 template <class T>
 CLI::Option* add_option(CLI::App& app, const char* name, const char* placeholder, T& value,
                         const char* help) {
     return app.add_option(name, value, help)->option_text(placeholder);
 }
+
+void add_device_options(CLI::App& app, DeviceOptions& options);
+/// Adds only the option --device, for subcommands that use no port.
+void add_device_name_option(CLI::App& app, DeviceOptions& options);
+void add_memory_options(CLI::App& app, MemoryOptions& options);
+/// Adds --json, and --help as the last option of a subcommand.
+void add_output_options(CLI::App& app, bool& json);
 
 } // namespace rdmabuf::tools

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace rdmabuf::tools {
 
@@ -64,17 +63,6 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
 std::string suggestion(std::string_view name, std::span<const std::string> candidates) {
     const std::string nearest = nearest_name(name, candidates);
     return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
-}
-
-OneOf::OneOf(std::vector<std::string> values)
-    : Validator(fmt::format("{{{}}}", fmt::join(values, ","))) {
-    func_ = [values = std::move(values)](const std::string& value) -> std::string {
-        if (std::ranges::find(values, value) != values.end()) {
-            return {};
-        }
-        return fmt::format("{} not in {{{}}}{}", value, fmt::join(values, ","),
-                           suggestion(value, values));
-    };
 }
 
 } // namespace rdmabuf::tools

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 namespace rdmabuf::tools {
 
 /// Returns the candidate that differs from @p name in the fewest characters; empty if every
@@ -30,12 +28,5 @@ template <class Table>
     }
     return names;
 }
-
-/// Accepts the values of a list. The error for another value has the list and the nearest value.
-/// The description of the validator is "{a,b}", from which the completion scripts are generated.
-class OneOf : public CLI::Validator {
-  public:
-    explicit OneOf(std::vector<std::string> values);
-};
 
 } // namespace rdmabuf::tools

@@ -11,11 +11,6 @@
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/gid.hpp>
 
-// NOLINTNEXTLINE(readability-identifier-naming): CLI11 defines the name of this namespace
-namespace CLI {
-class App;
-}
-
 namespace rdmabuf::tools {
 
 /// The error for options that contradict each other or that this machine does not support. what()
@@ -35,9 +30,6 @@ struct DeviceOptions {
     /// is used.
     std::optional<std::uint8_t> gid_index;
 };
-void add_device_options(CLI::App& app, DeviceOptions& options);
-/// Adds only the option --device, for subcommands that use no port.
-void add_device_name_option(CLI::App& app, DeviceOptions& options);
 /// Checks that @p name, the value of --device, is one of @p devices, which is not empty.
 /// @throws UsageError with all names if it is not
 void check_device_name(const std::string& name, const std::vector<std::string>& devices);
@@ -53,9 +45,6 @@ void check_device_name(const std::string& name, const std::vector<std::string>& 
 ///         cannot be queried
 [[nodiscard]] GidEntry choose_gid(const Context& context, const DeviceOptions& options);
 
-/// Adds --json, and --help as the last option of a subcommand.
-void add_output_options(CLI::App& app, bool& json);
-
 /// The options that select the memory.
 struct MemoryOptions {
     /// The type of memory: "host", "dm" (memory of the RDMA device), or the name of an exporter
@@ -69,7 +58,6 @@ struct MemoryOptions {
 };
 /// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();
-void add_memory_options(CLI::App& app, MemoryOptions& options);
 /// Checks that all options apply to the selected type of memory.
 /// @throws UsageError if an option belongs to another type of memory
 void check(const MemoryOptions& options);

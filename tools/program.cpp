@@ -139,4 +139,14 @@ int Program::run(int argc, char** argv) {
     }
 }
 
+int run_program(int argc, char** argv) {
+    try {
+        Program program;
+        return program.run(argc, argv);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "rdmabuf: {}\n", error.what());
+        return exit_failure;
+    }
+}
+
 } // namespace rdmabuf::tools

@@ -14,9 +14,10 @@
 #include <rdmabuf/detail/config.hpp>
 #include <rdmabuf/version.hpp>
 
+#include "json.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools {
 
@@ -181,8 +182,6 @@ std::string to_text(const VersionReport& report, const TextStyle& style) {
 }
 
 std::string to_json(const VersionReport& report) {
-    using Json = nlohmann::ordered_json;
-    const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
     Json json;
     json["rdmabuf"] = report.rdmabuf;
     json["compiler"] = report.compiler;
@@ -203,7 +202,7 @@ std::string to_json(const VersionReport& report) {
                                      {"rdma_core", or_null(function.release)},
                                      {"found", function.found}});
     }
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools

@@ -31,7 +31,7 @@ constexpr std::array<ImporterQuirk, 14> importers{{
     {"rxe, siw", "rxe siw", "", "", none, "dma-bufs need a device that does DMA"},
 }};
 
-constexpr std::array<ExporterQuirk, 11> exporters{{
+constexpr std::array<ExporterQuirk, 11> exporter_table{{
     {"cuda", in_place,
      "524 if the PCI topology forbids peer-to-peer, or the importer does not support peer memory",
      "on GB200, the standard mapping uses C2C and the PCIe mapping uses BAR1; the PCIe mapping "
@@ -101,7 +101,7 @@ std::span<const ImporterQuirk> importer_quirks() noexcept {
 }
 
 std::span<const ExporterQuirk> exporter_quirks() noexcept {
-    return exporters;
+    return exporter_table;
 }
 
 const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept {
@@ -114,9 +114,9 @@ const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept {
 
 const ExporterQuirk* find_exporter_quirk(std::string_view exporter) noexcept {
     const auto* const found =
-        std::find_if(exporters.begin(), exporters.end(),
+        std::find_if(exporter_table.begin(), exporter_table.end(),
                      [&](const auto& each) { return each.exporter == exporter; });
-    return found != exporters.end() ? found : nullptr;
+    return found != exporter_table.end() ? found : nullptr;
 }
 
 } // namespace rdmabuf

@@ -31,7 +31,7 @@ std::optional<Number> number(std::string_view text, int base = 10) {
 }
 
 /// Parses a hexadecimal number with the prefix 0x, for example "0x10de".
-std::optional<std::uint32_t> hexadecimal(std::string_view text) {
+std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
     return text.starts_with("0x") ? number<std::uint32_t>(text.substr(2), 16) : std::nullopt;
 }
 
@@ -205,9 +205,9 @@ void TopologyReader::read_link(PciFunction& function, const std::string& directo
 }
 
 void TopologyReader::read_identity(PciFunction& function, const std::string& directory) {
-    const auto vendor = value(directory + "/vendor", hexadecimal);
-    const auto device = value(directory + "/device", hexadecimal);
-    const auto class_code = value(directory + "/class", hexadecimal);
+    const auto vendor = value(directory + "/vendor", parse_hexadecimal);
+    const auto device = value(directory + "/device", parse_hexadecimal);
+    const auto class_code = value(directory + "/class", parse_hexadecimal);
     if (vendor && device && class_code) {
         function.identity =
             PciIdentity{.vendor = *vendor, .device = *device, .class_code = *class_code};

@@ -8,7 +8,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr std::array<std::pair<Access, const char*>, 11> names{{
+constexpr std::array<std::pair<Access, const char*>, 11> flag_names{{
     {Access::local_write, "local_write"},
     {Access::remote_write, "remote_write"},
     {Access::remote_read, "remote_read"},
@@ -29,7 +29,7 @@ std::string to_string(Access access) {
     const auto append = [&text](const char* name) {
         text.append(text.empty() ? "" : "|").append(name);
     };
-    for (const auto& [flag, name] : names) {
+    for (const auto& [flag, name] : flag_names) {
         if (has(access, flag)) {
             append(name);
             access = access & ~flag;

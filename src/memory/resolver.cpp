@@ -42,7 +42,7 @@ namespace {
 /// Returns the names of the exporters for which @p wanted returns true, for example "drm, udmabuf".
 /// Returns "none" if there is no such exporter.
 template <class Predicate>
-std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
+std::string names_of(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
     std::string list;
     for (const auto& exporter : exporters) {
         if (wanted(*exporter)) {
@@ -133,7 +133,7 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     // The text does not contain the results of Exporter::availability(), because that function
     // would initialise the drivers.
     return text +
-           ", of these exporters: " + names(exporters_, [](const Exporter&) { return true; });
+           ", of these exporters: " + names_of(exporters_, [](const Exporter&) { return true; });
 }
 
 Resolver::Match Resolver::find(std::uintptr_t address) const {
@@ -156,7 +156,7 @@ const std::shared_ptr<Exporter>& Resolver::exporter(std::string_view name) const
     }
     throw Error(ENOENT, "Resolver::exporter",
                 "no exporter is called '" + std::string(name) +
-                    "'; there are: " + names(exporters_, [](const Exporter&) { return true; }));
+                    "'; there are: " + names_of(exporters_, [](const Exporter&) { return true; }));
 }
 
 std::shared_ptr<Allocator> Resolver::allocator(std::string_view name) const {
@@ -169,7 +169,7 @@ std::shared_ptr<Allocator> Resolver::allocator(std::string_view name) const {
     throw Error(
         ENOTSUP, "Resolver::allocator",
         "the exporter '" + std::string(name) +
-            "' cannot allocate memory; exporters that can: " + names(exporters_, allocates));
+            "' cannot allocate memory; exporters that can: " + names_of(exporters_, allocates));
 }
 
 } // namespace rdmabuf

@@ -16,7 +16,6 @@
 #include <gtest/gtest.h>
 
 #include "doctor/cuda_devices.hpp"
-#include "doctor/nvml.hpp"
 #include "doctor/proof.hpp"
 #include "doctor/report.hpp"
 #include "fake_driver.hpp"

@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "command_line.hpp"
+
 namespace {
 
 using rdmabuf::tools::nearest_name;

@@ -2,21 +2,15 @@
 #include <array>
 
 #include "../format.hpp"
+#include "../json.hpp"
 #include "device_info.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::devices {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-Json or_null(const std::string& text) {
-    return text.empty() ? Json() : Json(text);
-}
 
 const char* state_name(ibv_port_state state) {
     switch (state) {
@@ -304,7 +298,7 @@ std::string to_json(const Report& report) {
         json["devices"].push_back(json_of(device));
     }
     json["reason"] = or_null(report.reason);
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::devices

@@ -20,7 +20,7 @@ namespace rdmabuf::tools::doctor {
 namespace {
 
 /// The memory of a driver.
-struct Driver {
+struct MemoryDriver {
     const char* memory = nullptr;
     /// The PCI vendor ID of the GPUs; 0 for memory that is not on a GPU.
     std::uint32_t vendor = 0;
@@ -28,14 +28,14 @@ struct Driver {
     /// list the GPU.
     const char* node = nullptr;
 };
-constexpr std::array drivers{
-    Driver{"udmabuf"},
-    Driver{"dma-heap"},
-    Driver{"drm"},
-    Driver{"cuda", 0x10de, "/dev/nvidiactl"},
-    Driver{"rocm", 0x1002, "/dev/kfd"},
-    Driver{"level-zero", 0x8086},
-    Driver{"neuron", 0x1d0f, "/dev/neuron0"},
+constexpr std::array memory_drivers{
+    MemoryDriver{"udmabuf"},
+    MemoryDriver{"dma-heap"},
+    MemoryDriver{"drm"},
+    MemoryDriver{"cuda", 0x10de, "/dev/nvidiactl"},
+    MemoryDriver{"rocm", 0x1002, "/dev/kfd"},
+    MemoryDriver{"level-zero", 0x8086},
+    MemoryDriver{"neuron", 0x1d0f, "/dev/neuron0"},
 };
 
 /// Returns the reason why the exporter cannot be used; empty if it can.
@@ -93,7 +93,7 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::
 
 /// Adds the memory of a driver if the machine has a GPU of this driver.
 void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Resolver& resolver,
-                const Driver& driver) {
+                const MemoryDriver& driver) {
     const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
     const auto gpus = std::ranges::count_if(check.gpus(), is_vendor);
     // Only a GPU that is not in sysfs is found by its node: --gpu selects GPUs of sysfs.
@@ -130,7 +130,7 @@ std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& opti
         all.push_back(memory_of("host"));
         all.back().counts = false;
     }
-    for (const Driver& driver : drivers) {
+    for (const MemoryDriver& driver : memory_drivers) {
         if (driver.vendor != 0) {
             add_driver(all, check, resolver, driver);
         } else if (!only_gpus) {

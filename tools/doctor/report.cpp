@@ -7,16 +7,14 @@
 #include <rdmabuf/version.hpp>
 
 #include "../format.hpp"
+#include "../json.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::doctor {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* proof_source = "mori issue 566, rocm-systems issue 6987";
 
@@ -59,41 +57,32 @@ std::string describe_proven(const Proof& proof) {
 }
 
 Json json_of(const Finding& finding) {
-    const auto text = [](const std::string& value) {
-        return value.empty() ? Json(nullptr) : Json(value);
-    };
     return {{"id", finding.id},
             {"severity", to_string(finding.severity)},
             {"condition", finding.condition},
             {"subject", finding.subject},
             {"verdict", to_string(finding.verdict)},
             {"found", finding.found},
-            {"means", text(finding.advice.means)},
-            {"remedy", text(finding.advice.remedy)},
-            {"command", text(finding.advice.command)},
+            {"means", or_null(finding.advice.means)},
+            {"remedy", or_null(finding.advice.remedy)},
+            {"command", or_null(finding.advice.command)},
             {"source", finding.source}};
 }
 
 Json json_of(const Proof& proof) {
-    const auto text = [](const std::string& value) {
-        return value.empty() ? Json(nullptr) : Json(value);
-    };
-    const auto number = [](const std::optional<double>& value) {
-        return value ? Json(*value) : Json(nullptr);
-    };
     return {{"memory", proof.memory},
             {"nic", proof.nic},
             {"verdict", to_string(proof.verdict)},
             {"counts", proof.counts},
             {"wrote", proof.wrote},
             {"read", proof.read},
-            {"path", text(proof.path)},
-            {"mapping", text(proof.mapping)},
-            {"distance", text(proof.distance)},
-            {"bytes_per_second", number(proof.bandwidth)},
-            {"link_bytes_per_second", number(proof.link)},
+            {"path", or_null(proof.path)},
+            {"mapping", or_null(proof.mapping)},
+            {"distance", or_null(proof.distance)},
+            {"bytes_per_second", or_null(proof.bandwidth)},
+            {"link_bytes_per_second", or_null(proof.link)},
             {"moved_to_system_memory", proof.moved},
-            {"reason", text(proof.text)}};
+            {"reason", or_null(proof.text)}};
 }
 
 } // namespace
@@ -187,10 +176,10 @@ std::string format_json(const Report& report) {
     }
     const Json all{{"version", version()},
                    {"exit_status", exit_status(report)},
-                   {"no_proofs", report.no_proofs.empty() ? Json(nullptr) : Json(report.no_proofs)},
+                   {"no_proofs", or_null(report.no_proofs)},
                    {"findings", std::move(findings)},
                    {"pairs", std::move(pairs)}};
-    return all.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return all.dump();
 }
 
 std::string format_script(const Report& report) {

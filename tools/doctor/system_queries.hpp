@@ -11,7 +11,6 @@
 
 #include "../resources/kernel_resources.hpp"
 #include "cuda_devices.hpp"
-#include "nvml.hpp"
 
 namespace rdmabuf::tools::doctor {
 

@@ -20,11 +20,11 @@
 #include <rdmabuf/providers/memfd.hpp>
 #endif
 
+#include "../json.hpp"
 #include "../version.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::exporters {
 
@@ -164,8 +164,6 @@ std::string to_text(const Report& report, const TextStyle& style) {
 }
 
 std::string to_json(const Report& report) {
-    using Json = nlohmann::ordered_json;
-    const auto or_null = [](std::string_view text) { return text.empty() ? Json() : Json(text); };
     Json json;
     json["exporters"] = Json::array();
     for (const ExporterInfo& exporter : report.exporters) {
@@ -185,7 +183,7 @@ std::string to_json(const Report& report) {
              {"refuses", quirk != nullptr ? or_null(quirk->refuses) : Json()},
              {"note", quirk != nullptr ? or_null(quirk->note) : Json()}});
     }
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::exporters

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "../format.hpp"
+#include "../json.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::perf {
 
@@ -117,10 +117,7 @@ std::string format_table(const Options& options, const Setting& setting, const R
 std::string format_json(const Options& options, const Setting& setting, const Result& result) {
     const Figures& figures = result.figures;
     const Rates rates = rates_of(options, figures);
-    nlohmann::ordered_json json;
-    const auto or_null = [](const std::string& text) {
-        return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
-    };
+    Json json;
     json["memory"] = options.memory.type;
     json["exporter"] = or_null(setting.origin.exporter);
     json["exporter_detail"] = or_null(setting.origin.detail);
@@ -144,7 +141,7 @@ std::string format_json(const Options& options, const Setting& setting, const Re
     json["elapsed_usec"] = figures.elapsed;
     json["bandwidth_MBps"] = rates.bytes / 1e6;
     json["messages_per_second"] = rates.messages;
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::perf

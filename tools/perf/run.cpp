@@ -6,7 +6,9 @@
 #include <cerrno>
 #include <exception>
 #include <span>
+#include <sstream>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,52 +23,80 @@
 #include "transfers.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::perf {
-
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Figures, min, mean, p50, p99, p999, max, elapsed)
 
 namespace {
 
 using bootstrap::Channel;
 using Clock = Transfers::Clock;
 
-/// Sends a message over the TCP connection, during or after the transfers. The message is one of
-/// the JSON objects {"failed": text}, {"alive": true}, {"figures": {…}} and {"finished": true}.
-void send(Channel& control, const nlohmann::json& message) {
-    const std::string text = message.dump();
-    control.send(std::as_bytes(std::span(text)));
+/// A message over the TCP connection, during or after the transfers: the type and a blank, and then
+/// the text.
+struct Message {
+    /// "alive", "failed" with the reason, "figures" with the figures, or "finished"; empty if there
+    /// is no message.
+    std::string type;
+    std::string text = {};
+};
+
+void send(Channel& control, const Message& message) {
+    const std::string bytes = message.type + " " + message.text;
+    control.send(std::as_bytes(std::span(bytes)));
 }
 
 /// Receives a message over the TCP connection.
 /// @throws Error ECONNABORTED if the message reports a failure of the other end, and the errors of
 ///         Channel::receive()
-nlohmann::json receive(Channel& control) {
+Message receive(Channel& control) {
     const auto bytes = control.receive();
-    nlohmann::json message = nlohmann::json::parse(
-        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
-    if (message.contains("failed")) {
-        throw Error(ECONNABORTED, "rdmabuf perf",
-                    "the other end failed: " + message["failed"].get<std::string>());
+    const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::size_t blank = std::min(all.find(' '), all.size());
+    Message message{.type = std::string(all.substr(0, blank)),
+                    .text = std::string(all.substr(std::min(blank + 1, all.size())))};
+    if (message.type == "failed") {
+        throw Error(ECONNABORTED, "rdmabuf perf", "the other end failed: " + message.text);
     }
     return message;
 }
 
-/// Receives a message if a message has arrived, without waiting. Otherwise returns null.
+/// Receives a message if a message has arrived, without waiting.
 /// @throws the errors of receive()
-nlohmann::json receive_now(Channel& control) {
+Message receive_now(Channel& control) {
     pollfd descriptor{.fd = control.native(), .events = POLLIN, .revents = 0};
-    return ::poll(&descriptor, 1, 0) > 0 ? receive(control) : nlohmann::json();
+    return ::poll(&descriptor, 1, 0) > 0 ? receive(control) : Message{};
+}
+
+constexpr std::array members{&Figures::min,  &Figures::mean, &Figures::p50,    &Figures::p99,
+                             &Figures::p999, &Figures::max,  &Figures::elapsed};
+
+std::string to_text(const Figures& figures) {
+    std::string text;
+    for (const auto member : members) {
+        text += fmt::format("{} ", figures.*member);
+    }
+    return text;
+}
+
+/// @throws Error EPROTO if a figure is missing
+Figures parse_figures(const std::string& text) {
+    Figures figures;
+    std::istringstream words(text);
+    for (const auto member : members) {
+        words >> figures.*member;
+    }
+    if (!words) {
+        throw Error(EPROTO, "rdmabuf perf", "the other end sent no figures");
+    }
+    return figures;
 }
 
 /// Executes all transfers of one end or of both ends. The other end can finish first, and its
 /// message can arrive over TCP before the last completion of this end.
 /// @param control  the TCP connection to the other end; nullptr if both ends are in this process
-/// @return the first message that arrived from the other end; null if no message arrived before
-///         this end finished
+/// @return the first message that arrived from the other end before this end finished, if any
 /// @throws Error ETIMEDOUT if no completion arrives within the time of --timeout
-nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options& options) {
+Message drive(std::span<Transfers> ends, Channel* control, const Options& options) {
     constexpr unsigned polls_between_clocks = 256;
     // During reads and atomics the responder gets no completions, and only waits for messages of
     // the initiator. So the initiator sends heartbeats, which show the responder that the initiator
@@ -75,7 +105,7 @@ nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options&
     auto last_progress = Clock::now();
     auto next_heartbeat = last_progress + options.timeout / 4;
     unsigned idle = 0;
-    nlohmann::json message;
+    Message message;
     const auto finished = [](const Transfers& end) { return end.finished(); };
     for (unsigned polls = 1; !std::ranges::all_of(ends, finished); ++polls) {
         bool progressed = false;
@@ -98,11 +128,11 @@ nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options&
                         fmt::format("no completion for {} (--timeout): {}",
                                     format_usec(static_cast<double>(options.timeout.count()) * 1e3),
                                     ends[0].describe()));
-        } else if (control != nullptr && message.is_null()) {
+        } else if (control != nullptr && message.type.empty()) {
             message = receive_now(*control);
         }
         if (sends_heartbeats && now >= next_heartbeat) {
-            send(*control, {{"alive", true}});
+            send(*control, {.type = "alive"});
             next_heartbeat = now + options.timeout / 4;
         }
     }
@@ -137,27 +167,27 @@ Result run_end(End& end, Channel& control, const Options& options) {
     // The barrier ensures that both ends are ready before the first transfer.
     control.barrier();
     try {
-        nlohmann::json message = drive({&transfers, 1}, &control, options);
+        Message message = drive({&transfers, 1}, &control, options);
         Result result;
         if (options.role() == Role::initiator) {
             set_times(result, transfers, options.verb);
             result.checked = transfers.finish();
-            send(control, {{"figures", result.figures}});
-            // This end waits for {"finished": true} before it destroys its queue pair, because the
+            send(control, {.type = "figures", .text = to_text(result.figures)});
+            // This end waits for "finished" before it destroys its queue pair, because the
             // other end may still need acknowledgements of this queue pair.
             static_cast<void>(receive(control));
             return result;
         }
-        while (!message.contains("figures")) {
+        while (message.type != "figures") {
             message = receive(control);
         }
-        result.figures = message["figures"].get<Figures>();
+        result.figures = parse_figures(message.text);
         result.checked = transfers.finish();
-        send(control, {{"finished", true}});
+        send(control, {.type = "finished"});
         return result;
     } catch (const std::exception& error) {
         try {
-            send(control, {{"failed", error.what()}});
+            send(control, {.type = "failed", .text = error.what()});
         } catch (const std::exception&) {
             // If the message cannot be sent, the other end detects the failure when this end closes
             // the connection.

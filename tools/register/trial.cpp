@@ -10,10 +10,10 @@
 #include <rdmabuf/protection_domain.hpp>
 
 #include "../format.hpp"
+#include "../json.hpp"
 #include "../memory.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::trial {
 
@@ -191,8 +191,6 @@ std::string to_text(const Trial& trial, const TextStyle& style) {
 }
 
 std::string to_json(const Trial& trial) {
-    using Json = nlohmann::ordered_json;
-    const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
     Json json;
     json["device"] = or_null(trial.device);
     json["memory"] = trial.memory;
@@ -223,7 +221,7 @@ std::string to_json(const Trial& trial) {
         json["rkey"] = made->rkey;
         json["elapsed_usec"] = static_cast<double>(made->duration.count()) / 1e3;
     }
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::trial

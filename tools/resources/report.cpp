@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "../format.hpp"
+#include "../json.hpp"
 #include "kernel_resources.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::resources {
 
@@ -64,8 +64,6 @@ std::string to_text(const Report& report, const TextStyle& style) {
 }
 
 std::string to_json(const Report& report) {
-    using Json = nlohmann::ordered_json;
-    const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
     const auto pid_of = [](std::uint32_t pid) { return pid != 0 ? Json(pid) : Json(); };
     Json json;
     json["devices"] = Json::array();
@@ -95,7 +93,7 @@ std::string to_json(const Report& report) {
                                    {"problem", or_null(device.problem)}});
     }
     json["reason"] = or_null(report.reason);
-    return json.dump(2) + "\n";
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::resources

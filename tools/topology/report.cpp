@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "../json.hpp"
 #include "machine.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 namespace rdmabuf::tools::topology {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Memory for which the NICs are ranked: that of a GPU, or host memory of a NUMA node.
 struct Memory {
@@ -189,7 +187,7 @@ Json json_of(const PciFunction* function) {
         json["device"] = identity->device;
         json["class"] = identity->class_code;
     }
-    json["numa_node"] = function->numa_node ? Json(*function->numa_node) : Json();
+    json["numa_node"] = or_null(function->numa_node);
     json["link"] = function->link ? Json{{"transfer_rate_GTps", function->link->transfer_rate},
                                          {"width", function->link->width},
                                          {"bandwidth_Gbps", function->link->bandwidth()}}
@@ -211,11 +209,6 @@ Json json_of(const std::vector<Node>& nodes) {
     return list;
 }
 
-template <class T>
-Json or_null(const std::optional<T>& value) {
-    return value ? Json(*value) : Json();
-}
-
 Json json_of(const RankedNic& nic) {
     return {{"nic", nic.name},
             {"rank", nic.rank},
@@ -225,7 +218,7 @@ Json json_of(const RankedNic& nic) {
             {"numa_distance", or_null(nic.path.numa_distance)},
             {"data_direct", nic.path.data_direct},
             {"bandwidth_Gbps", or_null(nic.path.bandwidth)},
-            {"reason", nic.path.reason.empty() ? Json() : Json(nic.path.reason)}};
+            {"reason", or_null(nic.path.reason)}};
 }
 
 } // namespace
@@ -277,7 +270,7 @@ std::string to_json(const Topology& machine) {
              {"numa_node", nic.pci ? or_null(nic.pci->numa_node) : Json()},
              {"active", or_null(nic.active)},
              {"port_speed_Gbps", or_null(nic.port_speed)},
-             {"reason", nic.reason.empty() ? Json() : Json(nic.reason)}});
+             {"reason", or_null(nic.reason)}});
     }
     json["memory"] = Json::array();
     for (const Memory& memory : memories(machine)) {
@@ -289,8 +282,11 @@ std::string to_json(const Topology& machine) {
                                   {"numa_node", or_null(memory.location.numa_node)},
                                   {"nics", std::move(nics)}});
     }
-    json["problems"] = machine.problems();
-    return json.dump(2) + "\n";
+    json["problems"] = Json::array();
+    for (const std::string& problem : machine.problems()) {
+        json["problems"].push_back(problem);
+    }
+    return json.dump();
 }
 
 } // namespace rdmabuf::tools::topology

@@ -19,7 +19,7 @@ namespace softverbs {
 namespace {
 
 using Kind = PacketHeader::Kind;
-using State = SrdRequest::State;
+using SrdState = SrdRequest::State;
 using efa::Status;
 
 /// Maximum number of posted requests that a queue pair delays. The next request to be sent is
@@ -45,7 +45,7 @@ std::uint64_t random(Srd& srd) noexcept {
 void rewind(SrdRequest& request) noexcept {
     request.sent = request.acknowledged;
     request.begun = false;
-    request.state = State::sent;
+    request.state = SrdState::sent;
 }
 
 void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
@@ -150,7 +150,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
     const std::uint64_t now = fabric::now_ns();
     std::vector<std::uint64_t> due;
     for (const auto& [number, request] : srd.requests) {
-        if (request.state != State::held && request.deadline <= now) {
+        if (request.state != SrdState::held && request.deadline <= now) {
             due.push_back(number);
         }
     }
@@ -161,7 +161,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         }
         SrdRequest& request = found->second;
         fabric::Connection* const to = request.to;
-        if (request.state == State::waiting_for_receiver) {
+        if (request.state == SrdState::waiting_for_receiver) {
             rewind(request);
             transmit_srd(*this, qp, number);
         } else if (request.blocked ||
@@ -188,7 +188,7 @@ void Engine::Implementation::disconnect_srd(Qp& qp, const fabric::Connection& co
     for (auto& [number, request] : qp.srd->requests) {
         if (request.to == &connection) {
             request.to = nullptr;
-            if (request.state == State::sent) {
+            if (request.state == SrdState::sent) {
                 rewind(request);
                 if (!std::exchange(request.blocked, true)) {
                     qp.srd->blocked.push_back(number);
@@ -231,7 +231,7 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
     const auto behind = static_cast<std::uint32_t>(srd.next_number) - header.psn;
     const std::uint64_t number = srd.next_number - behind;
     const auto found = srd.requests.find(number);
-    if (found == srd.requests.end() || found->second.state != State::sent ||
+    if (found == srd.requests.end() || found->second.state != SrdState::sent ||
         found->second.request.remote_qpn != header.source) {
         return; // a duplicate response
     }
@@ -270,7 +270,7 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
                 return;
             }
             ++process().counters.retried;
-            request.state = State::waiting_for_receiver;
+            request.state = SrdState::waiting_for_receiver;
             request.deadline = fabric::now_ns() + (first_rnr_delay_ns << std::min(
                                                        request.rnr_retries, longest_rnr_shift));
             ++request.rnr_retries;

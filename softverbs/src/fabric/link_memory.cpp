@@ -19,7 +19,7 @@ constexpr std::size_t smallest_ring = 4096;
 constexpr std::size_t largest_ring = std::size_t{64} << 20U;
 /// These seals keep the size of the file constant. Otherwise one process could shrink the file and
 /// cause SIGBUS in the other process.
-constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t grants_at = 1024;
 static_assert(2 * sizeof(Direction) <= grants_at);
 static_assert(grants_at + 2 * sizeof(GrantTable) <= header_bytes);
@@ -70,7 +70,7 @@ LinkMemory LinkMemory::make(const RingSizes& sizes, UniqueFd& fd) noexcept {
     memory.sizes_ = sizes;
     UniqueFd file(::memfd_create("softverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const std::size_t size = total_bytes(sizes);
-    if (!file || resize(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, seals) != 0) {
+    if (!file || resize(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, fixed_size) != 0) {
         errno = errno == ENFILE ? EMFILE : errno == EMFILE ? EMFILE : ENOMEM;
         return memory;
     }
@@ -87,7 +87,7 @@ LinkMemory LinkMemory::accept(int fd, const RingSizes& sizes) noexcept {
     LinkMemory memory;
     struct stat status {};
     const int sealed = ::fcntl(fd, F_GET_SEALS);
-    if (!valid(sizes) || sealed < 0 || (sealed & seals) != seals ||
+    if (!valid(sizes) || sealed < 0 || (sealed & fixed_size) != fixed_size ||
         (sealed & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || ::fstat(fd, &status) != 0 ||
         status.st_size != static_cast<off_t>(total_bytes(sizes))) {
         errno = EINVAL;

@@ -27,7 +27,7 @@ constexpr std::uint64_t handshake_ns = 3 * second_ns;
 /// Maximum number of accepted connections whose peers have not proven yet that they know the secret
 /// in SOFTVERBS_SECRET_FILE. If another peer connects, the oldest of these connections is closed.
 constexpr std::size_t most_unproven = 64;
-constexpr unsigned most_accepted = 64;
+constexpr unsigned most_accepted_peers = 64;
 
 } // namespace
 
@@ -183,7 +183,7 @@ void TcpNetwork::handle(int socket, Handler& handler, unsigned budget, unsigned&
 }
 
 void TcpNetwork::accept_peers(const Listener& listener) {
-    for (unsigned count = 0; count < most_accepted; ++count) {
+    for (unsigned count = 0; count < most_accepted_peers; ++count) {
         sockaddr_storage address{};
         socklen_t length = sizeof address;
         UniqueFd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&address),

@@ -26,7 +26,7 @@ constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
 constexpr std::uint64_t efa_wc_flags = IBV_WC_STANDARD_FLAGS;
-constexpr unsigned known_flags =
+constexpr unsigned known_cq_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
@@ -41,7 +41,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
         attributes.comp_vector >= static_cast<std::uint32_t>(device.completion_vectors) ||
         (attributes.comp_mask &
          ~unsigned{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0 ||
-        (has_flags && (attributes.flags & ~known_flags) != 0) ||
+        (has_flags && (attributes.flags & ~known_cq_flags) != 0) ||
         (attributes.channel != nullptr && attributes.channel->context != &context.context)) {
         return EINVAL;
     }

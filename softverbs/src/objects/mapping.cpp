@@ -27,9 +27,9 @@ namespace {
 /// The device and inode number of a dma-buf or memfd, which identify its memory.
 using Identity = std::pair<dev_t, ino_t>;
 
-struct Entry : Mapping {
-    Entry() = default;
-    ~Entry() {
+struct RegisteredMapping : Mapping {
+    RegisteredMapping() = default;
+    ~RegisteredMapping() {
         if (data != nullptr) {
             ::munmap(data, length);
         }
@@ -37,13 +37,13 @@ struct Entry : Mapping {
             ::close(fd);
         }
     }
-    Entry(const Entry&) = delete;
-    Entry& operator=(const Entry&) = delete;
+    RegisteredMapping(const RegisteredMapping&) = delete;
+    RegisteredMapping& operator=(const RegisteredMapping&) = delete;
 
     Identity identity;
 };
 
-using Registry = std::multimap<Identity, std::unique_ptr<Entry>>;
+using Registry = std::multimap<Identity, std::unique_ptr<RegisteredMapping>>;
 
 /// All mappings of dma-bufs and memfds. The object is never destroyed, because threads may use
 /// mappings while the process exits.
@@ -129,7 +129,7 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
 
 /// Maps the memory of entry->fd and adds the mapping to the list of all mappings. On failure,
 /// returns null and sets errno.
-Mapping* enter(std::unique_ptr<Entry> entry) {
+Mapping* enter(std::unique_ptr<RegisteredMapping> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     // Call mmap(2) through syscall(2), because Process::lock is held. The program may intercept the
     // mmap() of the C library and call verbs there, which would deadlock.
@@ -157,7 +157,7 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
         retain(*mapping);
         return mapping;
     }
-    std::unique_ptr<Entry> entry(new (std::nothrow) Entry);
+    std::unique_ptr<RegisteredMapping> entry(new (std::nothrow) RegisteredMapping);
     if (!entry) {
         return fail(ENOMEM);
     }
@@ -214,7 +214,7 @@ Mapping* map_descriptor(int fd, bool write) {
 }
 
 Mapping* make_memory(const char* name, std::size_t length) {
-    std::unique_ptr<Entry> entry(new (std::nothrow) Entry);
+    std::unique_ptr<RegisteredMapping> entry(new (std::nothrow) RegisteredMapping);
     if (!entry) {
         return fail(ENOMEM);
     }
@@ -231,7 +231,7 @@ Mapping* make_memory(const char* name, std::size_t length) {
 }
 
 std::uint64_t inode_of(const Mapping& mapping) noexcept {
-    return static_cast<const Entry&>(mapping).identity.second;
+    return static_cast<const RegisteredMapping&>(mapping).identity.second;
 }
 
 void retain(Mapping& mapping) noexcept {
@@ -243,10 +243,11 @@ void release(Mapping* mapping) noexcept {
         return;
     }
     process().engine.unshare(mapping->id);
-    const auto [first, last] = registry().equal_range(static_cast<Entry*>(mapping)->identity);
+    const auto [first, last] =
+        registry().equal_range(static_cast<RegisteredMapping*>(mapping)->identity);
     for (auto entry = first; entry != last; ++entry) {
         if (entry->second.get() == mapping) {
-            std::unique_ptr<Entry> last_use = std::move(entry->second);
+            std::unique_ptr<RegisteredMapping> last_use = std::move(entry->second);
             registry().erase(entry);
             const Unlocked unlocked;
             last_use.reset();

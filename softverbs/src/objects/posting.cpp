@@ -29,7 +29,7 @@ constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ)
 /// Opcodes of requests that transfer no data.
 constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 
-constexpr unsigned known_flags =
+constexpr unsigned known_send_flags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
@@ -135,7 +135,7 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     constexpr unsigned simple_opcodes =
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
-    if (!is_one_of(wanted.opcode, simple_opcodes) || (wanted.send_flags & ~known_flags) != 0 ||
+    if (!is_one_of(wanted.opcode, simple_opcodes) || (wanted.send_flags & ~known_send_flags) != 0 ||
         (qp.type() != IBV_QPT_RC && qp.type() != IBV_QPT_UC) || qp.sends.full() ||
         static_cast<std::uint32_t>(wanted.num_sge) - 1 >= qp.init.cap.max_send_sge) {
         return false;
@@ -290,7 +290,7 @@ bool has_valid_flags(const Qp& qp, unsigned flags) noexcept {
         constexpr unsigned efa_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
         return (flags & ~efa_flags) == 0 && (qp.signal_all || (flags & IBV_SEND_SIGNALED) != 0);
     }
-    return (flags & ~known_flags) == 0;
+    return (flags & ~known_send_flags) == 0;
 }
 
 int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_t remote_qpn,

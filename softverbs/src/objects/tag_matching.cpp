@@ -16,7 +16,7 @@ namespace softverbs {
 
 namespace {
 
-constexpr int known_flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
+constexpr int known_op_flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
 
 bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
@@ -38,7 +38,7 @@ void synchronize(TagList& list, const ibv_ops_wr& operation) {
 
 int check(const TagList& list, const ibv_ops_wr& operation) {
     if (operation.opcode < IBV_WR_TAG_ADD || operation.opcode > IBV_WR_TAG_SYNC ||
-        (operation.flags & ~known_flags) != 0) {
+        (operation.flags & ~known_op_flags) != 0) {
         return EINVAL;
     }
     if (operation.opcode == IBV_WR_TAG_ADD) {

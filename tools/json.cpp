@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "json.hpp"
+
+#include <algorithm>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+namespace rdmabuf::tools {
+
+/// Converts a value to the type of the JSON library, which keeps the order of the members.
+struct JsonWriter {
+    using Output = nlohmann::ordered_json;
+
+    static Output convert(const Json& json) { return std::visit(JsonWriter(), json.value_); }
+
+    Output operator()(std::monostate) const { return {}; }
+    Output operator()(const Json::Array& array) const {
+        Output output = Output::array();
+        for (const Json& each : array) {
+            output.push_back(convert(each));
+        }
+        return output;
+    }
+    Output operator()(const Json::Object& object) const {
+        Output output = Output::object();
+        for (const auto& [name, value] : object) {
+            output[name] = convert(value);
+        }
+        return output;
+    }
+    template <class T>
+    Output operator()(const T& value) const {
+        return value;
+    }
+};
+
+Json::Json(const std::vector<std::string>& texts) : value_(Array(texts.begin(), texts.end())) {}
+
+Json::Json(const std::map<std::string, std::uint64_t>& numbers) : value_(Object()) {
+    for (const auto& [name, number] : numbers) {
+        (*this)[name] = number;
+    }
+}
+
+Json::Json(std::initializer_list<Member> members) : value_(Object(members)) {}
+
+Json Json::array() {
+    Json json;
+    json.value_ = Array();
+    return json;
+}
+
+Json& Json::operator[](std::string_view name) {
+    if (std::holds_alternative<std::monostate>(value_)) {
+        value_ = Object();
+    }
+    auto& object = std::get<Object>(value_);
+    const auto found = std::ranges::find(object, name, &Member::first);
+    return found != object.end() ? found->second : object.emplace_back(name, Json()).second;
+}
+
+void Json::push_back(Json value) {
+    std::get<Array>(value_).push_back(std::move(value));
+}
+
+std::string Json::dump() const {
+    return JsonWriter::convert(*this).dump(2, ' ', false,
+                                           JsonWriter::Output::error_handler_t::replace) +
+           "\n";
+}
+
+} // namespace rdmabuf::tools

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace rdmabuf::tools {
+
+/// A JSON value of a report. Only json.cpp includes nlohmann/json.hpp, which takes seconds to
+/// compile.
+class Json {
+  public:
+    using Member = std::pair<std::string, Json>;
+
+    /// Null.
+    Json() noexcept = default;
+    // NOLINTBEGIN(google-explicit-constructor): reports assign values of all types
+    template <std::same_as<bool> T>
+    Json(T value) noexcept : value_(value) {}
+    template <std::signed_integral T>
+    Json(T value) noexcept : value_(static_cast<std::int64_t>(value)) {}
+    template <std::unsigned_integral T>
+    requires(!std::same_as<T, bool>) Json(T value)
+    noexcept : value_(static_cast<std::uint64_t>(value)) {}
+    Json(double value) noexcept : value_(value) {}
+    Json(const char* text) : value_(std::string(text)) {}
+    Json(std::string_view text) : value_(std::string(text)) {}
+    Json(std::string text) noexcept : value_(std::move(text)) {}
+    Json(const std::vector<std::string>& texts);
+    Json(const std::map<std::string, std::uint64_t>& numbers);
+    /// An object.
+    Json(std::initializer_list<Member> members);
+    // NOLINTEND(google-explicit-constructor)
+
+    [[nodiscard]] static Json array();
+    /// Returns the member @p name of an object, and adds it if the object does not have it. Null
+    /// becomes an object.
+    Json& operator[](std::string_view name);
+    /// Appends to an array.
+    void push_back(Json value);
+
+    /// Returns the text with indented lines and a newline at its end. Bytes that are not UTF-8 are
+    /// replaced.
+    [[nodiscard]] std::string dump() const;
+
+  private:
+    using Array = std::vector<Json>;
+    using Object = std::vector<Member>;
+    friend struct JsonWriter;
+
+    std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array,
+                 Object>
+        value_;
+};
+
+/// Returns null for an empty text.
+[[nodiscard]] inline Json or_null(std::string_view text) {
+    return text.empty() ? Json() : Json(text);
+}
+template <class T>
+[[nodiscard]] Json or_null(const std::optional<T>& value) {
+    return value ? Json(*value) : Json();
+}
+
+} // namespace rdmabuf::tools
