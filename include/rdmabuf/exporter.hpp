@@ -27,7 +27,8 @@ enum class MemoryKind : std::uint8_t {
     /// be exported as a dma-buf. If the NIC and the kernel support on-demand paging,
     /// RegistrationPath::on_demand can register managed memory.
     managed,
-    /// Host memory that a device driver has pinned.
+    /// Host memory that a device driver has pinned. Another exporter may own the memory: Resolver
+    /// and register_memory() then use that exporter.
     pinned_host,
 };
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(MemoryKind kind) noexcept;
@@ -75,7 +76,8 @@ class RDMABUF_EXPORT Exporter {
     /// the result contains the reason.
     [[nodiscard]] virtual Availability availability() const = 0;
     /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
-    /// belong to this exporter. Does not export the memory. Does not load or initialise a driver
+    /// belong to this exporter. An allocation that does not contain the address counts as a failed
+    /// query. Does not export the memory. Does not load or initialise a driver
     /// and does not create a device context: if the program does not use a driver, no memory of
     /// this process belongs to the driver.
     /// @throws Error if the driver is too old or fails, so that the owner of the memory is unknown.

@@ -16,7 +16,12 @@
 namespace rdmabuf {
 
 /// Finds the exporter that owns the memory at an address, in an ordered list of exporters. Copies
-/// share the exporters.
+/// share the exporters, but an exporter that is added later is not added to the copies.
+///
+/// Two exporters can know one address. An ExternalExporter is queried first, because the program
+/// itself declared its memory. An exporter that reports MemoryKind::pinned_host is used only if no
+/// other exporter knows the address, because a driver can pin memory of another driver. Otherwise
+/// the first exporter in the list is used.
 ///
 /// Resolver::find(), try_find() and Exporter::find() neither load nor initialise a vendor's driver.
 /// Exporter::availability(), Exporter::export_range() and Allocator::allocate() load the driver's
@@ -44,17 +49,18 @@ class RDMABUF_EXPORT Resolver {
     /// the exporter that allocated a buffer knows the buffer.
     [[nodiscard]] static Resolver system();
 
-    /// Adds @p exporter at the end of the list: this exporter is queried after all other exporters.
+    /// Adds @p exporter at the end of the list. An ExternalExporter is added after the last
+    /// ExternalExporter, in front of all other exporters.
     /// @throws Error EINVAL for a null pointer
     void add(std::shared_ptr<Exporter> exporter);
 
-    /// Returns the first exporter that owns the memory at @p address. Returns nullopt if no
-    /// exporter owns this memory, for example for ordinary host memory.
+    /// Returns the exporter that owns the memory at @p address. Returns nullopt if no exporter owns
+    /// this memory, for example for ordinary host memory.
     /// @throws Error if no exporter reports the address, and an exporter could not query its
     ///         driver. The memory could then be device memory. The errno value and Error::hint()
     ///         are those of the failed query.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
-    /// Returns the first exporter that owns the memory at @p address.
+    /// Returns the exporter that owns the memory at @p address.
     /// @throws Error EFAULT if no exporter owns this memory; Error::hint() lists all exporters. The
     ///         other errors are those of try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;

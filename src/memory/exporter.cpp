@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 
 #include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "memory/checks.hpp"
 #include "memory/exporter_calls.hpp"
 
@@ -47,6 +50,24 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     } catch (...) {
         raise(exporter, function, EIO, "an object that is not a std::exception");
     }
+}
+
+std::optional<Allocation> checked(std::optional<Allocation> found, const Exporter& exporter,
+                                  const char* function, std::uintptr_t address,
+                                  std::size_t length) {
+    if (!found) {
+        return found;
+    }
+    const bool touches = found->base <= address ? address - found->base < found->length
+                                                : found->base - address < length;
+    if (!touches || found->length > std::numeric_limits<std::uintptr_t>::max() - found->base) {
+        throw Error(EIO, function,
+                    "the exporter '" + std::string(exporter.name()) +
+                        "' returned an allocation of " + std::to_string(found->length) +
+                        " bytes at " + hexadecimal(found->base) + " for the address " +
+                        hexadecimal(address) + ": correct the exporter");
+    }
+    return found;
 }
 
 } // namespace detail

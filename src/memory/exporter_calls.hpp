@@ -20,10 +20,16 @@ namespace rdmabuf::detail {
 /// @param function  the function of the exporter that threw, a string literal
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 
+/// Returns @p found, the answer of @p exporter for the @p length bytes at @p address.
+/// @throws Error EIO if none of these bytes is in the allocation
+[[nodiscard]] std::optional<Allocation> checked(std::optional<Allocation> found,
+                                                const Exporter& exporter, const char* function,
+                                                std::uintptr_t address, std::size_t length);
+
 [[nodiscard]] inline std::optional<Allocation> find(const Exporter& exporter,
                                                     std::uintptr_t address) {
     try {
-        return exporter.find(address);
+        return checked(exporter.find(address), exporter, "Exporter::find", address, 1);
     } catch (...) {
         rethrow_from_exporter(exporter, "Exporter::find");
     }
@@ -33,7 +39,8 @@ namespace rdmabuf::detail {
                                                           std::uintptr_t address,
                                                           std::size_t length) {
     try {
-        return exporter.find_range(address, length);
+        return checked(exporter.find_range(address, length), exporter, "Exporter::find_range",
+                       address, 1);
     } catch (...) {
         rethrow_from_exporter(exporter, "Exporter::find_range");
     }
@@ -43,7 +50,8 @@ namespace rdmabuf::detail {
                                                                 std::uintptr_t address,
                                                                 std::size_t length) {
     try {
-        return exporter.find_overlapping(address, length);
+        return checked(exporter.find_overlapping(address, length), exporter,
+                       "Exporter::find_overlapping", address, length);
     } catch (...) {
         rethrow_from_exporter(exporter, "Exporter::find_overlapping");
     }

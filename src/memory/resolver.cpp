@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "base/text.hpp"
 #include "memory/exporter_calls.hpp"
 
 #if RDMABUF_HAVE_PROVIDER_CUDA
@@ -32,8 +34,9 @@
 #endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
-
-#include "base/text.hpp"
+#endif
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+#include <rdmabuf/providers/external.hpp>
 #endif
 
 namespace rdmabuf {
@@ -59,12 +62,20 @@ std::shared_ptr<Exporter> not_null(std::shared_ptr<Exporter> exporter) {
     return exporter;
 }
 
+bool is_external([[maybe_unused]] const std::shared_ptr<Exporter>& exporter) {
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+    return dynamic_cast<const ExternalExporter*>(exporter.get()) != nullptr;
+#else
+    return false;
+#endif
+}
+
 } // namespace
 
 Resolver::Resolver(std::vector<std::shared_ptr<Exporter>> exporters) {
     exporters_.reserve(exporters.size());
     for (auto& exporter : exporters) {
-        exporters_.push_back(not_null(std::move(exporter)));
+        add(std::move(exporter));
     }
 }
 
@@ -99,14 +110,23 @@ Resolver Resolver::system() {
 
 void Resolver::add(std::shared_ptr<Exporter> exporter) {
     exporters_.push_back(not_null(std::move(exporter)));
+    std::stable_partition(exporters_.begin(), exporters_.end(), is_external);
 }
 
 std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
+    std::optional<Match> pinned;
     std::optional<Error> unanswered;
     for (const auto& exporter : exporters_) {
         try {
             if (auto allocation = detail::find(*exporter, address)) {
-                return Match{.exporter = exporter, .allocation = std::move(*allocation)};
+                const bool is_pinned = allocation->kind == MemoryKind::pinned_host;
+                Match match{.exporter = exporter, .allocation = *std::move(allocation)};
+                if (!is_pinned) {
+                    return match;
+                }
+                if (!pinned) {
+                    pinned = std::move(match);
+                }
             }
         } catch (const Error& error) {
             // The search continues, because the next exporter may find the allocation at this
@@ -119,10 +139,10 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
             }
         }
     }
-    if (unanswered) {
+    if (unanswered && !pinned) {
         throw Error(*unanswered);
     }
-    return std::nullopt;
+    return pinned;
 }
 
 std::string Resolver::describe_unknown(std::uintptr_t address) const {

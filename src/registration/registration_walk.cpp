@@ -52,9 +52,8 @@ RegistrationWalk::RegistrationWalk(const RegistrationRequest& request)
 }
 
 void RegistrationWalk::prepare(std::size_t range, std::vector<RegistrationJob*>& jobs) {
-    if (!asked_) {
-        asked_ = true;
-        find_exporter();
+    if (next_path_ == 0) {
+        find_owner();
     }
     while (group_.empty()) {
         if (!path_) {
@@ -66,7 +65,7 @@ void RegistrationWalk::prepare(std::size_t range, std::vector<RegistrationJob*>&
                 path_ = path;
             }
         } else if (!(is_dmabuf(*path_) ? choose_dmabuf_group() : choose_all())) {
-            close_path();
+            give_up();
         }
     }
     for (Nic* const nic : group_) {
@@ -79,7 +78,7 @@ void RegistrationWalk::complete() {
     const std::vector<Nic*> group = std::exchange(group_, {});
     exported_pieces_.clear();
     if (!(is_dmabuf(*path_) ? complete_dmabuf(group) : complete_address())) {
-        close_path();
+        give_up();
         return;
     }
     done_ = std::ranges::all_of(nics_, &Nic::registered);
@@ -119,30 +118,46 @@ bool RegistrationWalk::listed(RegistrationPath path) const noexcept {
     return std::ranges::find(paths(), path) != paths().end();
 }
 
-void RegistrationWalk::find_exporter() {
-    for (const auto& exporter : request_.resolver.exporters()) {
-        try {
-            if (auto allocation =
-                    detail::find_range(*exporter, request_.address, request_.length)) {
-                set_->exporter = exporter->name();
-                set_->source = exporter;
-                set_->allocation = std::move(allocation);
-                exporter_ = exporter.get();
-                break;
-            }
-        } catch (const Error& error) {
-            // The search continues, because another exporter may find the memory. If no exporter
-            // finds the memory, the memory is not registered as host memory, because the memory may
-            // belong to the exporter that failed.
-            unanswered_ = exporter->name();
-            Attempt& attempt = begin(paths().front(), error.function());
-            fail_attempt(attempt, error);
-            attempt.exporter = unanswered_;
-            attempt.meaning =
-                "the exporter cannot determine if it owns this memory: " + error.hint();
+void RegistrationWalk::ask(const std::shared_ptr<Exporter>& exporter) {
+    try {
+        if (auto found = detail::find_range(*exporter, request_.address, request_.length)) {
+            // Exporters of pinned host memory come last: a driver can pin memory of another driver.
+            const auto pinned = std::ranges::find_if(owners_, &Owner::is_pinned_host);
+            const bool last = found->kind == MemoryKind::pinned_host;
+            owners_.insert(last ? owners_.end() : pinned,
+                           {.exporter = &exporter, .allocation = *std::move(found)});
         }
+    } catch (const Error& error) {
+        // The search continues, because another exporter may find the memory. The memory is not
+        // registered as host memory, because it may belong to the exporter that failed.
+        unanswered_ = exporter->name();
+        Attempt& attempt = begin(path_.value_or(paths().front()), error.function());
+        fail_attempt(attempt, error);
+        attempt.exporter = unanswered_;
+        attempt.meaning = "the exporter cannot determine if it owns this memory: " + error.hint();
     }
-    if (request_.options.device_memory && exporter_ != nullptr && !is_device()) {
+}
+
+bool RegistrationWalk::use_owner(std::size_t index) {
+    const auto exporters = request_.resolver.exporters();
+    while (asked_ < exporters.size() &&
+           (index >= owners_.size() || owners_[index].is_pinned_host())) {
+        ask(exporters[asked_++]);
+    }
+    if (index >= owners_.size()) {
+        return false;
+    }
+    const Owner& owner = owners_[index];
+    owner_ = index;
+    exporter_ = owner.exporter->get();
+    set_->exporter = exporter_->name();
+    set_->source = *owner.exporter;
+    set_->allocation = owner.allocation;
+    return true;
+}
+
+void RegistrationWalk::find_owner() {
+    if (use_owner(0) && request_.options.device_memory && !is_device()) {
         refuse(paths().front(), request_.function, EFAULT,
                "device_memory is set, but this is " + kind() + " memory",
                "check the pointer, or do not set device_memory");
@@ -151,14 +166,15 @@ void RegistrationWalk::find_exporter() {
 }
 
 bool RegistrationWalk::is_device() const noexcept {
-    return exporter_ != nullptr && set_->allocation->kind == MemoryKind::device;
+    return !owners_.empty() && owners_.front().allocation.kind == MemoryKind::device;
 }
 
 bool RegistrationWalk::is_managed() const noexcept {
-    return exporter_ != nullptr && set_->allocation->kind == MemoryKind::managed;
+    return !owners_.empty() && owners_.front().allocation.kind == MemoryKind::managed;
 }
 
 bool RegistrationWalk::open_path(RegistrationPath path) {
+    static_cast<void>(use_owner(0));
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
             // This attempt is recorded for each registration of host memory. The text is so short
@@ -166,12 +182,7 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
             refuse(path, "Resolver::find", EFAULT, "unknown memory");
             return false;
         }
-        const RegistrationPath other = path == dmabuf ? dmabuf_data_direct : dmabuf;
-        for (Nic& nic : nics_) {
-            nic.choices = MappingChoices(choose_mappings(
-                *set_->allocation, nic.pd->context(),
-                {.options = request_.options, .path = path, .other_is_listed = listed(other)}));
-        }
+        choose_mappings_of(path);
         return true;
     }
     if (path == peermem && !is_device()) {
@@ -186,13 +197,26 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
     return path != host || may_be_host(path);
 }
 
-void RegistrationWalk::close_path() noexcept {
-    path_.reset();
+void RegistrationWalk::choose_mappings_of(RegistrationPath path) {
+    const RegistrationPath other = path == dmabuf ? dmabuf_data_direct : dmabuf;
+    for (Nic& nic : nics_) {
+        nic.choices = MappingChoices(choose_mappings(
+            *set_->allocation, nic.pd->context(),
+            {.options = request_.options, .path = path, .other_is_listed = listed(other)}));
+    }
+}
+
+void RegistrationWalk::give_up() {
     for (Nic& nic : nics_) {
         nic.job.regions.clear();
         nic.registered = false;
     }
     exports_ = {};
+    if (is_dmabuf(*path_) && use_owner(owner_ + 1)) {
+        choose_mappings_of(*path_);
+    } else {
+        path_.reset();
+    }
 }
 
 bool RegistrationWalk::choose_dmabuf_group() {
@@ -425,9 +449,8 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
         return kind == MemoryKind::pinned_host ||
                (path == on_demand && kind == MemoryKind::managed);
     };
-    std::size_t known = 0; // The number of bytes from the first one whose kind is known.
-    if (exporter_ != nullptr) {
-        if (!is_allowed(set_->allocation->kind)) {
+    for (const Owner& owner : owners_) {
+        if (!is_allowed(owner.allocation.kind)) {
             std::string remedy;
             if (!listed(dmabuf) && !listed(dmabuf_data_direct)) {
                 remedy = is_managed() ? "allow on_demand, which does not pin it"
@@ -438,28 +461,30 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
                     "module";
             }
             refuse(path, request_.function, EPERM,
-                   "this is " + kind() + " memory of " + set_->exporter +
+                   "this is " + std::string(to_string(owner.allocation.kind)) + " memory of " +
+                       std::string((*owner.exporter)->name()) +
                        ", which is never registered as host memory",
                    std::move(remedy));
             return false;
         }
-        known = set_->allocation->length - (request_.address - set_->allocation->base);
-    } else if (!unanswered_.empty()) {
+    }
+    if (!unanswered_.empty()) {
         refuse(path, request_.function, EPERM,
                "the memory may belong to " + unanswered_ +
                    ", whose query failed; memory of an exporter is not registered as host memory");
         return false;
     }
+    const std::uintptr_t end = request_.address + request_.length;
     try {
         for (const auto& exporter : request_.resolver.exporters()) {
-            for (std::size_t offset = known; offset < request_.length;) {
-                const auto found = detail::find_overlapping(*exporter, request_.address + offset,
-                                                            request_.length - offset);
+            const auto owner = std::ranges::find(owners_, &exporter, &Owner::exporter);
+            std::uintptr_t next = owner == owners_.end() ? request_.address : owner->end();
+            while (next < end) {
+                const auto found = detail::find_overlapping(*exporter, next, end - next);
                 if (!found) {
                     break;
                 }
-                const std::size_t end = found->base + found->length - request_.address;
-                if (!is_allowed(found->kind) || end <= offset) {
+                if (!is_allowed(found->kind)) {
                     refuse(path, request_.function, EPERM,
                            "the range also contains " + std::string(to_string(found->kind)) +
                                " memory of " + std::string(exporter->name()) + ", at " +
@@ -467,7 +492,7 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
                            "register each allocation on its own");
                     return false;
                 }
-                offset = end;
+                next = found->base + found->length;
             }
         }
     } catch (const Error& error) {

@@ -60,6 +60,20 @@ class RegistrationWalk {
         MappingChoices choices = {};
     };
 
+    /// An exporter that knows the memory.
+    struct Owner {
+        /// Points into the list of the Resolver.
+        const std::shared_ptr<Exporter>* exporter;
+        Allocation allocation;
+
+        [[nodiscard]] bool is_pinned_host() const noexcept {
+            return allocation.kind == MemoryKind::pinned_host;
+        }
+        [[nodiscard]] std::uintptr_t end() const noexcept {
+            return allocation.base + allocation.length;
+        }
+    };
+
     [[nodiscard]] std::string kind() const { return to_string(set_->allocation->kind); }
     [[nodiscard]] bool listed(RegistrationPath path) const noexcept;
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
@@ -69,17 +83,27 @@ class RegistrationWalk {
     // They add the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
-    /// Finds the exporter of the range.
+    /// Adds @p exporter to `owners_` if it knows the memory.
+    void ask(const std::shared_ptr<Exporter>& exporter);
+    /// Selects the exporter `owners_[index]`. Queries further exporters only if there is no such
+    /// exporter yet, or if it reports pinned host memory: another exporter is then preferred.
+    /// @return false if no further exporter knows the memory
+    [[nodiscard]] bool use_owner(std::size_t index);
+    /// Selects the first exporter that knows the memory.
     /// @throws Error if the caller set RegistrationOptions::device_memory and the exporter reports
     /// memory of another kind
-    void find_exporter();
+    void find_owner();
 
     /// Prepares the registration path @p path.
     /// @return false if the path cannot be tried; the reason is then in the trail (the list of
     /// attempts)
     [[nodiscard]] bool open_path(RegistrationPath path);
-    /// Deregisters all regions of the current path and closes the dma-bufs of this path.
-    void close_path() noexcept;
+    /// Sets the mappings to try on each NIC for the selected exporter.
+    void choose_mappings_of(RegistrationPath path);
+    /// Deregisters all regions of the current path and closes the dma-bufs of this path. A dma-buf
+    /// path is tried again with the next exporter that knows the memory. If there is none, the next
+    /// path follows.
+    void give_up();
     // The functions choose_*() select the NICs of the next step (a round of registrations) and set
     // the jobs of these NICs. The functions return false if the current path cannot work on one of
     // these NICs.
@@ -137,11 +161,15 @@ class RegistrationWalk {
     [[noreturn]] void fail() const;
 
     RegistrationRequest request_;
-    /// The exporter of the memory; null if no exporter finds the memory. The name of the exporter
-    /// and its description of the allocation are in `set_`.
+    /// The exporters that know the memory, as far as they were queried, in the order in which they
+    /// are tried. Exporters that report pinned host memory are last.
+    std::vector<Owner> owners_ = {};
+    /// The number of exporters that were queried, and the index of the selected one in `owners_`.
+    std::size_t asked_ = 0;
+    std::size_t owner_ = 0;
+    /// The selected exporter; null if no exporter knows the memory. The name of the exporter and
+    /// its description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
-    /// True after the first call of find_exporter().
-    bool asked_ = false;
     /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
     /// The errno value of the first failed call of a driver, an exporter or verbs; 0 if no call

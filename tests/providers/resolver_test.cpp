@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/external.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "fails_with.hpp"
@@ -88,6 +89,27 @@ TEST(Resolver, AsksInOrder) {
     EXPECT_EQ(resolver.find(0x1fff).exporter, first);
     EXPECT_EQ(resolver.find(0x2000).exporter, second);
     EXPECT_EQ(resolver.exporters().size(), 2U);
+}
+
+TEST(Resolver, AsksFirstForMemoryThatTheProgramDeclared) {
+    const auto driver = made_up("driver", 0x1000, 0x1000);
+    const auto first = make_external_exporter();
+    const auto second = make_external_exporter();
+    Resolver added({driver});
+    added.add(first);
+    added.add(second);
+    for (const Resolver& resolver : {added, Resolver({first, driver, second})}) {
+        EXPECT_THAT(resolver.exporters(), ::testing::ElementsAre(first, second, driver));
+    }
+}
+
+TEST(Resolver, TakesPinnedHostMemoryForThatOfAnotherExporter) {
+    const auto pinned = std::make_shared<MadeUp>(
+        "pinned", Allocation{.base = 0x1000, .length = 0x2000, .kind = MemoryKind::pinned_host});
+    const auto owner = made_up("owner", 0x1000, 0x1000);
+    const Resolver resolver({pinned, owner});
+    EXPECT_EQ(resolver.find(0x1000).exporter, owner);
+    EXPECT_EQ(resolver.find(0x2000).exporter, pinned);
 }
 
 TEST(Resolver, ExportsFromWhoeverKnowsTheAddress) {

@@ -42,8 +42,8 @@ class FakeExporter final : public Exporter {
         if (find_error != 0 && finds >= find_error_from) {
             throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
         }
-        const bool inside =
-            !freed && address >= allocation.base && address - allocation.base < allocation.length;
+        const bool inside = find_anywhere || (!freed && address >= allocation.base &&
+                                              address - allocation.base < allocation.length);
         return inside ? std::optional(allocation) : std::nullopt;
     }
 
@@ -88,6 +88,8 @@ class FakeExporter final : public Exporter {
     Allocation allocation;
     std::string_view exporter_name = "fake";
     bool freed = false;
+    /// find() returns the allocation also for addresses outside it.
+    bool find_anywhere = false;
     /// Called at the begin of find() and export_range(); may throw.
     std::function<void()> on_find;
     std::function<void()> on_export;

@@ -296,6 +296,7 @@ TEST_F(RegistrationTest, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
     struct Part {
         std::size_t page;
         MemoryKind kind;
+        std::size_t pages = 1;
     };
     struct Row {
         std::vector<Part> parts; // of four pages; the other pages are host memory
@@ -310,6 +311,9 @@ TEST_F(RegistrationTest, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
         {{{0, pinned_host}, {1, device}}, host, EPERM, "contains device memory of page 1"},
         {{{0, pinned_host}, {2, managed}}, host, EPERM, "contains managed memory of page 2"},
         {{{0, managed}, {3, device}}, on_demand, EPERM, "contains device memory of page 3"},
+        {{{0, pinned_host, 4}, {2, device}}, host, EPERM, "contains device memory of page 2"},
+        {{{0, pinned_host, 4}, {0, managed}}, host, EPERM, "is managed memory of page 0"},
+        {{{0, managed, 4}, {1, system}}, on_demand, EPERM, "contains system memory of page 1"},
         {{{0, pinned_host}, {3, pinned_host}}, host, 0, ""},
         {{{1, pinned_host}, {2, pinned_host}}, host, 0, ""},
     };
@@ -319,7 +323,8 @@ TEST_F(RegistrationTest, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
         SCOPED_TRACE(row.text);
         resolver_ = {};
         for (const Part& part : row.parts) {
-            const auto exporter = std::make_shared<FakeExporter>(4096, base + part.page * 4096);
+            const auto exporter =
+                std::make_shared<FakeExporter>(part.pages * 4096, base + part.page * 4096);
             exporter->allocation.kind = part.kind;
             exporter->exporter_name = names[part.page];
             resolver_.add(exporter);
@@ -332,6 +337,73 @@ TEST_F(RegistrationTest, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
             EXPECT_TRUE(registrations().empty());
         }
     }
+}
+
+// As after cuMemHostRegister() of memory that another driver owns.
+TEST_F(RegistrationTest, PrefersTheExporterThatDoesNotReportPinnedHostMemory) {
+    const auto pinned = std::make_shared<FakeExporter>(size);
+    pinned->allocation.kind = MemoryKind::pinned_host;
+    pinned->standard_error = EOPNOTSUPP;
+    exporter_->exporter_name = "owner";
+    for (const Resolver& both : {Resolver({pinned, exporter_}), Resolver({exporter_, pinned})}) {
+        resolver_ = both;
+        const Registration region = device();
+        EXPECT_EQ(region.path(), dmabuf);
+        EXPECT_EQ(region.exporter(), "owner");
+        EXPECT_THAT(errors_of(region.trail()), ElementsAre(0));
+        EXPECT_EQ(device({.device_memory = true}).path(), dmabuf);
+        EXPECT_THAT(refusal({.paths = {host}}),
+                    fails_with(function, EPERM, "this is device memory of owner"));
+        EXPECT_EQ(resolver_.find(device_address()).exporter, exporter_);
+    }
+    EXPECT_TRUE(pinned->exports.empty());
+}
+
+TEST_F(RegistrationTest, NeverTakesPinnedMemoryForHostMemoryWhenAnotherExporterDoesNotAnswer) {
+    const auto pinned = std::make_shared<FakeExporter>(
+        host_memory_.size(), reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    pinned->allocation.kind = MemoryKind::pinned_host;
+    exporter_->find_error = EIO;
+    for (const Resolver& both : {Resolver({pinned, exporter_}), Resolver({exporter_, pinned})}) {
+        resolver_ = both;
+        EXPECT_THAT(refusal(pinned->allocation.base, host_memory_.size(), {.paths = {host}}),
+                    fails_with(function, EIO, "the memory may belong to fake, whose query failed"));
+    }
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, ExportsFromTheNextExporterThatKnowsTheMemory) {
+    const auto other = std::make_shared<FakeExporter>(size);
+    other->exporter_name = "other";
+    exporter_->standard_error = EOPNOTSUPP;
+    exporter_->pcie_error = EOPNOTSUPP;
+    resolver_.add(other);
+    Registration region = device();
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_EQ(region.exporter(), "other");
+    EXPECT_EQ(region.trail()[0].exporter, "fake");
+    EXPECT_EQ(errors_of(region.trail()).back(), 0);
+    exporter_->freed = true;
+    EXPECT_EQ(region.verify(), RegistrationState::registered);
+    other->freed = true;
+    EXPECT_EQ(region.verify(), RegistrationState::revoked);
+}
+
+TEST_F(RegistrationTest, AsksNoOtherExporterForMemoryThatOneExports) {
+    const auto other = std::make_shared<FakeExporter>(size);
+    resolver_.add(other);
+    EXPECT_EQ(device().path(), dmabuf);
+    EXPECT_EQ(exporter_->finds, 1U);
+    EXPECT_EQ(other->finds, 0U);
+}
+
+TEST_F(RegistrationTest, BlamesTheExporterForAnAllocationWithoutTheAddress) {
+    const auto host_address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    exporter_->allocation = {.base = host_address, .length = 100, .kind = MemoryKind::pinned_host};
+    exporter_->find_anywhere = true;
+    EXPECT_THAT(refusal(host_address + 200, 100),
+                fails_with(function, EIO, "'fake' returned an allocation"));
+    expect_untouched();
 }
 
 TEST_F(RegistrationTest, SaysWhatTheExporterSaysOfARangeOverTwoAllocations) {

@@ -17,8 +17,9 @@ namespace rdmabuf {
 /// Describes memory for which the program already has a dma-buf.
 struct ExternalMemory {
     /// Address that the program uses for the first byte: a CPU pointer, a device pointer, or any
-    /// number that no other memory in the same Resolver uses. The address must not be 0, because 0
-    /// means an unknown address.
+    /// number that no other memory in the same Resolver uses. If another exporter knows the pointer
+    /// as well, Resolver and register_memory() use the dma-buf that was added here. The address
+    /// must not be 0, because 0 means an unknown address.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
