@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +54,12 @@ class ListPosting : public FeaturesTest {
             ASSERT_TRUE(received(entries_[i].offset, i * block, block)) << i;
         }
     }
+    /// Returns the number of posted work requests of lists.
+    static std::size_t posted() {
+        return static_cast<std::size_t>(std::ranges::count_if(record().sends, [](const Send& send) {
+            return send.entries.size() == 1 && send.entries[0].length == block;
+        }));
+    }
     /// Returns the work requests of the list in the order in which they were posted: "w", or "W" if
     /// it is signaled. A space separates the calls of ibv_post_send(3).
     static std::string posted_calls() {
@@ -85,12 +94,30 @@ TEST_F(ListPosting, goes_on_when_the_send_queue_has_room_again) {
     connect_with_list(1000);
     Request request = write_list();
     expect_written(request);
-    EXPECT_EQ(std::ranges::count_if(record().sends,
-                                    [](const Send& send) {
-                                        return send.entries.size() == 1 &&
-                                               send.entries[0].length == block;
-                                    }),
-              1000);
+    EXPECT_EQ(posted(), 1000);
+}
+
+TEST_F(ListPosting, posts_at_most_one_more_entry_after_it_was_cancelled) {
+    for (const std::uint32_t queue_pairs : {1U, 2U}) {
+        SCOPED_TRACE(queue_pairs);
+        disconnect_all();
+        entries_.clear();
+        options_.send_depth = 16;
+        options_.queue_pairs_per_device = queue_pairs;
+        connect_with_list(1000);
+        Request request;
+        ASSERT_EQ(left().iput_list(entries_, request, std::span<const std::byte>()), code(0));
+        ASSERT_EQ(left().cancel(request), code(0));
+        EXPECT_EQ(left().cancel(request), code(EALREADY));
+        EXPECT_EQ(complete(left(), request).error, code(ECANCELED));
+        EXPECT_LE(posted(), std::size_t{16} * queue_pairs + 1);
+        EXPECT_EQ(right().notification(), std::nullopt);
+
+        entries_.resize(1);
+        Request next = write_list();
+        EXPECT_EQ(left().cancel(next), code(EALREADY)); // It is already posted.
+        expect_written(next);
+    }
 }
 
 TEST_F(ListPosting, skips_empty_entries) {

@@ -68,7 +68,7 @@ namespace rdmabuf::transport {
 ///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
 ///     the length of the message. A message above the eager limit fails at both ends, an eager
 ///     message only at the receiver. The channel remains usable.
-///   - ECANCELED: the receive was cancelled. The channel remains usable.
+///   - ECANCELED: the request was cancelled. The channel remains usable.
 ///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout, or the peer of a
 ///     PreparedChannel did not connect within EndpointOptions::handshake
 ///   - EFAULT: the device of this side could not access the memory of the request, because this
@@ -202,12 +202,14 @@ class Channel {
                                                .length = static_cast<std::size_t>(message->length),
                                                .channel = number()});
     }
-    /// Cancels a receive. If the call succeeds, the receive ends with ECANCELED. If its message was
-    /// already in flight, the receive may end normally instead.
-    /// @return no error; EALREADY if the message of the receive has already arrived, or if an
-    ///         earlier call has cancelled the receive; EINVAL for a request that is not a receive,
-    ///         or of another channel; ESTALE if the completion of the receive was reported; EBADF
-    ///         after close()
+    /// Cancels a receive, iput_list() or iget_list(). If the call succeeds, the request ends with
+    /// ECANCELED. If the message of a receive was already in flight, the receive may end normally
+    /// instead. A list ends after its posted entries, and at most one more, are transferred; its
+    /// notification is not sent.
+    /// @return no error; EALREADY if the message of the receive has already arrived, if at most one
+    ///         entry of the list (or of another one-sided request) is not posted yet, or if an
+    ///         earlier call has cancelled the request; EINVAL for a request of isend() or of another
+    ///         channel; ESTALE if the completion of the request was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         return {channel_ ? endpoint_->cancel(channel_->number(), request) : EBADF,
                 std::system_category()};

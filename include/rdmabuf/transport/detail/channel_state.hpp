@@ -156,6 +156,8 @@ class ChannelState : public ChannelLinks {
     /// Cancels a receive that has not matched a message. If an advertisement of the receive was
     /// sent to the peer, the receive ends when the peer confirms the cancellation.
     int cancel(ReceiveRequest& receive) noexcept;
+    /// Cancels a transfer list.
+    int cancel(OneSidedRequest& request) noexcept { return one_sided_.cancel(request); }
 
     /// Starts a receive whose message has already arrived, and removes and destroys @p message.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;

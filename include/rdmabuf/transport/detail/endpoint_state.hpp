@@ -250,21 +250,23 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         progress();
         return shared.matcher.find_message(channel, tag, mask);
     }
-    /// Cancels a receive; see Channel::cancel() for the result.
+    /// Cancels a receive or a transfer list; see Channel::cancel() for the result.
     int cancel(std::uint32_t channel, const Request& request) noexcept {
         const OneThread one_thread(user_);
         RequestState* const state = shared.request(request.index);
-        if (request.channel != channel || state == nullptr ||
-            state->type() != RequestType::receive) {
+        if (request.channel != channel || state == nullptr || state->type() == RequestType::send) {
             return EINVAL;
         }
         if (!state->in_use || state->generation != request.generation) {
             return ESTALE;
         }
-        auto& receive = static_cast<ReceiveRequest&>(*state);
-        if (receive.done) {
+        if (state->done) {
             return EALREADY;
         }
+        if (state->type() == RequestType::one_sided) {
+            return state->channel->cancel(static_cast<OneSidedRequest&>(*state));
+        }
+        auto& receive = static_cast<ReceiveRequest&>(*state);
         if (receive.channel == nullptr) {
             shared.matcher.remove(receive);
             shared.complete(receive, ECANCELED);

@@ -96,8 +96,26 @@ class OneSided {
                 request.striped = false;
                 striped_.remove(&request);
             }
-            shared_.complete(request);
+            shared_.complete(request, request.error);
         }
+    }
+    /// Ends a transfer list with ECANCELED after the first entry that is not posted completely. This
+    /// entry is still posted, because the last work request of a list must be signaled.
+    [[nodiscard]] int cancel(OneSidedRequest& request) noexcept {
+        if (request.list.size() < 2) {
+            return EALREADY;
+        }
+        if (request.striped) {
+            request.whole_list =
+                request.whole_list.first(request.whole_list.size() - request.list.size() + 1);
+        }
+        if (repeating_ == &request) {
+            repeating_ = nullptr;
+        }
+        request.list = request.list.first(1);
+        request.notifies = false;
+        request.error = ECANCELED;
+        return 0;
     }
     /// Posts the flush reads of a request again, because another request has failed on their
     /// loopback queue pair.
