@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <thread>
 
 #include <rdmabuf/context.hpp>
 
@@ -37,6 +39,11 @@ Endpoint open_endpoint(const std::string& device) {
 
 } // namespace
 
+UnknownAgent::UnknownAgent(const std::string& name)
+    : std::runtime_error("no connection information of agent '" + name + "' was loaded") {}
+LostAgent::LostAgent(const std::string& name, const std::string& reason)
+    : std::runtime_error("the connection to agent '" + name + "' has failed: " + reason) {}
+
 Agent::Agent(std::string name, const std::string& device, const std::string& host)
     : name_(std::move(name)),
       endpoint_(open_endpoint(device)),
@@ -46,35 +53,40 @@ Agent::Agent(std::string name, const std::string& device, const std::string& hos
     if (name_.size() > max_message) {
         throw std::runtime_error("the name of the agent is longer than a message");
     }
+    load_connection_info(name_, connection_info()); // For transfers within its own memory.
 }
 
 Agent::~Agent() = default;
 
-std::unique_ptr<LocalMemory> Agent::register_memory(std::uintptr_t address, std::size_t length) {
+LocalMemory Agent::register_memory(std::uintptr_t address, std::size_t length) {
     const Lock lock(mutex_);
-    return std::make_unique<LocalMemory>(LocalMemory{
-        value(endpoint_.register_memory(reinterpret_cast<const void*>(address), length))});
+    return std::make_shared<const Memory>(
+        value(endpoint_.register_memory(reinterpret_cast<const void*>(address), length)));
 }
 
-void Agent::deregister(std::unique_ptr<LocalMemory> memory) {
+void Agent::deregister(LocalMemory memory) {
     const Lock lock(mutex_);
-    const std::uintptr_t address = memory->memory.address();
-    const std::uint64_t length = memory->memory.length();
+    const std::uintptr_t address = memory->address();
+    const std::uint64_t length = memory->length();
     memory.reset();
     // The program may free the memory now, and get other memory with the same address.
     endpoint_.cache().invalidate(address, length);
 }
 
 std::string Agent::describe(const LocalMemory& memory) {
-    const RemoteMemory remote = value(memory.memory.remote());
-    const std::uint64_t address = memory.memory.address();
+    const RemoteMemory remote = value(memory->remote());
+    const std::uint64_t address = memory->address();
     std::string bytes(sizeof address + RemoteMemory::wire_size, '\0');
     std::memcpy(bytes.data(), &address, sizeof address);
     std::memcpy(bytes.data() + sizeof address, remote.bytes().data(), RemoteMemory::wire_size);
     return bytes;
 }
 
-RemoteBuffer Agent::load_remote(std::string_view bytes) {
+RemotePointer Agent::load_remote(const std::string& remote_agent, std::string_view bytes) const {
+    {
+        const Lock lock(mutex_);
+        static_cast<void>(peer(remote_agent));
+    }
     RemoteBuffer buffer;
     if (bytes.size() != sizeof buffer.address + RemoteMemory::wire_size) {
         throw std::runtime_error("these bytes do not describe memory of a remote agent");
@@ -82,7 +94,12 @@ RemoteBuffer Agent::load_remote(std::string_view bytes) {
     std::memcpy(&buffer.address, bytes.data(), sizeof buffer.address);
     buffer.memory =
         value(RemoteMemory::decode(std::as_bytes(std::span(bytes)).subspan(sizeof buffer.address)));
-    return buffer;
+    return std::make_shared<const RemoteBuffer>(buffer);
+}
+
+RemotePointer Agent::load_local(const LocalMemory& memory) {
+    return std::make_shared<const RemoteBuffer>(
+        RemoteBuffer{.address = memory->address(), .memory = value(memory->remote())});
 }
 
 std::string Agent::connection_info() const {
@@ -93,55 +110,60 @@ std::string Agent::connection_info() const {
 void Agent::load_connection_info(const std::string& remote_agent, std::string_view bytes) {
     const Handle handle = value(Handle::decode(std::as_bytes(std::span(bytes))));
     const Lock lock(mutex_);
-    peers_[remote_agent].handle = handle;
+    if (const auto known = peers_.find(remote_agent);
+        known == peers_.end() || known->second->handle != handle) {
+        drop(remote_agent);
+        peers_[remote_agent] = std::make_shared<Peer>(Peer{.handle = handle});
+    }
 }
 
-Agent::Peer& Agent::peer(const std::string& remote_agent) {
+const std::shared_ptr<Peer>& Agent::peer(const std::string& remote_agent) const {
     const auto found = peers_.find(remote_agent);
-    if (found != peers_.end()) {
-        return found->second;
+    if (found == peers_.end()) {
+        throw UnknownAgent(remote_agent);
     }
-    if (remote_agent != name_) {
-        throw std::runtime_error("no connection information of agent '" + remote_agent +
-                                 "' was loaded");
-    }
-    // An agent can connect to itself, to transfer data within its own memory.
-    Peer& self = peers_[name_];
-    self.handle = listener_.handle();
-    return self;
+    return found->second;
 }
 
 void Agent::connect(const std::string& remote_agent) {
     const Lock lock(mutex_);
-    start_connecting(remote_agent, peer(remote_agent));
+    static_cast<void>(connecting_peer(remote_agent));
 }
 
-void Agent::start_connecting(const std::string& remote_agent, Peer& peer) {
-    if (peer.channel || peer.connector) {
-        return;
+const std::shared_ptr<Peer>& Agent::connecting_peer(const std::string& remote_agent) {
+    const std::shared_ptr<Peer>& to = peer(remote_agent);
+    if (to->channel && to->channel->state()) {
+        throw LostAgent(remote_agent, to->channel->reason());
     }
-    if (!peer.handle) {
-        throw std::runtime_error("no connection information of agent '" + remote_agent +
-                                 "' was loaded");
+    if (!to->channel && !to->connector) {
+        auto connector = endpoint_.start_connect(to->handle);
+        if (!connector) {
+            throw LostAgent(remote_agent, connector.message());
+        }
+        to->error.clear();
+        to->connector = *std::move(connector);
     }
-    peer.error.clear();
-    peer.connector = value(endpoint_.start_connect(*peer.handle));
+    return to;
 }
 
 void Agent::disconnect(const std::string& remote_agent) {
     const Lock lock(mutex_);
-    const auto found = peers_.find(remote_agent);
-    if (found == peers_.end()) {
+    drop(remote_agent);
+}
+
+void Agent::drop(const std::string& remote_agent) {
+    const auto node = peers_.extract(remote_agent);
+    if (!node) {
         return;
     }
-    for (Transfer* const transfer : found->second.transfers) {
-        transfer->waits_ = false;
-        transfer->state_ = TransferState::failed;
-    }
-    if (sending_to_ == &found->second) {
+    Peer& peer = *node.mapped();
+    peer.error = "the agent was disconnected";
+    peer.transfers.clear();
+    if (sending_to_ == &peer) {
         sending_to_ = nullptr; // Closing the channel ends the request.
     }
-    peers_.erase(found);
+    peer.connector.reset();
+    peer.channel.reset();
 }
 
 std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string& remote_agent,
@@ -150,6 +172,14 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
     transfer->direction_ = direction;
     transfer->remote_agent_ = remote_agent;
     transfer->entries_.reserve(blocks.size());
+    // Most lists have many blocks in the same memory.
+    const auto own = [&](std::shared_ptr<const void> memory, std::shared_ptr<const void>& last) {
+        if (memory != last) {
+            transfer->memory_.push_back(last = std::move(memory));
+        }
+    };
+    std::shared_ptr<const void> last_local;
+    std::shared_ptr<const void> last_remote;
     for (const Block& block : blocks) {
         const std::uint64_t offset = block.remote_address - block.remote->address;
         if (block.remote_address < block.remote->address ||
@@ -158,11 +188,13 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
             throw std::runtime_error("a block is not inside the registered memory of agent '" +
                                      remote_agent + "'");
         }
-        transfer->entries_.push_back({.memory = &block.local->memory,
+        transfer->entries_.push_back({.memory = block.local.get(),
                                       .address = reinterpret_cast<const void*>(block.local_address),
                                       .length = block.length,
                                       .remote = &block.remote->memory,
                                       .offset = offset});
+        own(block.local, last_local);
+        own(block.remote, last_remote);
     }
     return transfer;
 }
@@ -172,16 +204,15 @@ bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
         throw std::runtime_error("the notification is longer than 16,384 bytes");
     }
     const Lock lock(mutex_);
-    if (transfer.state_ == TransferState::in_progress) {
+    if (!transfer.ended()) {
         return false;
     }
-    Peer& to = peer(transfer.remote_agent_);
-    start_connecting(transfer.remote_agent_, to);
+    transfer.peer_ = connecting_peer(transfer.remote_agent_);
     transfer.notification_ = std::move(notification);
     transfer.state_ = TransferState::in_progress;
     transfer.waits_ = true;
-    to.transfers.push_back(&transfer);
-    start_transfers(to);
+    transfer.peer_->transfers.push_back(&transfer);
+    start_transfers(*transfer.peer_);
     return true;
 }
 
@@ -213,43 +244,50 @@ bool Agent::start(Transfer& transfer, Channel& channel) {
     }
     transfer.waits_ = false;
     if (error) {
-        transfer.state_ = TransferState::failed;
+        end(transfer, channel.state() ? TransferState::disconnected : TransferState::failed,
+            error.message());
     }
     return true;
 }
 
 TransferState Agent::check(Transfer& transfer) {
     const Lock lock(mutex_);
-    if (transfer.state_ == TransferState::in_progress) {
+    if (!transfer.ended()) {
         advance();
-        const auto found = peers_.find(transfer.remote_agent_);
-        if (found == peers_.end()) {
-            transfer.state_ = TransferState::failed; // The remote agent was disconnected.
-        } else {
-            test(transfer, found->second);
-        }
+        test(transfer);
     }
     return transfer.state_;
 }
 
-void Agent::test(Transfer& transfer, Peer& peer) {
-    if (!peer.error.empty()) {
-        if (transfer.waits_) {
+void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
+    transfer.waits_ = false;
+    transfer.notification_.reset();
+    transfer.state_ = state;
+    transfer.reason_ = std::move(reason);
+}
+
+void Agent::test(Transfer& transfer) {
+    Peer& peer = *transfer.peer_;
+    if (!peer.channel || transfer.waits_) {
+        if (!peer.error.empty()) {
             std::erase(peer.transfers, &transfer);
+            end(transfer, TransferState::disconnected, peer.error);
         }
-        transfer.waits_ = false;
-        transfer.state_ = TransferState::failed;
         return;
     }
-    if (transfer.waits_ || !peer.channel) {
-        return;
-    }
+    // Also after a failure, the transfer ends only when the devices no longer access its memory.
     const Completion completion = peer.channel->test(transfer.request_);
     if (!completion.done) {
         return;
     }
-    transfer.state_ = completion.error ? TransferState::failed : TransferState::done;
-    if (!completion.error && transfer.notification_) {
+    if (peer.channel->state()) {
+        end(transfer, TransferState::disconnected, peer.channel->reason());
+    } else if (completion.error) {
+        end(transfer, TransferState::failed, completion.error.message());
+    } else {
+        transfer.state_ = TransferState::done;
+    }
+    if (transfer.notification_) {
         // All blocks are transferred: read, or written and acknowledged. Now the notification is
         // sent.
         peer.messages.emplace_back(message_tag, *std::move(transfer.notification_));
@@ -258,18 +296,39 @@ void Agent::test(Transfer& transfer, Peer& peer) {
     }
 }
 
-void Agent::release(std::unique_ptr<Transfer> transfer) {
-    const Lock lock(mutex_);
-    if (transfer->state_ != TransferState::in_progress) {
-        return;
+void Agent::abort(Transfer& transfer) {
+    transfer.notification_.reset();
+    transfer.state_ = TransferState::aborting;
+    if (transfer.waits_) {
+        std::erase(transfer.peer_->transfers, &transfer);
+        end(transfer, TransferState::failed, "the transfer was released");
+    } else if (transfer.peer_->channel) {
+        // If all blocks are posted, nothing can be cancelled.
+        static_cast<void>(transfer.peer_->channel->cancel(transfer.request_));
     }
-    if (const auto found = peers_.find(transfer->remote_agent_); found != peers_.end()) {
-        if (transfer->waits_) {
-            std::erase(found->second.transfers, transfer.get());
-            return;
+}
+
+bool Agent::release(Transfer& transfer) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+    for (bool first_call = false;;) {
+        {
+            const Lock lock(mutex_);
+            if (transfer.state_ == TransferState::in_progress) {
+                first_call = true;
+                abort(transfer);
+            }
+            if (!transfer.ended()) {
+                advance();
+                test(transfer);
+            }
+            if (transfer.ended()) {
+                return true;
+            }
         }
-        transfer->notification_.reset();
-        released_.push_back(std::move(transfer));
+        if (first_call && std::chrono::steady_clock::now() >= limit) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
 }
 
@@ -278,9 +337,7 @@ void Agent::notify(const std::string& remote_agent, std::string_view message) {
         throw std::runtime_error("the notification is longer than 16,384 bytes");
     }
     const Lock lock(mutex_);
-    Peer& to = peer(remote_agent);
-    start_connecting(remote_agent, to);
-    to.messages.emplace_back(message_tag, message);
+    connecting_peer(remote_agent)->messages.emplace_back(message_tag, message);
     advance();
 }
 
@@ -332,18 +389,11 @@ void Agent::advance() {
     endpoint_.progress();
     accept();
     for (auto& [name, peer] : peers_) {
-        advance_connection(peer);
-        send_messages(peer);
-        start_transfers(peer);
+        advance_connection(*peer);
+        send_messages(*peer);
+        start_transfers(*peer);
     }
     receive_all();
-    std::erase_if(released_, [this](const std::unique_ptr<Transfer>& transfer) {
-        const auto found = peers_.find(transfer->remote_agent_);
-        if (found != peers_.end()) {
-            test(*transfer, found->second);
-        }
-        return found == peers_.end() || transfer->state_ != TransferState::in_progress;
-    });
 }
 
 void Agent::accept() {

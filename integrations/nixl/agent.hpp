@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,45 +20,94 @@
 
 namespace nixl_rdmabuf {
 
-/// Registered memory of this agent.
-struct LocalMemory {
-    rdmabuf::transport::Memory memory;
-};
+/// Registered memory of this agent. Transfers share its ownership, because NIXL may deregister the
+/// memory of a transfer that is in progress.
+using LocalMemory = std::shared_ptr<const rdmabuf::transport::Memory>;
 
 /// Registered memory of a remote agent.
 struct RemoteBuffer {
     std::uint64_t address = 0;
     rdmabuf::transport::RemoteMemory memory;
 };
+/// Transfers share the ownership, because NIXL unloads the metadata of a remote agent before it
+/// disconnects the agent.
+using RemotePointer = std::shared_ptr<const RemoteBuffer>;
 
 /// One block of a transfer.
 struct Block {
-    const LocalMemory* local = nullptr;
+    LocalMemory local;
     std::uintptr_t local_address = 0;
-    const RemoteBuffer* remote = nullptr;
+    RemotePointer remote;
     std::uint64_t remote_address = 0;
     std::size_t length = 0;
 };
 
+/// No connection information of the remote agent was loaded.
+class UnknownAgent : public std::runtime_error {
+  public:
+    explicit UnknownAgent(const std::string& name);
+};
+/// The connection to the remote agent cannot be opened, or has ended.
+class LostAgent : public std::runtime_error {
+  public:
+    LostAgent(const std::string& name, const std::string& reason);
+};
+
 enum class Direction : std::uint8_t { read, write };
-enum class TransferState : std::uint8_t { not_posted, in_progress, done, failed };
+enum class TransferState : std::uint8_t {
+    not_posted,
+    in_progress,
+    /// release() was called, and devices still access the memory of the transfer.
+    aborting,
+    done,
+    failed,
+    /// The connection to the remote agent has ended, or the agent was disconnected.
+    disconnected
+};
+
+struct Peer;
 
 /// A list of blocks that one request transfers. After a transfer has ended, it can be posted again.
 class Transfer {
   public:
-    [[nodiscard]] TransferState state() const noexcept { return state_; }
+    /// Returns why the transfer has the state failed or disconnected.
+    [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
 
   private:
     friend class Agent;
+    [[nodiscard]] bool ended() const noexcept {
+        return state_ != TransferState::in_progress && state_ != TransferState::aborting;
+    }
+
     Direction direction_{};
     std::string remote_agent_;
     std::vector<rdmabuf::transport::TransferEntry> entries_;
+    /// The owners of the objects to which entries_ points.
+    std::vector<std::shared_ptr<const void>> memory_;
     std::optional<std::string> notification_;
+    /// The agent to which the transfer was posted. After a disconnection, remote_agent_ may be the
+    /// name of another process.
+    std::shared_ptr<Peer> peer_;
     rdmabuf::transport::Request request_;
     /// True if the transfer was posted but is not started, because it waits for the connection or
     /// for earlier requests.
     bool waits_ = false;
     TransferState state_ = TransferState::not_posted;
+    std::string reason_;
+};
+
+/// A remote agent, or this agent itself.
+struct Peer {
+    rdmabuf::transport::Handle handle;
+    std::optional<rdmabuf::transport::Connector> connector;
+    std::optional<rdmabuf::transport::Channel> channel;
+    /// Why the connection could not be opened, or has ended; empty while neither is known.
+    std::string error;
+    /// Messages, with their tags, that wait for the connection or for the send buffer.
+    std::deque<std::pair<rdmabuf::transport::Tag, std::string>> messages;
+    /// Posted transfers that wait until the channel is connected, or until it has room for another
+    /// request.
+    std::deque<Transfer*> transfers;
 };
 
 /// A notification from a remote agent: the name of the remote agent, and the message.
@@ -81,13 +131,16 @@ class Agent {
     // Memory
 
     /// Registers host memory or memory of a GPU.
-    [[nodiscard]] std::unique_ptr<LocalMemory> register_memory(std::uintptr_t address,
-                                                               std::size_t length);
-    void deregister(std::unique_ptr<LocalMemory> memory);
+    [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
+    void deregister(LocalMemory memory);
     /// Returns the bytes that a remote agent needs to access the memory. It passes them to
     /// load_remote().
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
-    [[nodiscard]] static RemoteBuffer load_remote(std::string_view bytes);
+    /// @throws UnknownAgent
+    [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent,
+                                            std::string_view bytes) const;
+    /// Returns memory of this agent as the target of its own transfers.
+    [[nodiscard]] static RemotePointer load_local(const LocalMemory& memory);
 
     // Connections
 
@@ -106,17 +159,23 @@ class Agent {
                                                     std::span<const Block> blocks) const;
     /// Posts a transfer.
     /// @param notification  sent to the remote agent after all blocks are transferred
-    /// @return false if the transfer is already in progress
+    /// @return false if the transfer is in progress
+    /// @throws UnknownAgent
+    /// @throws LostAgent
     [[nodiscard]] bool post(Transfer& transfer, std::optional<std::string> notification);
     /// Makes progress and returns the state of a transfer.
     [[nodiscard]] TransferState check(Transfer& transfer);
-    /// Destroys a transfer without waiting. If the transfer is in progress, it is destroyed after
-    /// its request has ended.
-    void release(std::unique_ptr<Transfer> transfer);
+    /// Ends a transfer: the blocks that are not posted to the device are not transferred. The first
+    /// call waits for a few milliseconds until those that are posted have ended. Further calls wait
+    /// without limit: NIXL ignores their result, so the program may then free the memory.
+    /// @return true if the transfer has ended. If not, call again before destroying the transfer.
+    [[nodiscard]] bool release(Transfer& transfer);
 
     // Notifications
 
     /// Sends a message to a remote agent, independently of any transfer.
+    /// @throws UnknownAgent
+    /// @throws LostAgent
     void notify(const std::string& remote_agent, std::string_view message);
     /// Makes progress, and returns the messages that have arrived since the last call.
     [[nodiscard]] std::vector<Notification> take_notifications();
@@ -130,19 +189,6 @@ class Agent {
   private:
     using Lock = std::lock_guard<std::mutex>;
 
-    struct Peer {
-        std::optional<rdmabuf::transport::Handle> handle;
-        std::optional<rdmabuf::transport::Connector> connector;
-        std::optional<rdmabuf::transport::Channel> channel;
-        /// The error of a connection attempt or of a message; empty if there was none. All
-        /// transfers to the peer then fail.
-        std::string error;
-        /// Messages, with their tags, that wait for the connection or for the send buffer.
-        std::deque<std::pair<rdmabuf::transport::Tag, std::string>> messages;
-        /// Posted transfers that wait until the channel is connected, or until it has room for
-        /// another request.
-        std::deque<Transfer*> transfers;
-    };
     /// A channel that a remote agent has opened by connecting to this agent.
     struct Incoming {
         rdmabuf::transport::Channel channel;
@@ -150,8 +196,9 @@ class Agent {
         std::string name;
     };
 
-    [[nodiscard]] Peer& peer(const std::string& remote_agent);
-    void start_connecting(const std::string& remote_agent, Peer& peer);
+    [[nodiscard]] const std::shared_ptr<Peer>& peer(const std::string& remote_agent) const;
+    /// Returns the peer, and starts to connect if no connection was started yet.
+    [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void advance();
     void accept();
     void advance_connection(Peer& peer);
@@ -159,8 +206,12 @@ class Agent {
     /// Returns true if the send buffer is unused.
     [[nodiscard]] bool send_buffer_is_free();
     void start_transfers(Peer& peer);
+    /// Forgets a remote agent. Its transfers end with the state disconnected.
+    void drop(const std::string& remote_agent);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
-    void test(Transfer& transfer, Peer& peer);
+    void test(Transfer& transfer);
+    static void end(Transfer& transfer, TransferState state, std::string reason);
+    static void abort(Transfer& transfer);
     void receive(rdmabuf::transport::Channel& channel, std::string* name,
                  const std::string& known_name);
     void receive_all();
@@ -173,15 +224,13 @@ class Agent {
     /// receiving.
     std::vector<std::byte> buffers_;
     rdmabuf::transport::Memory registered_;
-    std::map<std::string, Peer> peers_;
+    std::map<std::string, std::shared_ptr<Peer>> peers_;
     /// The peer to which the message in the send buffer is being sent; nullptr if the buffer is
     /// unused.
     Peer* sending_to_ = nullptr;
     rdmabuf::transport::Request sending_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;
-    /// Released transfers whose request has not ended.
-    std::vector<std::unique_ptr<Transfer>> released_;
 };
 
 } // namespace nixl_rdmabuf

@@ -24,37 +24,44 @@ using nixl_rdmabuf::Agent;
 using nixl_rdmabuf::Block;
 using nixl_rdmabuf::Direction;
 using nixl_rdmabuf::LocalMemory;
-using nixl_rdmabuf::RemoteBuffer;
+using nixl_rdmabuf::LostAgent;
+using nixl_rdmabuf::RemotePointer;
+using nixl_rdmabuf::Transfer;
 using nixl_rdmabuf::TransferState;
+using nixl_rdmabuf::UnknownAgent;
 
 /// NIXL's metadata (nixlBackendMD) for memory that this agent has registered.
 class LocalMetadata final : public nixlBackendMD {
   public:
-    explicit LocalMetadata(std::unique_ptr<LocalMemory> registered)
+    explicit LocalMetadata(LocalMemory registered)
         : nixlBackendMD(true), memory(std::move(registered)) {}
-    std::unique_ptr<LocalMemory> memory;
+    LocalMemory memory;
 };
 
 /// NIXL's metadata (nixlBackendMD) for memory that a remote agent has registered.
 class RemoteMetadata final : public nixlBackendMD {
   public:
-    explicit RemoteMetadata(const RemoteBuffer& loaded) : nixlBackendMD(false), buffer(loaded) {}
-    RemoteBuffer buffer;
+    explicit RemoteMetadata(RemotePointer loaded)
+        : nixlBackendMD(false), buffer(std::move(loaded)) {}
+    RemotePointer buffer;
 };
 
 class RequestHandle final : public nixlBackendReqH {
   public:
-    explicit RequestHandle(std::unique_ptr<nixl_rdmabuf::Transfer> prepared)
-        : transfer(std::move(prepared)) {}
-    std::unique_ptr<nixl_rdmabuf::Transfer> transfer;
+    explicit RequestHandle(std::unique_ptr<Transfer> prepared) : transfer(std::move(prepared)) {}
+    std::unique_ptr<Transfer> transfer;
 };
 
 /// Calls @p call and returns its status. NIXL's core cannot catch exceptions, so an exception is
-/// converted to the status @p failed.
+/// converted to a status: @p failed, if no other describes it.
 template <class Call>
 nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
     try {
         return call();
+    } catch (const UnknownAgent&) {
+        return NIXL_ERR_NOT_FOUND;
+    } catch (const LostAgent&) {
+        return NIXL_ERR_REMOTE_DISCONNECT;
     } catch (const std::exception&) {
         return failed;
     }
@@ -66,8 +73,12 @@ nixl_status_t status_of(TransferState state) {
             return NIXL_ERR_NOT_POSTED;
         case TransferState::in_progress:
             return NIXL_IN_PROG;
+        case TransferState::aborting:
+            return NIXL_ERR_CANCELED;
         case TransferState::done:
             return NIXL_SUCCESS;
+        case TransferState::disconnected:
+            return NIXL_ERR_REMOTE_DISCONNECT;
         case TransferState::failed:
             break;
     }
@@ -122,7 +133,11 @@ class RdmabufEngine final : public nixlBackendEngine {
             return NIXL_ERR_NOT_SUPPORTED;
         }
         return status_of([&] {
-            out = new LocalMetadata(agent_->register_memory(mem.addr, mem.len));
+            LocalMemory memory = agent_->register_memory(mem.addr, mem.len);
+            if (type == VRAM_SEG && memory->host()) {
+                return NIXL_ERR_INVALID_PARAM;
+            }
+            out = new LocalMetadata(std::move(memory));
             return NIXL_SUCCESS;
         });
     }
@@ -135,23 +150,23 @@ class RdmabufEngine final : public nixlBackendEngine {
     }
     nixl_status_t getPublicData(const nixlBackendMD* metadata, std::string& out) const override {
         return status_of([&] {
-            out = Agent::describe(*static_cast<const LocalMetadata*>(metadata)->memory);
+            out = Agent::describe(static_cast<const LocalMetadata*>(metadata)->memory);
             return NIXL_SUCCESS;
         });
     }
-    nixl_status_t loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t&, const std::string&,
-                               nixlBackendMD*& output) override {
+    nixl_status_t loadRemoteMD(const nixlBlobDesc& input, const nixl_mem_t&,
+                               const std::string& remote_agent, nixlBackendMD*& output) override {
         return status_of(
             [&] {
-                output = new RemoteMetadata(Agent::load_remote(input.metaInfo));
+                output = new RemoteMetadata(agent_->load_remote(remote_agent, input.metaInfo));
                 return NIXL_SUCCESS;
             },
             NIXL_ERR_MISMATCH);
     }
     nixl_status_t loadLocalMD(nixlBackendMD* input, nixlBackendMD*& output) override {
         return status_of([&] {
-            output = new RemoteMetadata(Agent::load_remote(
-                Agent::describe(*static_cast<const LocalMetadata*>(input)->memory)));
+            output = new RemoteMetadata(
+                Agent::load_local(static_cast<const LocalMetadata*>(input)->memory));
             return NIXL_SUCCESS;
         });
     }
@@ -174,12 +189,10 @@ class RdmabufEngine final : public nixlBackendEngine {
             NIXL_ERR_MISMATCH);
     }
     nixl_status_t connect(const std::string& remote_agent) override {
-        return status_of(
-            [&] {
-                agent_->connect(remote_agent);
-                return NIXL_SUCCESS;
-            },
-            NIXL_ERR_NOT_FOUND);
+        return status_of([&] {
+            agent_->connect(remote_agent);
+            return NIXL_SUCCESS;
+        });
     }
     nixl_status_t disconnect(const std::string& remote_agent) override {
         agent_->disconnect(remote_agent);
@@ -203,10 +216,9 @@ class RdmabufEngine final : public nixlBackendEngine {
                         return NIXL_ERR_INVALID_PARAM;
                     }
                     blocks.push_back(
-                        {.local =
-                             static_cast<const LocalMetadata*>(local[i].metadataP)->memory.get(),
+                        {.local = static_cast<const LocalMetadata*>(local[i].metadataP)->memory,
                          .local_address = local[i].addr,
-                         .remote = &static_cast<const RemoteMetadata*>(remote[i].metadataP)->buffer,
+                         .remote = static_cast<const RemoteMetadata*>(remote[i].metadataP)->buffer,
                          .remote_address = remote[i].addr,
                          .length = local[i].len});
                 }
@@ -236,9 +248,11 @@ class RdmabufEngine final : public nixlBackendEngine {
         });
     }
     nixl_status_t releaseReqH(nixlBackendReqH* handle) const override {
-        const std::unique_ptr<RequestHandle> owner(static_cast<RequestHandle*>(handle));
         return status_of([&] {
-            agent_->release(std::move(owner->transfer));
+            if (!agent_->release(*static_cast<RequestHandle*>(handle)->transfer)) {
+                return NIXL_ERR_REPOST_ACTIVE;
+            }
+            delete handle;
             return NIXL_SUCCESS;
         });
     }

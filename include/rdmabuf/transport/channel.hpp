@@ -208,8 +208,9 @@ class Channel {
     /// notification is not sent.
     /// @return no error; EALREADY if the message of the receive has already arrived, if at most one
     ///         entry of the list (or of another one-sided request) is not posted yet, or if an
-    ///         earlier call has cancelled the request; EINVAL for a request of isend() or of another
-    ///         channel; ESTALE if the completion of the request was reported; EBADF after close()
+    ///         earlier call has cancelled the request; EINVAL for a request of isend() or of
+    ///         another channel; ESTALE if the completion of the request was reported; EBADF after
+    ///         close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         return {channel_ ? endpoint_->cancel(channel_->number(), request) : EBADF,
                 std::system_category()};

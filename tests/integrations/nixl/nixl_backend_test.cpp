@@ -1,336 +1,328 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <backend/backend_plugin.h>
-#include <dlfcn.h>
+// The backend of NIXL, called by NixlCore in the order in which NIXL's core calls it.
+#include <softverbs/softverbs.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core.hpp"
 #include "waiting.hpp"
 
-// The backend of NIXL, loaded and called as NIXL's core does: two agents exchange their metadata as
-// bytes, and transfer lists of blocks.
-
+namespace rdmabuf::testing {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-using rdmabuf::testing::eventually;
+constexpr std::size_t block = 16384;
+constexpr std::size_t many = 4096;
+constexpr std::size_t some = 1024;
 
-const nixlBackendPlugin& plugin() {
-    static const nixlBackendPlugin* const loaded = [] {
-        void* const library = ::dlopen(NIXL_PLUGIN_PATH, RTLD_NOW | RTLD_LOCAL);
-        EXPECT_NE(library, nullptr) << ::dlerror();
-        const auto init =
-            reinterpret_cast<nixlBackendPlugin* (*)()>(::dlsym(library, "nixl_plugin_init"));
-        EXPECT_NE(init, nullptr);
-        return init();
-    }();
-    return *loaded;
-}
-
-/// A backend with memory, as an agent of NIXL has it.
-class TestAgent {
-  public:
-    explicit TestAgent(const std::string& name, bool progress_thread = false,
-                       nixl_b_params_t parameters = {{"host", "127.0.0.1"}})
-        : name_(name) {
-        nixlBackendInitParams init;
-        init.localAgent = name;
-        init.type = "RDMABUF";
-        init.customParams = &parameters;
-        init.enableProgTh = progress_thread;
-        init.pthrDelay = 100;
-        engine_.reset(plugin().create_engine(&init));
-    }
-    ~TestAgent() {
-        if (memory_ != nullptr) {
-            EXPECT_EQ(engine_->deregisterMem(memory_), NIXL_SUCCESS);
-        }
-    }
-    TestAgent(const TestAgent&) = delete;
-    TestAgent& operator=(const TestAgent&) = delete;
-
-    [[nodiscard]] nixlBackendEngine& engine() { return *engine_; }
-    [[nodiscard]] const std::string& name() const { return name_; }
-    [[nodiscard]] std::uint8_t* at(std::size_t offset) { return bytes_.data() + offset; }
-    [[nodiscard]] nixlBackendMD* memory() const { return memory_; }
-
-    void register_bytes(std::size_t size) {
-        bytes_.assign(size, 0);
-        const nixlBlobDesc range(address(0), size, 0, "");
-        ASSERT_EQ(engine_->registerMem(range, DRAM_SEG, memory_), NIXL_SUCCESS);
-    }
-    [[nodiscard]] std::uintptr_t address(std::size_t offset) {
-        return reinterpret_cast<std::uintptr_t>(at(offset));
-    }
-    /// Loads the connection information and the memory of another agent.
-    void load(TestAgent& other) {
-        std::string info;
-        ASSERT_EQ(other.engine().getConnInfo(info), NIXL_SUCCESS);
-        ASSERT_FALSE(info.empty());
-        ASSERT_EQ(engine_->loadRemoteConnInfo(other.name(), info), NIXL_SUCCESS);
-        std::string data;
-        ASSERT_EQ(other.engine().getPublicData(other.memory(), data), NIXL_SUCCESS);
-        nixlBackendMD* loaded = nullptr;
-        ASSERT_EQ(engine_->loadRemoteMD({other.address(0), other.bytes_.size(), 0, data}, DRAM_SEG,
-                                        other.name(), loaded),
-                  NIXL_SUCCESS);
-        remote_.reset(loaded);
-    }
-    [[nodiscard]] nixlBackendMD* remote() const { return remote_.get(); }
-
-    [[nodiscard]] notif_list_t notifications() {
-        notif_list_t list;
-        EXPECT_EQ(engine_->getNotifs(list), NIXL_SUCCESS);
-        return list;
-    }
-
-  private:
-    struct Destroy {
-        void operator()(nixlBackendEngine* engine) const { plugin().destroy_engine(engine); }
-    };
-    std::string name_;
-    /// Freed after the engine, which may keep the memory registered: the data of a completed RDMA
-    /// write can become visible later.
-    std::vector<std::uint8_t> bytes_;
-    std::unique_ptr<nixlBackendEngine, Destroy> engine_;
-    nixlBackendMD* memory_ = nullptr;
-    std::unique_ptr<nixlBackendMD> remote_;
-};
-
-/// Expects that the byte at @p address becomes @p expected. The completion of an RDMA write does
-/// not make its data visible at the target; only a notification does.
-void expect_written(const std::uint8_t* address, std::uint8_t expected) {
-    const volatile std::uint8_t* const byte = address;
-    EXPECT_TRUE(eventually([&] { return *byte == expected; })) << static_cast<int>(*byte);
-}
-
+/// Two agents with memory, which know each other.
 class NixlBackend : public ::testing::Test {
   protected:
-    static constexpr std::size_t block = 16384;
-
+    ~NixlBackend() override { stop(); }
+    /// Starts both agents, and fills the memory of the left one with a pattern.
     void start(std::size_t blocks, bool progress_thread = false) {
-        for (auto* agent : {&left_, &right_}) {
-            *agent =
-                std::make_unique<TestAgent>(agent == &left_ ? "left" : "right", progress_thread);
-            ASSERT_FALSE((*agent)->engine().getInitErr());
-            (*agent)->register_bytes(blocks * block);
+        stop();
+        from_.resize(blocks * block);
+        for (std::size_t i = 0; i < from_.size(); ++i) {
+            from_[i] = static_cast<std::uint8_t>(i * 7 + i / block + 1);
         }
-        left().load(right());
-        right().load(left());
-        ASSERT_EQ(left().engine().connect("right"), NIXL_SUCCESS);
+        to_.assign(from_.size(), 0);
+        start(left_, "left", from_, progress_thread);
+        start(right_, "right", to_, progress_thread);
+        ASSERT_EQ(left_->load_remote_metadata(right_->local_metadata()), NIXL_SUCCESS);
+        ASSERT_EQ(right_->load_remote_metadata(left_->local_metadata()), NIXL_SUCCESS);
     }
-    [[nodiscard]] TestAgent& left() { return *left_; }
-    [[nodiscard]] TestAgent& right() { return *right_; }
-
-    /// Makes progress at both agents until the transfer has ended.
-    nixl_status_t finish(TestAgent& agent, nixlBackendReqH* handle) {
+    void stop() {
+        request_.reset();
+        left_.reset();
+        right_.reset();
+    }
+    static void start(std::unique_ptr<NixlCore>& agent, const char* name,
+                      const std::vector<std::uint8_t>& memory, bool progress_thread = false) {
+        agent = std::make_unique<NixlCore>(name);
+        ASSERT_EQ(agent->create_backend({{"host", "127.0.0.1"}}, progress_thread), NIXL_SUCCESS);
+        ASSERT_EQ(agent->register_memory(memory), NIXL_SUCCESS);
+    }
+    /// Creates request_, which transfers block i of the left agent to or from block order[i] of the
+    /// right agent.
+    void create(nixl_xfer_op_t operation, const std::vector<std::size_t>& order) {
+        std::vector<NixlBlock> blocks;
+        for (std::size_t i = 0; i < order.size(); ++i) {
+            blocks.push_back({&from_[i * block], &to_[order[i] * block], block});
+        }
+        ASSERT_EQ(left_->create_request(operation, blocks, "right", request_), NIXL_SUCCESS);
+    }
+    /// Creates and posts a request of all blocks.
+    void post_all(nixl_xfer_op_t operation = NIXL_WRITE) {
+        std::vector<std::size_t> order(from_.size() / block);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        create(operation, order);
+        ASSERT_EQ(left_->post(*request_), NIXL_IN_PROG);
+    }
+    /// Makes progress at both agents until request_ has ended.
+    nixl_status_t finish() {
         nixl_status_t status = NIXL_IN_PROG;
-        const auto ended = [&] {
-            status = agent.engine().checkXfer(handle);
-            return status != NIXL_IN_PROG;
-        };
-        EXPECT_TRUE(eventually(ended, [&] { collect(); }));
+        EXPECT_TRUE(eventually(
+            [&] {
+                status = left_->status(*request_);
+                return status != NIXL_IN_PROG;
+            },
+            [&] { collect(); }));
         return status;
+    }
+    /// Expects that the backend completes request_, whatever the core says of it.
+    void expect_success() {
+        EXPECT_TRUE(eventually(
+            [&] { return left_->engine().checkXfer(request_->handle()) != NIXL_IN_PROG; },
+            [&] { collect(); }));
+        EXPECT_EQ(left_->engine().checkXfer(request_->handle()), NIXL_SUCCESS);
     }
     /// Makes progress at both agents, and keeps the notifications that arrive.
     void collect() {
         for (const auto& [agent, kept] : {std::pair(&left_, &to_left_), {&right_, &to_right_}}) {
-            for (auto& notification : (*agent)->notifications()) {
+            for (auto& notification : *agent ? (*agent)->notifications() : notif_list_t()) {
                 kept->push_back(std::move(notification));
             }
         }
     }
-    /// Makes progress until @p list has @p count notifications.
-    void await(const notif_list_t& list, std::size_t count) {
-        ASSERT_TRUE(eventually([&] { return list.size() >= count; }, [&] { collect(); }));
-        ASSERT_EQ(list.size(), count);
+    /// Connects the agents. A notification arrives behind the data that was written before.
+    void await_notification() {
+        ASSERT_EQ(left_->engine().genNotif("right", "x"), NIXL_SUCCESS);
+        const std::size_t wanted = to_right_.size() + 1;
+        ASSERT_TRUE(eventually([&] { return to_right_.size() == wanted; }, [&] { collect(); }));
+    }
+    [[nodiscard]] bool block_arrived(std::size_t from, std::size_t to) const {
+        return std::equal(&from_[from * block], &from_[from * block] + block, &to_[to * block]);
     }
 
-    std::unique_ptr<TestAgent> left_;
-    std::unique_ptr<TestAgent> right_;
+    /// The memory of the agents. It is freed after the backends: with SOFTVERBS_DISORDER, data can
+    /// become visible after the completion of an RDMA write.
+    std::vector<std::uint8_t> from_;
+    std::vector<std::uint8_t> to_;
+    std::unique_ptr<NixlCore> left_;
+    std::unique_ptr<NixlCore> right_;
+    NixlCore::RequestPointer request_;
     notif_list_t to_left_;
     notif_list_t to_right_;
 };
 
 TEST_F(NixlBackend, IsDescribedByThePlugin) {
-    EXPECT_EQ(plugin().api_version, NIXL_PLUGIN_API_VERSION);
-    EXPECT_STREQ(plugin().get_plugin_name(), "RDMABUF");
-    EXPECT_THAT(plugin().get_backend_mems(), ElementsAre(DRAM_SEG, VRAM_SEG));
-    EXPECT_EQ(plugin().get_backend_options().count("device"), 1U);
-}
-
-TEST_F(NixlBackend, ReportsADeviceThatDoesNotExistAsInitError) {
-    TestAgent agent("left", false, {{"device", "mlx5_99"}});
-    EXPECT_TRUE(agent.engine().getInitErr());
+    EXPECT_EQ(nixl_plugin().api_version, 1);
+    EXPECT_STREQ(nixl_plugin().get_plugin_name(), "RDMABUF");
+    EXPECT_THAT(nixl_plugin().get_backend_mems(), ElementsAre(DRAM_SEG, VRAM_SEG));
+    EXPECT_EQ(nixl_plugin().get_backend_options().count("device"), 1U);
 }
 
 TEST_F(NixlBackend, Moves4096BlocksInOneListWithOneNotificationAndReadsThemBack) {
-    constexpr std::size_t blocks = 4096;
-    start(blocks);
-    std::vector<std::uint8_t> expected(blocks * block);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] = static_cast<std::uint8_t>(i * 7 + i / block);
-    }
-    std::copy(expected.begin(), expected.end(), left().at(0));
-    // Block i of the left agent is written to block order[i] of the right agent.
-    std::vector<std::size_t> order(blocks);
+    start(many);
+    const std::vector<std::uint8_t> expected = from_;
+    std::vector<std::size_t> order(many);
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::shuffle(order.begin(), order.end(), std::mt19937(7)); // NOLINT(cert-msc51-cpp)
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    for (std::size_t i = 0; i < blocks; ++i) {
-        local.addDesc({left().address(i * block), block, 0, left().memory()});
-        remote.addDesc({right().address(order[i] * block), block, 0, left().remote()});
-    }
 
-    nixlBackendReqH* write = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", write), NIXL_SUCCESS);
-    nixl_opt_b_args_t arguments;
-    arguments.hasNotif = true;
-    arguments.notifMsg = "the blocks are written";
-    ASSERT_GE(left().engine().postXfer(NIXL_WRITE, local, remote, "right", write, &arguments), 0);
-    EXPECT_EQ(finish(left(), write), NIXL_SUCCESS);
-    await(to_right_, 1);
-    EXPECT_THAT(to_right_, ElementsAre(Pair("left", "the blocks are written")));
-    for (std::size_t i = 0; i < blocks; ++i) {
-        ASSERT_TRUE(std::equal(left().at(i * block), left().at(i * block) + block,
-                               right().at(order[i] * block)))
-            << "block " << i;
+    create(NIXL_WRITE, order);
+    ASSERT_EQ(left_->post(*request_, "the blocks are written"), NIXL_IN_PROG);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+    ASSERT_TRUE(eventually([&] { return !to_right_.empty(); }, [&] { collect(); }));
+    for (std::size_t i = 0; i < many; ++i) {
+        ASSERT_TRUE(block_arrived(i, order[i])) << "block " << i;
     }
+    EXPECT_EQ(left_->release(request_), NIXL_SUCCESS);
 
-    std::fill_n(left().at(0), blocks * block, std::uint8_t{0});
-    nixlBackendReqH* read = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_READ, local, remote, "right", read), NIXL_SUCCESS);
-    arguments.notifMsg = "the blocks are read";
-    ASSERT_GE(left().engine().postXfer(NIXL_READ, local, remote, "right", read, &arguments), 0);
-    EXPECT_EQ(finish(left(), read), NIXL_SUCCESS);
-    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), left().at(0)));
-    await(to_right_, 2);
-    EXPECT_EQ(to_right_[1].second, "the blocks are read");
+    std::ranges::fill(from_, std::uint8_t{0});
+    create(NIXL_READ, order);
+    ASSERT_EQ(left_->post(*request_, "the blocks are read"), NIXL_IN_PROG);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+    EXPECT_EQ(from_, expected);
+    ASSERT_TRUE(eventually([&] { return to_right_.size() == 2; }, [&] { collect(); }));
+    EXPECT_THAT(to_right_, ElementsAre(Pair("left", "the blocks are written"),
+                                       Pair("left", "the blocks are read")));
     EXPECT_TRUE(to_left_.empty());
-    EXPECT_EQ(left().engine().releaseReqH(write), NIXL_SUCCESS);
-    EXPECT_EQ(left().engine().releaseReqH(read), NIXL_SUCCESS);
 }
 
 TEST_F(NixlBackend, PostsATransferAgainAfterItHasEnded) {
     start(2);
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    local.addDesc({left().address(0), 100, 0, left().memory()});
-    remote.addDesc({right().address(50), 100, 0, left().remote()});
-    nixlBackendReqH* handle = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", handle), NIXL_SUCCESS);
-    EXPECT_EQ(left().engine().checkXfer(handle), NIXL_ERR_NOT_POSTED);
+    create(NIXL_WRITE, {1});
     for (std::uint8_t round = 1; round <= 3; ++round) {
-        std::fill_n(left().at(0), 100, round);
-        ASSERT_GE(left().engine().postXfer(NIXL_WRITE, local, remote, "right", handle), 0);
-        EXPECT_EQ(finish(left(), handle), NIXL_SUCCESS);
-        expect_written(right().at(50), round);
-        expect_written(right().at(149), round);
-        EXPECT_EQ(*right().at(49), 0);
-        EXPECT_EQ(*right().at(150), 0);
+        std::fill_n(from_.begin(), block, round);
+        ASSERT_GE(left_->post(*request_), 0);
+        EXPECT_EQ(finish(), NIXL_SUCCESS);
+        await_notification();
+        EXPECT_TRUE(block_arrived(0, 1));
+        EXPECT_EQ(to_[block - 1], 0);
     }
-    EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
 }
 
 TEST_F(NixlBackend, SendsNotificationsOfEveryLengthInTheirOrder) {
     start(1);
-    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{600},
-                                     std::size_t{8192}, std::size_t{16384}}) {
-        ASSERT_EQ(left().engine().genNotif("right", std::string(length, 'x')), NIXL_SUCCESS);
-        ASSERT_EQ(right().engine().genNotif("left", std::string(length, 'y')), NIXL_SUCCESS);
+    constexpr std::array<std::size_t, 6> lengths = {0, 1, 600, 1024, 1025, 16384};
+    for (const std::size_t length : lengths) {
+        ASSERT_EQ(left_->engine().genNotif("right", std::string(length, 'x')), NIXL_SUCCESS);
+        ASSERT_EQ(right_->engine().genNotif("left", std::string(length, 'y')), NIXL_SUCCESS);
     }
-    await(to_right_, 5);
-    await(to_left_, 5);
-    for (std::size_t i = 0; i < 5; ++i) {
-        EXPECT_EQ(to_right_[i].first, "left");
-        EXPECT_EQ(to_left_[i].first, "right");
-        EXPECT_EQ(to_right_[i].second.size(), to_left_[i].second.size());
+    ASSERT_TRUE(eventually(
+        [&] { return to_left_.size() == lengths.size() && to_right_.size() == lengths.size(); },
+        [&] { collect(); }));
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+        EXPECT_EQ(to_right_[i], std::pair(std::string("left"), std::string(lengths[i], 'x')));
+        EXPECT_EQ(to_left_[i], std::pair(std::string("right"), std::string(lengths[i], 'y')));
     }
-    EXPECT_EQ(to_right_[4].second, std::string(16384, 'x'));
-    EXPECT_NE(left().engine().genNotif("right", std::string(16385, 'x')), NIXL_SUCCESS);
 }
 
 TEST_F(NixlBackend, TransfersBetweenMemoryOfOneAgent) {
     start(2);
-    nixlBackendMD* own = nullptr;
-    ASSERT_EQ(left().engine().loadLocalMD(left().memory(), own), NIXL_SUCCESS);
-    std::fill_n(left().at(0), block, std::uint8_t{9});
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    local.addDesc({left().address(0), block, 0, left().memory()});
-    remote.addDesc({left().address(block), block, 0, own});
-    nixlBackendReqH* handle = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "left", handle), NIXL_SUCCESS);
-    ASSERT_GE(left().engine().postXfer(NIXL_WRITE, local, remote, "left", handle), 0);
-    EXPECT_EQ(finish(left(), handle), NIXL_SUCCESS);
-    expect_written(left().at(2 * block - 1), 9);
-    EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
-    EXPECT_EQ(left().engine().unloadMD(own), NIXL_SUCCESS);
+    ASSERT_EQ(
+        left_->create_request(NIXL_READ, {{&from_[0], &from_[block], block}}, "left", request_),
+        NIXL_SUCCESS);
+    ASSERT_GE(left_->post(*request_), 0);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+    EXPECT_TRUE(std::equal(&from_[0], &from_[block], &from_[block]));
 }
 
-TEST_F(NixlBackend, RefusesBlocksOutsideTheMemoryAndUnknownAgents) {
+TEST_F(NixlBackend, RefusesWhatItDoesNotKnow) {
     start(1);
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    local.addDesc({left().address(0), block, 0, left().memory()});
-    remote.addDesc({right().address(1), block, 0, left().remote()});
-    nixlBackendReqH* handle = nullptr;
-    EXPECT_EQ(left().engine().prepXfer(NIXL_READ, local, remote, "right", handle),
+    EXPECT_EQ(left_->create_request(NIXL_READ, {{&from_[0], &to_[1], block}}, "right", request_),
               NIXL_ERR_INVALID_PARAM);
-    EXPECT_EQ(left().engine().connect("nobody"), NIXL_ERR_NOT_FOUND);
-    EXPECT_EQ(left().engine().loadRemoteConnInfo("other", "no handle"), NIXL_ERR_MISMATCH);
-    nixlBackendMD* loaded = nullptr;
-    EXPECT_EQ(left().engine().loadRemoteMD({0, 1, 0, "no memory"}, DRAM_SEG, "right", loaded),
+    EXPECT_EQ(left_->engine().connect("nobody"), NIXL_ERR_NOT_FOUND);
+    EXPECT_EQ(left_->engine().genNotif("nobody", ""), NIXL_ERR_NOT_FOUND);
+    const std::string connection = right_->local_metadata().connection;
+    const nixlBlobDesc memory = right_->local_metadata().memory.front();
+    EXPECT_EQ(left_->load_remote_metadata({"other", "", {memory}}), NIXL_ERR_NOT_FOUND);
+    EXPECT_EQ(left_->load_remote_metadata({"other", "no handle", {}}), NIXL_ERR_MISMATCH);
+    EXPECT_EQ(left_->load_remote_metadata({"other", connection, {{0, 1, 0, "no memory"}}}),
               NIXL_ERR_MISMATCH);
+    const std::vector<std::uint8_t> host(block);
+    EXPECT_EQ(left_->register_memory(host, VRAM_SEG), NIXL_ERR_INVALID_PARAM);
+    EXPECT_EQ(left_->register_memory(host, FILE_SEG), NIXL_ERR_NOT_SUPPORTED);
 }
 
-TEST_F(NixlBackend, FailsTransfersToAnAgentThatHasEnded) {
+TEST_F(NixlBackend, ReportsALostAgentAndAcceptsItsSuccessor) {
     start(1);
-    ASSERT_EQ(left().engine().genNotif("right", "hello"), NIXL_SUCCESS);
-    await(to_right_, 1);
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    local.addDesc({left().address(0), block, 0, left().memory()});
-    remote.addDesc({right().address(0), block, 0, left().remote()});
-    nixlBackendReqH* handle = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", handle), NIXL_SUCCESS);
+    await_notification();
+    create(NIXL_WRITE, {0});
     right_.reset();
-    nixl_status_t status = left().engine().postXfer(NIXL_WRITE, local, remote, "right", handle);
-    EXPECT_TRUE(eventually([&] { return status != NIXL_IN_PROG; },
-                           [&] { status = left().engine().checkXfer(handle); }));
-    EXPECT_EQ(status, NIXL_ERR_BACKEND);
-    EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
-    EXPECT_EQ(left().engine().disconnect("right"), NIXL_SUCCESS);
+    const nixl_status_t posted = left_->post(*request_);
+    EXPECT_EQ(posted == NIXL_IN_PROG ? finish() : posted, NIXL_ERR_REMOTE_DISCONNECT);
+    EXPECT_EQ(left_->release(request_), NIXL_SUCCESS);
+
+    start(right_, "right", to_);
+    ASSERT_EQ(left_->load_remote_metadata(right_->local_metadata()), NIXL_SUCCESS);
+    create(NIXL_WRITE, {0});
+    ASSERT_GE(left_->post(*request_), 0);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
+
+    // The agent ends again, and a notification is the first to find out.
+    right_.reset();
+    EXPECT_TRUE(eventually(
+        [&] { return left_->engine().genNotif("right", "x") == NIXL_ERR_REMOTE_DISCONNECT; }));
 }
 
-TEST_F(NixlBackend, MakesProgressInItsOwnThreadIfThisIsWanted) {
+TEST_F(NixlBackend, ReportsAnAgentThatEndedBeforeItWasConnected) {
+    start(1);
+    create(NIXL_WRITE, {0});
+    right_.reset();
+    const nixl_status_t posted = left_->post(*request_);
+    EXPECT_EQ(posted == NIXL_IN_PROG ? finish() : posted, NIXL_ERR_REMOTE_DISCONNECT);
+}
+
+TEST_F(NixlBackend, KeepsTheMemoryOfATransferThatIsInProgress) {
+    for (const bool connected : {true, false}) {
+        SCOPED_TRACE(connected);
+        start(some);
+        if (connected) {
+            await_notification();
+        }
+        post_all();
+        left_->deregister_memory(from_.data());
+        EXPECT_EQ(finish(), NIXL_SUCCESS);
+        await_notification();
+        EXPECT_EQ(to_, from_);
+    }
+}
+
+TEST_F(NixlBackend, EndsTheTransfersToAnAgentWhoseMetadataIsInvalidated) {
+    for (const auto& [connected, finishes] :
+         {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+        SCOPED_TRACE(connected);
+        SCOPED_TRACE(finishes);
+        start(some);
+        if (connected) {
+            await_notification();
+        }
+        post_all();
+        EXPECT_EQ(left_->invalidate_remote_metadata("right",
+                                                    [&, finishes = finishes] {
+                                                        if (finishes) {
+                                                            expect_success();
+                                                        }
+                                                    }),
+                  NIXL_SUCCESS);
+        EXPECT_EQ(left_->status(*request_), NIXL_ERR_NOT_FOUND);
+        EXPECT_EQ(left_->release(request_), NIXL_SUCCESS);
+        ASSERT_EQ(left_->load_remote_metadata(right_->local_metadata()), NIXL_SUCCESS);
+        post_all();
+        EXPECT_EQ(finish(), NIXL_SUCCESS);
+    }
+}
+
+TEST_F(NixlBackend, ReleasesARequestWhenItsPostedBlocksHaveEnded) {
+    for (const nixl_xfer_op_t operation : {NIXL_WRITE, NIXL_READ}) {
+        SCOPED_TRACE(operation);
+        start(some);
+        await_notification();
+        // Packets wait until the clock runs again.
+        ASSERT_EQ(softverbs_take_clock(), 0);
+        ASSERT_EQ(softverbs_slow_down(1), 0);
+        post_all(operation);
+        EXPECT_EQ(left_->release(request_), NIXL_ERR_REPOST_ACTIVE);
+        ASSERT_NE(request_, nullptr);
+        EXPECT_EQ(left_->engine().checkXfer(request_->handle()), NIXL_ERR_CANCELED);
+        EXPECT_EQ(left_->post(*request_), NIXL_ERR_REPOST_ACTIVE);
+        ASSERT_EQ(softverbs_slow_down(0), 0);
+        ASSERT_EQ(softverbs_release_clock(), 0);
+        EXPECT_EQ(left_->release(request_), NIXL_SUCCESS);
+
+        // The program may now use the memory for other data.
+        left_->deregister_memory(from_.data());
+        const std::vector<std::uint8_t> before = from_;
+        std::ranges::fill(from_, std::uint8_t{255});
+        await_notification();
+        EXPECT_EQ(std::ranges::count(from_, 255), from_.size());
+        std::size_t arrived = 0;
+        for (std::size_t i = 0; i < some && operation == NIXL_WRITE; ++i) {
+            if (to_[i * block] != 0) {
+                ++arrived;
+                ASSERT_TRUE(
+                    std::equal(&to_[i * block], &to_[i * block] + block, &before[i * block]));
+            }
+        }
+        EXPECT_LT(arrived, some / 2);
+    }
+}
+
+TEST_F(NixlBackend, MakesProgressInItsOwnThread) {
     start(1, true);
-    std::fill_n(left().at(0), block, std::uint8_t{3});
-    nixl_meta_dlist_t local(DRAM_SEG);
-    nixl_meta_dlist_t remote(DRAM_SEG);
-    local.addDesc({left().address(0), block, 0, left().memory()});
-    remote.addDesc({right().address(0), block, 0, left().remote()});
-    nixlBackendReqH* handle = nullptr;
-    ASSERT_EQ(left().engine().prepXfer(NIXL_WRITE, local, remote, "right", handle), NIXL_SUCCESS);
-    nixl_status_t status = left().engine().postXfer(NIXL_WRITE, local, remote, "right", handle);
+    create(NIXL_WRITE, {0});
     // Nobody calls the right agent: its own thread accepts the connection.
-    EXPECT_TRUE(eventually([&] { return status != NIXL_IN_PROG; },
-                           [&] { status = left().engine().checkXfer(handle); }));
-    EXPECT_EQ(status, NIXL_SUCCESS);
-    expect_written(right().at(block - 1), 3);
-    EXPECT_EQ(left().engine().releaseReqH(handle), NIXL_SUCCESS);
+    ASSERT_GE(left_->post(*request_), 0);
+    EXPECT_TRUE(eventually([&] { return left_->status(*request_) != NIXL_IN_PROG; }));
+    EXPECT_EQ(left_->status(*request_), NIXL_SUCCESS);
 }
 
 } // namespace
+} // namespace rdmabuf::testing

@@ -23,7 +23,9 @@ enum nixl_status_t {
     NIXL_ERR_MISMATCH = -5,
     NIXL_ERR_NOT_ALLOWED = -6,
     NIXL_ERR_REPOST_ACTIVE = -7,
-    NIXL_ERR_NOT_SUPPORTED = -9
+    NIXL_ERR_NOT_SUPPORTED = -9,
+    NIXL_ERR_REMOTE_DISCONNECT = -10,
+    NIXL_ERR_CANCELED = -11
 };
 
 using nixl_backend_t = std::string;

@@ -3,8 +3,9 @@
 #pragma once
 
 #include <backend/backend_engine.h>
+#include <common/nixl_log.h>
 
-#define NIXL_PLUGIN_API_VERSION 2
+#define NIXL_PLUGIN_API_VERSION 1
 #define NIXL_PLUGIN_EXPORT __attribute__((visibility("default")))
 
 class nixlBackendPlugin {
