@@ -23,8 +23,6 @@ using rdmabuf::transport::Tag;
 
 namespace {
 
-constexpr std::size_t depth = abi::max_requests * max_receives;
-
 /// Converts NCCL's tag, which is the number of a rank, to a tag of the transport.
 Tag tag_of(int tag) noexcept {
     return static_cast<std::uint32_t>(tag);
@@ -34,30 +32,8 @@ const MemoryHandle& memory_of(void* handle) noexcept {
     return *static_cast<const MemoryHandle*>(handle);
 }
 
-/// Returns true if a later receive buffer of the group is in the same memory region as buffer @p i.
-/// One flush of this region makes the data in both buffers visible to the GPU.
-bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** memories) noexcept {
-    for (std::size_t later = i + 1; later < count; ++later) {
-        if (sizes[later] > 0 && memories[later] == memories[i]) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/// Returns the first failed part (message or flush) of a request; nullptr if no part has failed.
-/// While a part of the request is in flight, the caller must hold the lock of the endpoint.
-const Request::Part* failed_part(const Request& request) noexcept {
-    for (const Request::Part& part : std::span(request.parts).first(request.count)) {
-        if (part.error != 0) {
-            return &part;
-        }
-    }
-    return nullptr;
-}
-
 /// Makes progress on all requests of the endpoint, also those of other communicators. Stores each
-/// completion in its Request::Part. The caller must hold the lock of the endpoint.
+/// completion in its Request. The caller must hold the lock of the endpoint.
 void poll(const Endpoint& endpoint) noexcept {
     std::array<Completion, 16> completions;
     std::size_t count = completions.size();
@@ -65,10 +41,13 @@ void poll(const Endpoint& endpoint) noexcept {
         count = endpoint.poll_completions(completions);
         for (const Completion& completion : std::span(completions).first(count)) {
             auto& part = *static_cast<Request::Part*>(completion.context);
-            part.error = completion.error.value();
+            Request& request = *part.request;
+            if (completion.error && request.error == 0) {
+                request.error = completion.error.value();
+            }
             part.size = completion.error ? part.size : completion.bytes;
             part.memory.reset();
-            part.request->unfinished.fetch_sub(1, std::memory_order_release);
+            request.unfinished.fetch_sub(1, std::memory_order_release);
         }
     }
 }
@@ -116,7 +95,7 @@ Request* Communicator::take() noexcept {
     if (request != nullptr) {
         free_ = request->next_free;
         request->count = 0;
-        request->unfinished.store(0, std::memory_order_relaxed);
+        request->error = 0;
     }
     return request;
 }
@@ -125,17 +104,19 @@ void Communicator::give_back(Request& request) noexcept {
     request.next_free = std::exchange(free_, &request);
 }
 
-Request::Part& Communicator::add_part(Request& request, const MemoryHandle& memory,
-                                      std::size_t size) noexcept {
-    Request::Part& part = request.parts[request.count++];
+template <class Start>
+std::error_code Communicator::add_part(Request& request, const MemoryHandle& memory,
+                                       std::size_t size, const Start& start) noexcept {
+    Request::Part& part = request.parts[request.count];
     part = {.request = &request, .memory = memory, .size = size};
-    request.unfinished.fetch_add(1, std::memory_order_relaxed);
-    return part;
-}
-
-void Communicator::drop_part(Request& request) noexcept {
-    request.parts[--request.count].memory.reset();
-    request.unfinished.fetch_sub(1, std::memory_order_relaxed);
+    const std::error_code error = start(part);
+    if (error) {
+        part.memory.reset();
+    } else {
+        ++request.count;
+        request.unfinished.fetch_add(1, std::memory_order_relaxed);
+    }
+    return error;
 }
 
 abi::Result Communicator::failed(const char* what, std::size_t size, int error) noexcept {
@@ -148,27 +129,36 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
             return abi::Result::success;
         }));
     }
-    // EMSGSIZE, ERANGE and EINVAL are errors of the program: a message longer than its receive
-    // buffer, an address outside the registered memory, or memory of another endpoint.
-    return error == EMSGSIZE || error == ERANGE || error == EINVAL ? abi::Result::invalid_usage
-                                                                   : abi::Result::system_error;
+    return log::result_of(error);
 }
 
 abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                                Request*& request) noexcept {
+    const std::lock_guard lock(endpoint_->mutex);
+    // A message without data needs no receive buffer, and a receive without a buffer is not
+    // advertised.
+    if (size > 0) {
+        auto receive = channel_.advertised_receive(tag_of(tag));
+        if (!receive) {
+            poll(endpoint_->endpoint);
+            receive = channel_.advertised_receive(tag_of(tag));
+        }
+        if (!receive && !channel_.state()) {
+            return abi::Result::success;
+        }
+        size = std::min(size, static_cast<std::size_t>(receive.value_or(size)));
+    }
     Request* const taken = take();
     if (taken == nullptr) {
         return abi::Result::success;
     }
-    Request::Part& part = add_part(*taken, memory, size);
-    rdmabuf::transport::Request started;
-    const std::lock_guard lock(endpoint_->mutex);
-    const std::error_code error =
-        channel_.isend(memory->memory(), data, size, tag_of(tag), started, &part);
+    const std::error_code error = add_part(*taken, memory, size, [&](Request::Part& part) {
+        rdmabuf::transport::Request started;
+        return channel_.isend(part.memory->memory(), data, size, tag_of(tag), started, &part);
+    });
     if (error) {
-        drop_part(*taken);
         give_back(*taken);
-        return error.value() == EAGAIN ? abi::Result::success : failed("send", size, error.value());
+        return failed("send", size, error.value());
     }
     request = taken;
     return abi::Result::success;
@@ -177,26 +167,33 @@ abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size
 template <class Size>
 abi::Result Communicator::receive(std::size_t count, void** data, const Size* sizes,
                                   const int* tags, void** memories, Request*& request) noexcept {
+    const auto ready = [&] {
+        return std::ranges::all_of(std::span(tags, count), [&](int tag) {
+            return channel_.can_advertise(tag_of(tag), count);
+        });
+    };
     const std::lock_guard lock(endpoint_->mutex);
-    // If the channel has no room for all receives of the group, no receive is posted.
-    if (channel_.in_flight() + count > depth) {
-        return abi::Result::success;
+    if (!ready()) {
+        poll(endpoint_->endpoint);
+        if (!ready() && !channel_.state()) {
+            return abi::Result::success;
+        }
     }
     Request* const taken = take();
     if (taken == nullptr) {
         return abi::Result::success;
     }
-    while (taken->count < count) {
-        const std::size_t i = taken->count;
+    for (std::size_t i = 0; i < count; ++i) {
         const auto size = static_cast<std::size_t>(sizes[i]);
-        Request::Part& part = add_part(*taken, memory_of(memories[i]), size);
-        rdmabuf::transport::Request started;
         const std::error_code error =
-            channel_.irecv(part.memory->memory(), data[i], size, tag_of(tags[i]), started, &part);
+            add_part(*taken, memory_of(memories[i]), size, [&](Request::Part& part) {
+                rdmabuf::transport::Request started;
+                return channel_.irecv(part.memory->memory(), data[i], size, tag_of(tags[i]),
+                                      started, &part);
+            });
         if (error) {
             // After this error the communicator cannot be used. The receives of the group that are
             // already posted end when the channel is closed.
-            drop_part(*taken);
             return failed("receive", size, error.value());
         }
     }
@@ -208,42 +205,31 @@ template abi::Result Communicator::receive<int>(std::size_t, void**, const int*,
 template abi::Result Communicator::receive<std::size_t>(std::size_t, void**, const std::size_t*,
                                                         const int*, void**, Request*&) noexcept;
 
-abi::Result Communicator::start_flush(Request::Part& part) noexcept {
-    rdmabuf::transport::Request started;
-    const std::error_code error =
-        channel_.iflush(part.memory->memory(), part.address, part.size, started, &part);
-    if (!error) {
-        part.waiting = false;
-    }
-    return !error || error.value() == EAGAIN ? abi::Result::success
-                                             : failed("flush", part.size, error.value());
-}
-
 abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes, void** memories,
                                 Request*& request) noexcept {
+    std::size_t last = count;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (sizes[i] > 0 && !memory_of(memories[i])->memory().host()) {
+            last = i;
+        }
+    }
+    if (last == count) {
+        return abi::Result::success;
+    }
+    const auto size = static_cast<std::size_t>(sizes[last]);
     const std::lock_guard lock(endpoint_->mutex);
     Request* const taken = take();
-    if (taken == nullptr) {
-        // No request is free. This is an error, because success with a null request means to NCCL
-        // that no flush is necessary.
-        return failed("flush", 0, EAGAIN);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        if (sizes[i] <= 0 || memory_of(memories[i])->memory().host() ||
-            flushed_later(i, count, sizes, memories)) {
-            continue;
-        }
-        Request::Part& part =
-            add_part(*taken, memory_of(memories[i]), static_cast<std::size_t>(sizes[i]));
-        part.waiting = true;
-        part.address = data[i];
-        if (const abi::Result result = start_flush(part); result != abi::Result::success) {
-            return result;
-        }
-    }
-    if (taken->count == 0) {
-        give_back(*taken);
-        return abi::Result::success;
+    // Without a free request, this is an error, because success with a null request means to NCCL
+    // that no flush is necessary.
+    const std::error_code error =
+        taken == nullptr
+            ? std::error_code(EAGAIN, std::system_category())
+            : add_part(*taken, memory_of(memories[last]), size, [&](Request::Part& part) {
+                  rdmabuf::transport::Request started;
+                  return channel_.iflush(part.memory->memory(), data[last], size, started, &part);
+              });
+    if (error) {
+        return failed("flush", size, error.value());
     }
     request = taken;
     return abi::Result::success;
@@ -255,22 +241,14 @@ abi::Result Communicator::test(Request& request, bool& done, int* sizes) noexcep
     // completions of the endpoint.
     if (!finished()) {
         const std::lock_guard lock(endpoint_->mutex);
-        for (Request::Part& part : std::span(request.parts).first(request.count)) {
-            if (!part.waiting) {
-                continue;
-            }
-            if (const abi::Result result = start_flush(part); result != abi::Result::success) {
-                return result;
-            }
-        }
         poll(endpoint_->endpoint);
-        if (!finished() && failed_part(request) == nullptr) {
+        if (!finished()) {
             return abi::Result::success;
         }
     }
-    if (const Request::Part* const part = failed_part(request); part != nullptr) {
+    if (request.error != 0) {
         const std::lock_guard lock(endpoint_->mutex);
-        return failed("request", part->size, part->error);
+        return failed("request", request.parts.front().size, request.error);
     }
     done = true;
     for (std::size_t i = 0; sizes != nullptr && i < request.count; ++i) {

@@ -18,25 +18,23 @@ namespace nccl_net {
 
 class Communicator;
 
-/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of up
-/// to max_receives buffers. A communicator has a fixed number of requests, in Communicator::pool_.
+/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or one flush. A
+/// communicator has a fixed number of requests, in Communicator::pool_.
 struct Request {
-    /// One message or flush of the request. The `context` of the corresponding request of the
+    /// One message or the flush of the request. The `context` of the corresponding request of the
     /// transport is a pointer to this object.
     struct Part {
         Request* request = nullptr;
         /// Keeps the memory registered until the part has completed.
         MemoryHandle memory = nullptr;
-        /// True if the part is a flush that is not posted yet because the channel had no room.
-        bool waiting = false;
-        void* address = nullptr;
         std::size_t size = 0;
-        int error = 0;
     };
 
     Communicator* owner = nullptr;
     Request* next_free = nullptr;
     std::size_t count = 0;
+    /// The first errno value with which a part has failed; 0 if none has failed.
+    int error = 0;
     /// The number of parts that have not completed. Any thread that polls the endpoint may decrease
     /// it.
     std::atomic<std::uint32_t> unfinished{0};
@@ -64,18 +62,21 @@ class Communicator {
         return endpoint_;
     }
 
-    // If the channel has no room, send() and receive() return success and do not set `request`. The
-    // caller initializes it to nullptr, for which NCCL calls the function again.
+    // While send() and receive() have to wait, they make progress, return success and do not set
+    // `request`. The caller initializes it to nullptr, for which NCCL calls the function again.
 
+    /// Sends a message. Waits until the peer has advertised the receive, so that the message is one
+    /// RDMA write. Sends only as many bytes as the receive has.
     abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                      Request*& request) noexcept;
-    /// Posts a grouped receive. The messages can arrive in any order. Each message is written to
-    /// the first free buffer that has the message's tag.
+    /// Posts a grouped receive, as soon as all its receives can be advertised. The messages can
+    /// arrive in any order. Each message is written to the first free buffer that has the message's
+    /// tag.
     template <class Size>
     abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
                         void** memories, Request*& request) noexcept;
-    /// Makes received data visible to the GPU. Success with a null @p request means that no flush
-    /// is necessary. If no request is free, the result is system_error.
+    /// Makes received data visible to the GPU, by a flush of the last buffer in GPU memory that is
+    /// not empty. Success with a null @p request means that no flush is necessary.
     abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
                       Request*& request) noexcept;
 
@@ -85,25 +86,22 @@ class Communicator {
     ///               nullptr
     abi::Result test(Request& request, bool& done, int* sizes) noexcept;
 
+    /// NCCL has up to abi::max_requests grouped receives in flight, and a flush follows each. Fewer
+    /// sends are in flight, because each needs an advertised receive.
+    static constexpr std::size_t pool_size = 2 * abi::max_requests;
+
   private:
     [[nodiscard]] Request* take() noexcept;
     void give_back(Request& request) noexcept;
-    /// Adds a part to a request. @return the new part
-    static Request::Part& add_part(Request& request, const MemoryHandle& memory,
-                                   std::size_t size) noexcept;
-    /// Removes the last part of a request, after the transport has failed to start it.
-    static void drop_part(Request& request) noexcept;
-    /// Tries to post a flush. If the channel has no room, Part::waiting stays set, and test() tries
-    /// again. The caller must hold the lock of the endpoint.
-    [[nodiscard]] abi::Result start_flush(Request::Part& part) noexcept;
+    /// Starts one part of @p request by a call of @p start, which takes the part and returns an
+    /// error code. If the call fails, the part is removed from the request.
+    template <class Start>
+    [[nodiscard]] std::error_code add_part(Request& request, const MemoryHandle& memory,
+                                           std::size_t size, const Start& start) noexcept;
     /// Logs an error, but only the first one of this communicator. The caller must hold the lock of
     /// the endpoint.
     /// @return the result for NCCL
     [[nodiscard]] abi::Result failed(const char* what, std::size_t size, int error) noexcept;
-
-    /// NCCL has up to max_requests sends or receives in flight for each of the max_receives
-    /// messages of a group. The factor 2 is for the flush that follows each receive.
-    static constexpr std::size_t pool_size = 2 * abi::max_requests * max_receives;
 
     const Nic& nic_;
     std::shared_ptr<SharedEndpoint> endpoint_;

@@ -2,6 +2,7 @@
 #include "log.hpp"
 
 #include <atomic>
+#include <cerrno>
 
 namespace nccl_net::log {
 namespace {
@@ -32,7 +33,20 @@ void info(const char* function, const std::string& text) noexcept {
 abi::Result failed(const char* function, const std::string& device,
                    const rdmabuf::ErrorInfo& failure) {
     warn(function, device + ": " + failure.message() + " (" + failure.code().message() + ")");
-    return abi::Result::system_error;
+    return result_of(failure.error());
+}
+
+abi::Result result_of(int error) noexcept {
+    switch (error) {
+        case ERANGE: // An address outside the registered memory.
+        case EINVAL:
+            return abi::Result::invalid_usage;
+        case ECONNRESET:
+        case EHOSTUNREACH:
+            return abi::Result::remote_error;
+        default:
+            return abi::Result::system_error;
+    }
 }
 
 } // namespace nccl_net::log

@@ -4,67 +4,42 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <string>
+#include <span>
 #include <utility>
 
-#include <rdmabuf/access.hpp>
-#include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/result.hpp>
 
 #include "log.hpp"
 
 namespace nccl_net {
-namespace {
 
-using rdmabuf::Access;
+using rdmabuf::LocalChunk;
+using rdmabuf::transport::Endpoint;
 
-Access access_for(const Nic& nic) noexcept {
-    const Access access = rdmabuf::transport::Endpoint::default_access;
-    return nic.relaxed_ordering ? access | Access::relaxed_ordering : access;
-}
-
-} // namespace
-
-abi::Result register_memory(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
-                            void* data, std::size_t size, int kind, MemoryHandle& memory) {
-    if (kind == abi::pointer_cuda && (nic.pointers & abi::pointer_cuda) == 0) {
-        log::warn("regMr", nic.name + ": pointers to GPU memory cannot be registered: " +
-                               nic.no_pointers_to_gpus);
-        return abi::Result::invalid_usage;
-    }
-    const Access access = access_for(nic);
-    // A registration takes milliseconds. The cache is thread safe, so the memory is registered here
-    // without the lock of the endpoint. register_memory() below then finds it in the cache. Memory
-    // that needs several regions, because it is longer than max_region, is not cached.
-    rdmabuf::RegistrationCache::Lease lease;
-    if (size <= nic.max_region) {
-        auto acquired = rdmabuf::attempt([&] {
-            return endpoint->endpoint.cache().acquire(reinterpret_cast<std::uintptr_t>(data), size,
-                                                      access);
-        });
-        if (!acquired) {
-            return log::failed("regMr", nic.name, acquired.error_info());
+abi::Result RegisteredMemory::register_address(const Nic& nic, void* data, std::size_t size) {
+    const Endpoint& endpoint = endpoint_->endpoint;
+    const std::size_t devices = endpoint.rails();
+    const auto made = rdmabuf::attempt([&] {
+        std::vector<rdmabuf::ProtectionDomain> domains;
+        for (std::size_t i = 0; i < devices; ++i) {
+            domains.push_back(endpoint.protection_domain(i));
         }
-        lease = *std::move(acquired);
+        region_.emplace(domains, nic.resolver, reinterpret_cast<std::uintptr_t>(data), size,
+                        rdmabuf::ChunkedRegionOptions{.registration = nic.registration});
+    });
+    if (!made) {
+        return log::failed("regMr", nic.name, made.error_info());
     }
-    std::unique_lock lock(endpoint->mutex);
-    auto registered = endpoint->endpoint.register_memory(data, size, access);
-    lock.unlock();
-    if (!registered) {
-        return log::failed("regMr", nic.name, registered.error_info());
+    std::vector<std::span<const LocalChunk>> regions;
+    for (std::size_t i = 0; i < devices; ++i) {
+        regions.push_back(region_->chunks(i));
     }
-    if (kind == abi::pointer_cuda && registered->host()) {
-        log::warn("regMr", nic.name + ": NCCL passed host memory as GPU memory");
-        return abi::Result::invalid_usage;
-    }
-    memory = std::make_shared<RegisteredMemory>(endpoint, *std::move(registered),
-                                                static_cast<bool>(lease));
-    return abi::Result::success;
+    return use("regMr", nic, data, size, region_->path() == rdmabuf::RegistrationPath::host,
+               regions);
 }
 
-abi::Result register_dmabuf(const Nic& nic, const std::shared_ptr<SharedEndpoint>& endpoint,
-                            void* data, std::size_t size, std::uint64_t offset, int fd,
-                            MemoryHandle& memory) {
+abi::Result RegisteredMemory::register_dmabuf(const Nic& nic, void* data, std::size_t size,
+                                              std::uint64_t offset, int fd) {
     const auto address = reinterpret_cast<std::uintptr_t>(data);
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     if (address % page != offset % page) {
@@ -73,14 +48,40 @@ abi::Result register_dmabuf(const Nic& nic, const std::shared_ptr<SharedEndpoint
                                      "offsets in their pages");
         return abi::Result::invalid_usage;
     }
-    std::unique_lock lock(endpoint->mutex);
-    auto registered =
-        endpoint->endpoint.register_dmabuf(fd, offset, size, address, access_for(nic));
-    lock.unlock();
-    if (!registered) {
-        return log::failed("regMrDmaBuf", nic.name, registered.error_info());
+    const Endpoint& endpoint = endpoint_->endpoint;
+    const auto made = rdmabuf::attempt([&] {
+        for (std::size_t i = 0; i < endpoint.rails(); ++i) {
+            dmabufs_.emplace_back(
+                endpoint.protection_domain(i),
+                rdmabuf::DmaBufRange{
+                    .fd = fd, .offset = offset, .length = size, .address = address},
+                rdmabuf::DmaBufOptions{.access = nic.registration.access});
+        }
+    });
+    if (!made) {
+        return log::failed("regMrDmaBuf", nic.name, made.error_info());
     }
-    memory = std::make_shared<RegisteredMemory>(endpoint, *std::move(registered), false);
+    std::vector<LocalChunk> chunks;
+    for (const rdmabuf::DmaBufMR& region : dmabufs_) {
+        chunks.push_back(as_chunk(region));
+    }
+    std::vector<std::span<const LocalChunk>> regions;
+    for (const LocalChunk& chunk : chunks) {
+        regions.emplace_back(&chunk, 1);
+    }
+    return use("regMrDmaBuf", nic, data, size, false, regions);
+}
+
+abi::Result RegisteredMemory::use(const char* function, const Nic& nic, void* data,
+                                  std::size_t size, bool host,
+                                  std::span<const std::span<const LocalChunk>> regions) {
+    std::unique_lock lock(endpoint_->mutex);
+    auto used = endpoint_->endpoint.use_regions(data, size, nic.registration.access, host, regions);
+    lock.unlock();
+    if (!used) {
+        return log::failed(function, nic.name, used.error_info());
+    }
+    memory_ = *std::move(used);
     return abi::Result::success;
 }
 

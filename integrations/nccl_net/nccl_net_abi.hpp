@@ -13,7 +13,13 @@
 namespace nccl_net::abi {
 
 /// ncclResult_t
-enum class Result : int { success = 0, system_error = 2, internal_error = 3, invalid_usage = 5 };
+enum class Result : int {
+    success = 0,
+    system_error = 2,
+    internal_error = 3,
+    invalid_usage = 5,
+    remote_error = 6,
+};
 
 /// ncclDebugLogLevel
 enum class LogLevel : int { warn = 2, info = 3 };
@@ -40,7 +46,7 @@ inline constexpr std::size_t handle_size = 128;
 /// The maximum number of receive requests that NCCL has in flight on a communicator. Each is a
 /// grouped receive of up to `max_receives` messages.
 inline constexpr std::size_t max_requests = 32;
-/// NCCL_NET_OPTIONAL_RECV_COMPLETION, from version 9 on. If NCCL does not need the completion of a
+/// NCCL_NET_OPTIONAL_RECV_COMPLETION, not in version 8. If NCCL does not need the completion of a
 /// receive, it sets `*request` to this value before it calls irecv().
 inline constexpr std::uintptr_t optional_receive_completion = 0x1;
 
@@ -88,12 +94,11 @@ struct VirtualDevice {
     int count; // ndevs
     std::array<int, Max> devices;
 };
-/// For versions 9, 10 and 11 of the interface.
-using VirtualDeviceV9 = VirtualDevice<4>;
+/// For versions 10 and 11 of the interface.
+using VirtualDeviceV10 = VirtualDevice<4>;
 using VirtualDeviceV12 = VirtualDevice<8>;
 
-/// For versions 9 and 10 of the interface.
-struct PropertiesV9 {
+struct PropertiesV10 {
     char* name;
     char* pci_path;
     std::uint64_t guid;
@@ -107,14 +112,14 @@ struct PropertiesV9 {
     int max_receives;
     int device_type;
     int device_version;
-    VirtualDeviceV9 merged;     // vProps
+    VirtualDeviceV10 merged;    // vProps
     std::size_t max_message;    // maxP2pBytes
     std::size_t max_collective; // maxCollBytes
 };
-static_assert(sizeof(PropertiesV9) == 104);
-static_assert(offsetof(PropertiesV9, force_flush) == 32);
-static_assert(offsetof(PropertiesV9, merged) == 64);
-static_assert(offsetof(PropertiesV9, max_message) == 88);
+static_assert(sizeof(PropertiesV10) == 104);
+static_assert(offsetof(PropertiesV10, force_flush) == 32);
+static_assert(offsetof(PropertiesV10, merged) == 64);
+static_assert(offsetof(PropertiesV10, max_message) == 88);
 
 struct PropertiesV11 {
     char* name;
@@ -130,7 +135,7 @@ struct PropertiesV11 {
     int max_receives;
     int device_type;
     int device_version;
-    VirtualDeviceV9 merged;
+    VirtualDeviceV10 merged;
     std::size_t max_message;
     std::size_t max_collective;
     int max_multi_request; // maxMultiRequestSize
@@ -210,33 +215,14 @@ struct NetV8 {
 };
 static_assert(sizeof(NetV8) == 19 * sizeof(void*));
 
-/// ncclNet_v9_t. Changes since v8: sizes have the type size_t, and NCCL can combine several NICs
-/// into one virtual device (makeVDevice).
-struct NetV9 {
-    const char* name;
-    Result (*init)(Logger);
-    Result (*devices)(int* count);
-    Result (*get_properties)(int device, PropertiesV9*);
-    Result (*listen)(int device, void* handle, void** listener);
-    Result (*connect)(int device, void* handle, void** comm, DeviceHandle**);
-    Result (*accept)(void* listener, void** comm, DeviceHandle**);
-    MemoryFunctions memory;
-    Result (*isend)(void* comm, void* data, std::size_t size, int tag, void* memory,
-                    void** request);
-    Result (*irecv)(void* comm, int count, void** data, std::size_t* sizes, int* tags,
-                    void** memories, void** request);
-    RequestFunctions requests;
-    Result (*make_virtual_device)(int* device, VirtualDeviceV9*); // makeVDevice
-};
-static_assert(sizeof(NetV9) == 20 * sizeof(void*));
-
-/// ncclNet_v10_t. Changes since v9: connect() gets a traffic class for each connection, and some
+/// ncclNet_v10_t. Changes since v8: sizes have the type size_t, NCCL can combine several NICs into
+/// one virtual device (makeVDevice), connect() gets a traffic class for each connection, and some
 /// functions have parameters for NCCL's profiler.
 struct NetV10 {
     const char* name;
     Result (*init)(Logger, ProfilerCallback);
     Result (*devices)(int* count);
-    Result (*get_properties)(int device, PropertiesV9*);
+    Result (*get_properties)(int device, PropertiesV10*);
     Result (*listen)(int device, void* handle, void** listener);
     Result (*connect)(int device, Config*, void* handle, void** comm, DeviceHandle**);
     Result (*accept)(void* listener, void** comm, DeviceHandle**);
@@ -246,7 +232,7 @@ struct NetV10 {
     Result (*irecv)(void* comm, int count, void** data, std::size_t* sizes, int* tags,
                     void** memories, void** profiled, void** request);
     RequestFunctions requests;
-    Result (*make_virtual_device)(int* device, VirtualDeviceV9*);
+    Result (*make_virtual_device)(int* device, VirtualDeviceV10*); // makeVDevice
 };
 static_assert(sizeof(NetV10) == 20 * sizeof(void*));
 
@@ -271,7 +257,7 @@ struct NetWithContext {
     Result (*finalize)(void* context);
     Result (*set_attributes)(void* context, void* attributes); // setNetAttr
 };
-using NetV11 = NetWithContext<PropertiesV11, VirtualDeviceV9>;
+using NetV11 = NetWithContext<PropertiesV11, VirtualDeviceV10>;
 using NetV12 = NetWithContext<PropertiesV12, VirtualDeviceV12>;
 static_assert(sizeof(NetV11) == 22 * sizeof(void*));
 static_assert(sizeof(NetV12) == 22 * sizeof(void*));

@@ -6,14 +6,16 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <limits>
+#include <tuple>
 #include <utility>
 
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/device.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "communicator.hpp"
 #include "log.hpp"
 #include "nccl_net_abi.hpp"
 
@@ -30,15 +32,18 @@ constexpr std::uint32_t receive_buffers = 512;
 /// The number of work requests that each queue pair of a connection may have in flight.
 constexpr std::uint32_t send_depth = 64;
 
-/// Returns the maximum number of connections of an endpoint. Each connection needs a queue pair,
-/// and entries for its work requests in the completion queue of the endpoint.
-int max_connections(const ibv_device_attr& attributes) {
+/// Returns the maximum number of connections of an endpoint. Each connection needs queue pairs, and
+/// entries for their work requests in the completion queue of the endpoint.
+int max_connections(const ibv_device_attr& attributes,
+                    const rdmabuf::transport::EndpointOptions& options) {
     // The loopback queue pair of the endpoint, which performs flushes, uses the same completion
     // queue.
     constexpr auto reserved =
         static_cast<int>(receive_buffers + rdmabuf::transport::loopback_completions);
     const int completions = (attributes.max_cqe - reserved) / static_cast<int>(send_depth);
-    return std::max(std::min(attributes.max_qp - 1, completions), 1);
+    return std::max(std::min(attributes.max_qp - 1, completions) /
+                        static_cast<int>(options.queue_pairs_per_device),
+                    1);
 }
 
 /// Returns true if NVIDIA's peer memory module is loaded, also under its older names nv_mem and
@@ -51,70 +56,77 @@ bool peer_memory_module_loaded() {
            std::filesystem::exists(sys / "kernel/mm/memory_peers/nv_mem_nc", none);
 }
 
-/// Returns the availability of the exporter for GPU memory (CUDA), with a reason if the exporter is
-/// not available.
-Availability cuda_exports(const Resolver& resolver) {
-    for (const auto& exporter : resolver.exporters()) {
+/// Returns a resolver with the exporter of CUDA memory alone. It is empty if this library was built
+/// without this exporter.
+Resolver cuda_resolver() {
+    const Resolver all = Resolver::system();
+    Resolver cuda;
+    for (const auto& exporter : all.exporters()) {
         if (exporter->name() == "cuda") {
-            return exporter->availability();
+            cuda.add(exporter);
         }
     }
-    return Availability::no("this library was built without the cuda exporter");
+    return cuda;
 }
 
 /// Sets the kinds of memory that can be registered on @p nic. Logs whether GPUDirect RDMA is
 /// enabled, and the reasons.
-void set_pointers(Nic& nic, const Context& context, const Resolver& resolver,
-                  const Settings& settings) {
+void set_pointers(Nic& nic, const Context& context, const Settings& settings) {
     const Availability import = context.dmabuf_import();
-    const Availability exports = cuda_exports(resolver);
+    const Availability exports =
+        nic.resolver.exporters().empty()
+            ? Availability::no("this library was built without the cuda exporter")
+            : nic.resolver.exporters().front()->availability();
+    const bool peer_memory = peer_memory_module_loaded();
+    // A registration uses the first path that supports the memory. The path "host" is first, so
+    // that host memory that CUDA has pinned is registered without a dma-buf. GPU memory is never
+    // registered by this path.
+    nic.registration.paths =
+        peer_memory ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
+                                         RegistrationPath::peermem}
+                    : rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf};
     nic.pointers = abi::pointer_host;
-    if ((import && exports) || peer_memory_module_loaded()) {
+    if ((import && exports) || peer_memory) {
         nic.pointers |= abi::pointer_cuda;
-    } else {
-        nic.no_pointers_to_gpus = "import of dma-bufs by " + nic.name + ": " + to_string(import) +
-                                  "; export of GPU memory as dma-bufs: " + to_string(exports) +
-                                  "; no peer memory module is loaded (nvidia_peermem)";
     }
     // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF is
     // set. The library is preferred because it selects the mapping for each NIC (PCIe or data
-    // direct) and caches the registrations.
+    // direct).
     if (import && (!exports || settings.nccl_exports)) {
         nic.pointers |= abi::pointer_dmabuf;
     }
-    if (nic.pointers == abi::pointer_host) {
-        log::info("init",
-                  "GPU Direct RDMA disabled on " + nic.name + ": " + nic.no_pointers_to_gpus);
-    } else {
-        const bool addresses = (nic.pointers & abi::pointer_cuda) != 0;
-        log::info("init", "GPU Direct RDMA enabled on " + nic.name +
-                              ": import of dma-bufs: " + to_string(import) +
-                              (addresses ? "; registration by GPU address: yes"
-                                         : "; registration by GPU address: " + to_string(exports)));
-    }
+    log::info("init", std::string("GPU Direct RDMA ") +
+                          (nic.pointers == abi::pointer_host ? "disabled" : "enabled") + " on " +
+                          nic.name + ": import of dma-bufs by " + nic.name + ": " +
+                          to_string(import) +
+                          "; export of GPU memory as dma-bufs: " + to_string(exports) +
+                          "; peer memory module (nvidia_peermem): " + (peer_memory ? "yes" : "no"));
 }
 
-std::string pci_path_of(const std::string& name) {
+/// Sets the name and the PCI path; see Nic::pci_path.
+void set_pci_path(Nic& nic, const rdmabuf::Topology& topology, bool merge_functions) {
     std::error_code none;
-    const auto link = std::filesystem::path("/sys/class/infiniband") / name / "device";
-    return std::filesystem::canonical(link, none).string();
-}
-
-/// Returns the number of the first active port, counted from 1; std::nullopt if no port is active.
-std::optional<std::uint8_t> active_port(const Context& context, std::uint8_t count) {
-    for (unsigned port = 1; port <= count; ++port) {
-        if (context.port(static_cast<std::uint8_t>(port)).state == IBV_PORT_ACTIVE) {
-            return static_cast<std::uint8_t>(port);
+    const auto link = std::filesystem::path("/sys/class/infiniband") / nic.name / "device";
+    const std::filesystem::path path = std::filesystem::canonical(link, none);
+    nic.pci_address = path.filename().string();
+    if (const rdmabuf::Nic* const known = topology.find_nic(nic.name);
+        known != nullptr && known->data_direct) {
+        nic.name += "_dma";
+        nic.pci_path = "/sys/devices/";
+        for (const std::string& ancestor : known->data_direct->ancestors) {
+            nic.pci_path += ancestor + "/";
         }
+        nic.pci_path += to_string(known->data_direct->address);
+        return;
     }
-    return std::nullopt;
+    nic.pci_path = card_path(path.string(), merge_functions);
 }
 
-rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Settings& settings,
-                                                const rdmabuf::Topology& topology) {
+rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uint8_t port,
+                                                const Settings& settings) {
     rdmabuf::transport::EndpointOptions options;
     options.port = port;
-    options.depth = static_cast<std::uint32_t>(abi::max_requests * max_receives);
+    options.depth = Communicator::pool_size * max_receives;
     // NCCL's LL128 kernels poll for flags that are stored behind the data. They expect that the
     // data is written before the flags, as NICs do for an RDMA write. A copy by the CPU from a
     // bounce buffer does not guarantee this. With the limit 0, no data is sent to a bounce buffer.
@@ -122,7 +134,8 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Setting
     options.receive_buffers = receive_buffers;
     options.send_depth = send_depth;
     options.send_buffers = 64;
-    options.gid_index = settings.gid_index;
+    options.queue_pairs_per_device = settings.queue_pairs;
+    options.gid_index = settings.gid_index_of(context, port);
     options.pkey_index = settings.pkey_index;
     // NCCL polls connect() and accept() without a time limit, and does other work in between, such
     // as registering memory for hundreds of connections. The end of a process or of a machine is
@@ -130,108 +143,140 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port, const Setting
     options.handshake = std::chrono::hours(24);
     options.ack_timeout = settings.ack_timeout;
     options.retry_count = settings.retry_count;
-    // NCCL does not notify the cache when memory is freed. With this policy, the cache checks on
-    // each hit that the GPU allocation is still the one that was registered.
-    options.cache.policy = rdmabuf::CachePolicy::checked;
-    options.cache.registration.topology = &topology;
-    // The cache uses the first path that supports the memory. The path "host" is first, so that
-    // host memory that CUDA has pinned is registered without a dma-buf. GPU memory is never
-    // registered by this path.
-    options.cache.registration.paths =
-        peer_memory_module_loaded()
-            ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
-                                 RegistrationPath::peermem}
-            : rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf};
     return options;
 }
 
-/// Returns the properties of a device. If the device cannot be used, logs the reason and returns
+/// Returns the properties of a port. If it cannot be used, logs the reason and returns
 /// std::nullopt.
-std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resolver,
-                            const Settings& settings, rdmabuf::Topology& topology,
-                            const std::shared_ptr<const rdmabuf::Topology>& shared_topology) {
-    const std::string name = device.name();
-    const auto unusable = [&name](const std::string& reason) {
-        log::info("init", "not using " + name + ": " + reason);
+std::optional<Nic> describe(const Context& context, std::uint8_t port, const NameList::Entry* entry,
+                            const Resolver& resolver, const Settings& settings,
+                            const std::shared_ptr<const rdmabuf::Topology>& topology) {
+    const std::string name = context.device_name();
+    const ibv_device_attr attributes = context.attributes().native.orig_attr;
+    const ibv_port_attr state = context.port(port);
+    const auto options = options_for(context, port, settings);
+    if (auto endpoint = rdmabuf::transport::Endpoint::open(context, resolver, options); !endpoint) {
+        log::info("init", "not using " + name + ": " + endpoint.message());
         return std::nullopt;
+    }
+    const std::uint64_t guid =
+        attributes.sys_image_guid != 0 ? attributes.sys_image_guid : attributes.node_guid;
+    const rdmabuf::Nic* const known = topology->find_nic(name);
+    Nic nic{.name = name,
+            .members = {},
+            .verbs_devices = {name},
+            .pci_path = {},
+            .pci_address = {},
+            .guid = be64toh(guid),
+            .port = port,
+            .speed = static_cast<int>(rdmabuf::link_speed(state)),
+            .infiniband = state.link_layer == IBV_LINK_LAYER_INFINIBAND,
+            .pointers = 0,
+            // With data direct, data and completions reach memory on different PCIe paths, so the
+            // data may become visible after its completion.
+            .force_flush = known != nullptr && known->data_direct,
+            .max_comms = max_connections(attributes, options),
+            .rail = static_cast<std::int16_t>(entry != nullptr ? entry->rail : abi::undefined_id),
+            .plane = static_cast<std::int16_t>(entry != nullptr ? entry->plane : abi::undefined_id),
+            .resolver = resolver,
+            .topology = topology,
+            .registration = {.access = rdmabuf::transport::Endpoint::default_access,
+                             .topology = topology.get()},
+            .options = options};
+    if (settings.relaxed_ordering) {
+        nic.registration.access |= rdmabuf::Access::relaxed_ordering;
+    }
+    set_pci_path(nic, *topology, settings.merge_functions);
+    set_pointers(nic, context, settings);
+    return nic;
+}
+
+/// Adds the usable ports of a device to @p nics.
+void describe_ports(const rdmabuf::Device& device, const Resolver& resolver,
+                    const Settings& settings, const std::shared_ptr<rdmabuf::Topology>& topology,
+                    std::vector<Nic>& nics) {
+    const auto unusable = [&device](const std::string& reason) {
+        log::info("init", "not using " + device.name() + ": " + reason);
     };
     if (device.native()->transport_type != IBV_TRANSPORT_IB) {
         return unusable("it has no reliable connections of InfiniBand or RoCE");
     }
     const Context context(device);
-    const ibv_device_attr attributes = context.attributes().native.orig_attr;
-    const auto port = active_port(context, attributes.phys_port_cnt);
-    if (!port) {
-        return unusable("none of its ports is active");
+    if (settings.data_direct) {
+        static_cast<void>(topology->query_data_direct(context));
     }
-    const bool data_direct = topology.query_data_direct(context).available;
-    const auto options = options_for(*port, settings, topology);
-    if (auto endpoint = rdmabuf::transport::Endpoint::open(context, resolver, options); !endpoint) {
-        return unusable(endpoint.message());
+    const unsigned count = context.attributes().native.orig_attr.phys_port_cnt;
+    bool active = false;
+    for (unsigned i = 1; i <= count; ++i) {
+        const auto port = static_cast<std::uint8_t>(i);
+        const NameList::Entry* entry = nullptr;
+        if (!settings.devices.selects(device.name(), port, entry)) {
+            active = true; // The user has excluded it, which needs no message.
+        } else if (context.port(port).state == IBV_PORT_ACTIVE) {
+            active = true;
+            if (auto nic = describe(context, port, entry, resolver, settings, topology)) {
+                nics.push_back(*std::move(nic));
+            }
+        }
     }
-    const ibv_port_attr state = context.port(*port);
-    const std::uint64_t guid =
-        attributes.sys_image_guid != 0 ? attributes.sys_image_guid : attributes.node_guid;
-    // test() reports the size of a message as an int, so a message must be shorter than 2 GiB. The
-    // limit is the largest power of two below 2 GiB.
-    constexpr std::uint32_t max_message = std::uint32_t{1} << 30U;
-    Nic nic{.name = name,
-            .members = {},
-            .verbs_devices = {name},
-            .pci_path = pci_path_of(name),
-            .guid = be64toh(guid),
-            .port = *port,
-            .speed = static_cast<int>(rdmabuf::link_speed(state)),
-            .infiniband = state.link_layer == IBV_LINK_LAYER_INFINIBAND,
-            .pointers = 0,
-            .no_pointers_to_gpus = {},
-            // With data direct, data and completions reach memory on different PCIe paths, so the
-            // data may become visible after its completion.
-            .force_flush = data_direct,
-            .max_comms = max_connections(attributes),
-            .max_message = max_message,
-            .max_region = attributes.max_mr_size,
-            .relaxed_ordering = settings.relaxed_ordering,
-            .resolver = resolver,
-            .topology = shared_topology,
-            .options = options};
-    set_pointers(nic, context, resolver, settings);
-    return nic;
-}
-
-void log_nic(const Nic& nic, std::size_t index) {
-    const std::string speed =
-        nic.speed > 0 ? std::to_string(nic.speed) + " Mbit/s" : "of unknown speed";
-    log::info("init", "[" + std::to_string(index) + "] " + nic.name + " port " +
-                          std::to_string(nic.port) + ", " + speed + ", " +
-                          (nic.pci_path.empty() ? "no PCI device" : nic.pci_path));
+    if (!active) {
+        unusable("none of its ports is active");
+    }
 }
 
 } // namespace
 
+std::string card_path(std::string path, bool merge_functions) {
+    // The last four characters are the PCI device, a point and the function: "00.1".
+    constexpr std::size_t device = 4;
+    if (path.size() > device) {
+        path.back() = '0';
+        if (merge_functions) {
+            path.replace(path.size() - device, 2, "00");
+        }
+    }
+    return path;
+}
+
+bool is_pci_before(const std::string& one, const std::string& other) {
+    // A PCI domain can have more than four digits.
+    const auto key = [](const std::string& address) {
+        return std::tuple(address.empty(), address.size(), address);
+    };
+    return key(one) < key(other);
+}
+
 std::vector<Nic> find_nics(const Settings& settings) {
-    const Resolver resolver = Resolver::system();
+    // NCCL's programs fork, for example the data loaders of PyTorch. libibverbs does nothing in
+    // this call if the kernel copies pinned pages of a process at fork(2), as since Linux 5.12.
+    if (const int error = ::ibv_fork_init(); error != 0) {
+        log::info("init", "ibv_fork_init: " + rdmabuf::describe_errno(error));
+    }
+    const Resolver resolver = cuda_resolver();
     const auto topology = std::make_shared<rdmabuf::Topology>(rdmabuf::Topology::read());
     std::vector<Nic> nics;
     for (const rdmabuf::Device& device : rdmabuf::DeviceList()) {
-        if (!settings.uses_device(device.name())) {
-            continue;
-        }
         try {
-            if (auto nic = describe(device, resolver, settings, *topology, topology)) {
-                // NCCL needs port numbers that are unique on a card. The ports of a card can be
-                // separate verbs devices, in which each port has the number 1. Therefore the number
-                // of earlier devices with the same GUID is added.
-                nic->port += static_cast<int>(
-                    std::count_if(nics.begin(), nics.end(),
-                                  [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
-                nic->members = {static_cast<int>(nics.size())};
-                log_nic(*nic, nics.size());
-                nics.push_back(*std::move(nic));
-            }
+            describe_ports(device, resolver, settings, topology, nics);
         } catch (const rdmabuf::Error& error) {
             log::info("init", "not using " + device.name() + ": " + error.what());
         }
+    }
+    if (settings.pci_order) {
+        std::ranges::stable_sort(nics, is_pci_before, &Nic::pci_address);
+    }
+    for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
+        // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
+        // verbs devices, in which each port has the number 1. Therefore the number of earlier
+        // devices with the same GUID is added.
+        nic->port += static_cast<int>(std::count_if(
+            nics.begin(), nic, [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
+        nic->members = {static_cast<int>(nic - nics.begin())};
+        const std::string speed =
+            nic->speed > 0 ? std::to_string(nic->speed) + " Mbit/s" : "of unknown speed";
+        log::info("init", "[" + std::to_string(nic->members.front()) + "] " + nic->name + " port " +
+                              std::to_string(nic->options.port) + ", " + speed + ", " +
+                              (nic->pci_path.empty() ? "no PCI device" : nic->pci_path));
     }
     return nics;
 }
@@ -271,13 +316,10 @@ std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> mem
         merged->verbs_devices.push_back(nic.verbs_devices.front());
         merged->speed += nic.speed;
         merged->pointers &= nic.pointers;
-        if (!merged->no_pointers_to_gpus.empty() && !nic.no_pointers_to_gpus.empty()) {
-            merged->no_pointers_to_gpus += "; ";
-        }
-        merged->no_pointers_to_gpus += nic.no_pointers_to_gpus;
         merged->force_flush = merged->force_flush || nic.force_flush;
         merged->max_comms = std::min(merged->max_comms, nic.max_comms);
-        merged->max_region = std::min(merged->max_region, nic.max_region);
+        merged->rail = merged->rail == nic.rail ? nic.rail : abi::undefined_id;
+        merged->plane = merged->plane == nic.plane ? nic.plane : abi::undefined_id;
     }
     return merged;
 }
@@ -309,8 +351,7 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
     if (!endpoint) {
         return endpoint.error_info();
     }
-    return rdmabuf::attempt(
-        [&] { return std::make_shared<SharedEndpoint>(*std::move(endpoint), nic.topology); });
+    return rdmabuf::attempt([&] { return std::make_shared<SharedEndpoint>(*std::move(endpoint)); });
 }
 
 } // namespace nccl_net

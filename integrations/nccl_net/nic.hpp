@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/registration.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/topology.hpp>
@@ -22,19 +23,28 @@ namespace nccl_net {
 /// The maximum number of messages in one grouped receive.
 inline constexpr std::size_t max_receives = 8;
 
-/// The properties of a device as the plugin reports them to NCCL. Such a device is one verbs device
-/// with an active port, or several verbs devices that NCCL has merged. The verbs devices are open
-/// only while a listener, a connection attempt or a communicator uses them.
+/// The maximum length of a message in bytes. test() reports the size of a message as an int, so a
+/// message must be shorter than 2 GiB.
+inline constexpr std::size_t max_message = std::size_t{1} << 30U;
+
+/// The properties of a device as the plugin reports them to NCCL. Such a device is one active port
+/// of a verbs device, or several ports that NCCL has merged. The verbs devices are open only while
+/// a listener, a connection attempt or a communicator uses them.
 struct Nic {
-    /// The name of the verbs device; the names of merged devices are joined by "+".
+    /// The name of the verbs device, with "_dma" if it has a data-direct function; the names of
+    /// merged devices are joined by "+".
     std::string name;
     /// NCCL's numbers of the devices that are merged in this device; only its own number if the
     /// device is not merged.
     std::vector<int> members;
     /// The names of the verbs devices, in the order of `members`.
     std::vector<std::string> verbs_devices;
-    /// The directory of the PCI device in /sys; empty for a software device.
+    /// The directory in /sys of the PCI device, or of its data-direct function; empty for a
+    /// software device. The ports of a card have the same path: the PCI function is replaced by 0,
+    /// and for a virtual function, which has a PCI device number of its own, this number too.
     std::string pci_path;
+    /// The PCI address of the device, such as "0000:3b:00.1"; empty if there is no such address.
+    std::string pci_address;
     /// The GUID, which all ports of one card share.
     std::uint64_t guid;
     /// The port number for NCCL, which is unique among all ports of the card.
@@ -45,24 +55,29 @@ struct Nic {
     bool infiniband;
     /// The kinds of memory that can be registered: a set of the bits abi::pointer_*.
     int pointers;
-    /// The reason why pointers to GPU memory cannot be registered; empty if they can.
-    std::string no_pointers_to_gpus;
     /// True if NCCL has to flush received data also on GPUs on which NCCL normally omits the flush.
     bool force_flush;
     int max_comms;
-    /// The maximum length of a message in bytes.
-    std::size_t max_message;
-    /// The maximum length in bytes of a memory region that all verbs devices of this device
-    /// support.
-    std::uint64_t max_region;
-    /// True if memory is registered with PCIe relaxed ordering.
-    bool relaxed_ordering;
+    /// The rail and the plane in NCCL_IB_HCA; abi::undefined_id if there is none, or if the rails
+    /// or planes of merged devices differ.
+    std::int16_t rail;
+    std::int16_t plane;
 
-    // open_nic() uses the members below to create the endpoint.
+    /// Finds and exports GPU memory.
     rdmabuf::Resolver resolver;
     std::shared_ptr<const rdmabuf::Topology> topology;
+    /// The options of memory registrations, with a pointer to `topology`.
+    rdmabuf::RegistrationOptions registration;
     rdmabuf::transport::EndpointOptions options;
 };
+
+/// Returns the path that the ports and virtual functions of a card share; see Nic::pci_path.
+/// @param path             the directory in /sys of a PCI device; may be empty
+/// @param merge_functions  false: virtual functions have paths of their own
+[[nodiscard]] std::string card_path(std::string path, bool merge_functions);
+/// Orders PCI addresses as NCCL does, so that devices with equal numbers are on the same rail on
+/// all nodes. Empty addresses are last.
+[[nodiscard]] bool is_pci_before(const std::string& one, const std::string& other);
 
 /// Returns the usable devices of this machine, and logs why the other devices are not usable.
 /// @throws rdmabuf::Error for the same reasons as DeviceList

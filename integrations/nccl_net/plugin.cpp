@@ -42,6 +42,14 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
     const std::lock_guard lock(mutex_);
     if (physical_nics_ == 0) {
         settings_ = Settings::read();
+        if (settings_.disabled) {
+            log::info("init", "NCCL_IB_DISABLE=1: no device is used");
+            return abi::Result::internal_error;
+        }
+        if (!settings_.listen) {
+            log::warn("init", "no interface matches NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY");
+            return abi::Result::internal_error;
+        }
         std::vector<Nic> found = find_nics(settings_);
         nics_.assign(std::move_iterator(found.begin()), std::move_iterator(found.end()));
         physical_nics_ = nics_.size();
@@ -122,20 +130,6 @@ abi::Result Plugin::merge(std::span<const int> members, int& device) {
     return abi::Result::success;
 }
 
-const Context* Plugin::find_context(const void* context) {
-    if (context == nullptr) {
-        return &default_context_;
-    }
-    const std::lock_guard lock(mutex_);
-    const auto found =
-        std::ranges::find_if(contexts_, [&](const auto& known) { return known.get() == context; });
-    if (found == contexts_.end()) {
-        log::warn("context", "NCCL has passed the context of a communicator that it has finalized");
-        return nullptr;
-    }
-    return found->get();
-}
-
 std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& nic,
                                              int traffic_class, const char* function) {
     const std::lock_guard lock(mutex_);
@@ -153,17 +147,17 @@ std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& 
 }
 
 abi::Result Plugin::listen(void* context, int device, void* handle, void*& listener) {
-    const Context* const used = find_context(context);
+    const Context& used = context_of(context);
     const Nic* const chosen = nic(device);
-    if (used == nullptr || chosen == nullptr) {
+    if (chosen == nullptr) {
         return abi::Result::internal_error;
     }
-    auto endpoint = open(used, *chosen, used->traffic_class, "listen");
+    auto endpoint = open(&used, *chosen, used.traffic_class, "listen");
     if (endpoint == nullptr) {
         return abi::Result::system_error;
     }
     const std::lock_guard lock(endpoint->mutex);
-    auto created = endpoint->endpoint.listen(settings_.listen);
+    auto created = endpoint->endpoint.listen(*settings_.listen);
     if (!created) {
         return log::failed("listen", chosen->name, created.error_info());
     }
@@ -173,17 +167,6 @@ abi::Result Plugin::listen(void* context, int device, void* handle, void*& liste
     listener = new Listener{.nic = *chosen, .endpoint = endpoint, .listener = *std::move(created)};
     ++open_;
     return abi::Result::success;
-}
-
-Plugin::Connection* Plugin::find_connection(std::uint64_t connection) {
-    const std::lock_guard lock(mutex_);
-    const auto found = connections_.find(connection);
-    return found == connections_.end() ? nullptr : found->second.get();
-}
-
-void Plugin::erase_connection(std::uint64_t connection) {
-    const std::lock_guard lock(mutex_);
-    connections_.erase(connection);
 }
 
 Plugin::Connection* Plugin::start_connection(const Context* context, const Nic& nic,
@@ -215,14 +198,19 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
     comm = nullptr;
     WireHandle wire{};
     std::memcpy(&wire, handle, sizeof wire);
-    Connection* connection = find_connection(wire.connection);
+    Connection* connection = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto known = connections_.find(wire.connection);
+        connection = known != connections_.end() ? known->second.get() : nullptr;
+    }
     if (connection == nullptr) {
-        const Context* const used = find_context(context);
-        const Nic* const chosen = used != nullptr ? nic(device) : nullptr;
+        const Context& used = context_of(context);
+        const Nic* const chosen = nic(device);
         connection = chosen == nullptr ? nullptr
-                                       : start_connection(used, *chosen,
+                                       : start_connection(&used, *chosen,
                                                           config != nullptr ? config->traffic_class
-                                                                            : used->traffic_class,
+                                                                            : used.traffic_class,
                                                           wire);
         if (connection == nullptr) {
             return abi::Result::system_error;
@@ -242,7 +230,8 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
     } else {
         result = log::failed("connect", connection->nic.name, connection->connector.error_info());
     }
-    erase_connection(wire.connection);
+    const std::lock_guard erasing(mutex_);
+    connections_.erase(wire.connection);
     return result;
 }
 

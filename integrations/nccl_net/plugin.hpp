@@ -110,17 +110,17 @@ class Plugin {
     /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
 
-    /// Returns the context with this address. Older versions of the NCCL interface have no contexts
-    /// and pass a null pointer: the result is then the default context.
-    [[nodiscard]] const Context* find_context(const void* context);
+    /// Older versions of the NCCL interface have no contexts and pass a null pointer: the result is
+    /// then the default context.
+    [[nodiscard]] const Context& context_of(const void* context) const noexcept {
+        return context != nullptr ? *static_cast<const Context*>(context) : default_context_;
+    }
     /// Returns the endpoint that is already in use for this context, device and traffic class, or
     /// opens a new one. If opening fails, logs the reason and returns an empty pointer.
     [[nodiscard]] std::shared_ptr<SharedEndpoint> open(const Context* context, const Nic& nic,
                                                        int traffic_class, const char* function);
-    [[nodiscard]] Connection* find_connection(std::uint64_t connection);
     [[nodiscard]] Connection* start_connection(const Context* context, const Nic& nic,
                                                int traffic_class, WireHandle& handle);
-    void erase_connection(std::uint64_t connection);
     [[nodiscard]] void* make_communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
                                           rdmabuf::transport::Channel channel);
 

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "settings.hpp"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <sstream>
+
+#include <rdmabuf/transport/options.hpp>
 
 #include "log.hpp"
 
@@ -36,38 +46,147 @@ std::optional<Number> number_of(const char* name,
     return value < 0 ? std::nullopt : std::optional(static_cast<Number>(value));
 }
 
+bool flag_of(const char* name, bool otherwise) {
+    return number_of<std::uint8_t>(name).value_or(otherwise ? 1 : 0) != 0;
+}
+
+/// Returns the first interface that the environment selects; see Settings::listen.
+std::optional<std::string> find_interface() {
+    const std::string family = text_of("NCCL_SOCKET_FAMILY");
+    const bool any_family = family != "AF_INET" && family != "AF_INET6";
+    std::string names = text_of("NCCL_SOCKET_IFNAME");
+    if (names.empty() && any_family) {
+        return std::string();
+    }
+    const NameList list(names.empty() ? "^docker,lo,virbr" : names);
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) {
+        return std::nullopt;
+    }
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
+    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+        const int its = each->ifa_addr != nullptr ? each->ifa_addr->sa_family : AF_UNSPEC;
+        const NameList::Entry* entry = nullptr;
+        if ((its != AF_INET && its != AF_INET6) || (each->ifa_flags & IFF_RUNNING) == 0 ||
+            (!any_family && (its == AF_INET6) != (family == "AF_INET6")) ||
+            !list.selects(each->ifa_name, -1, entry)) {
+            continue;
+        }
+        if (any_family) {
+            return each->ifa_name;
+        }
+        std::array<char, NI_MAXHOST> address{};
+        if (::getnameinfo(each->ifa_addr,
+                          its == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in),
+                          address.data(), address.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
+            return address.data();
+        }
+    }
+    return std::nullopt;
+}
+
 } // namespace
+
+NameList::NameList(std::string_view text) {
+    const auto skip = [&text](char sign) {
+        const bool found = text.starts_with(sign);
+        text.remove_prefix(found ? 1 : 0);
+        return found;
+    };
+    inverted_ = skip('^');
+    exact_ = skip('=');
+    std::istringstream names{std::string(text)};
+    for (std::string field; std::getline(names, field, ',');) {
+        std::istringstream parts(field);
+        Entry entry;
+        std::getline(parts, entry.name, ':');
+        for (int* const number : {&entry.port, &entry.rail, &entry.plane}) {
+            std::string digits;
+            if (std::getline(parts, digits, ':') && !digits.empty()) {
+                *number = std::atoi(digits.c_str()); // NOLINT(cert-err34-c): NCCL does this
+            }
+        }
+        if (!entry.name.empty()) {
+            entries_.push_back(std::move(entry));
+        }
+    }
+}
+
+bool NameList::selects(std::string_view name, int port, const Entry*& entry) const {
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& each) {
+        return (exact_ ? name == each.name : name.starts_with(each.name)) &&
+               (port == -1 || each.port == -1 || port == each.port);
+    });
+    entry = found == entries_.end() ? nullptr : &*found;
+    return (entries_.empty() || entry != nullptr) != inverted_;
+}
 
 Settings Settings::read() {
     Settings settings;
-    settings.devices = text_of("RDMABUF_NCCL_DEVICES");
-    settings.listen = text_of("RDMABUF_NCCL_LISTEN");
-    settings.nccl_exports = number_of<std::uint8_t>("RDMABUF_NCCL_DMABUF").value_or(0) != 0;
-    settings.relaxed_ordering =
-        number_of<std::uint8_t>("NCCL_IB_PCI_RELAXED_ORDERING").value_or(2) != 0;
-    settings.merge_devices = number_of<std::uint8_t>("NCCL_IB_MERGE_NICS").value_or(1) != 0;
+    settings.nccl_exports = flag_of("RDMABUF_NCCL_DMABUF", false);
+    settings.disabled = flag_of("NCCL_IB_DISABLE", false);
+    settings.devices = NameList(text_of("NCCL_IB_HCA"));
+    settings.listen = find_interface();
+    settings.pci_order = flag_of("NCCL_IB_DEVICE_PCI_ORDER", true);
+    settings.merge_functions = flag_of("NCCL_IB_MERGE_VFS", true);
+    settings.data_direct = flag_of("NCCL_IB_DATA_DIRECT", true);
+    settings.relaxed_ordering = flag_of("NCCL_IB_PCI_RELAXED_ORDERING", true);
+    settings.merge_devices = flag_of("NCCL_IB_MERGE_NICS", true);
+    settings.queue_pairs = number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION",
+                                                    rdmabuf::transport::max_queue_pairs_per_device)
+                               .value_or(settings.queue_pairs);
+    settings.queue_pairs = std::max(settings.queue_pairs, 1U);
     settings.traffic_class = number_of<std::uint8_t>("NCCL_IB_TC");
     settings.service_level = number_of<std::uint8_t>("NCCL_IB_SL", 15);
-    settings.gid_index = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
     settings.pkey_index = number_of<std::uint16_t>("NCCL_IB_PKEY").value_or(settings.pkey_index);
     settings.ack_timeout =
         number_of<std::uint8_t>("NCCL_IB_TIMEOUT", 31).value_or(settings.ack_timeout);
     settings.retry_count =
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
+
+    settings.gid_index = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
+    const auto version = number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);
+    const std::string family = text_of("NCCL_IB_ADDR_FAMILY");
+    const std::string range = text_of("NCCL_IB_ADDR_RANGE");
+    settings.selects_gid = version || !family.empty() || !range.empty();
+    settings.gid_type = version == 1 ? rdmabuf::GidType::roce_v1 : rdmabuf::GidType::roce_v2;
+    settings.ipv6_gid = family == "AF_INET6";
+    const std::size_t slash = range.find('/');
+    const std::size_t start = settings.ipv6_gid ? 0 : 12;
+    if (slash != std::string::npos &&
+        ::inet_pton(settings.ipv6_gid ? AF_INET6 : AF_INET, range.substr(0, slash).c_str(),
+                    &settings.gid_range[start]) == 1) {
+        const int bits = std::atoi(range.c_str() + slash + 1); // NOLINT(cert-err34-c)
+        settings.gid_prefix = bits > 0 && static_cast<std::size_t>(bits) <= 128 - 8 * start
+                                  ? static_cast<unsigned>(bits) + 8 * static_cast<unsigned>(start)
+                                  : 0;
+    } else if (!range.empty()) {
+        log::warn("init", "NCCL_IB_ADDR_RANGE=" + range + " is ignored: it is not an address of " +
+                              "NCCL_IB_ADDR_FAMILY, a slash and a prefix length");
+    }
     return settings;
 }
 
-bool Settings::uses_device(const std::string& name) const {
-    if (devices.empty()) {
-        return true;
+std::optional<std::uint8_t> Settings::gid_index_of(const rdmabuf::Context& context,
+                                                   std::uint8_t port) const {
+    if (gid_index || !selects_gid) {
+        return gid_index;
     }
-    std::istringstream names(devices);
-    for (std::string one; std::getline(names, one, ',');) {
-        if (one == name) {
-            return true;
+    for (const rdmabuf::GidEntry& entry : context.gid_table(port)) {
+        const auto in_range = [&](unsigned bit) {
+            return ((entry.gid.bytes.at(bit / 8) ^ gid_range.at(bit / 8)) >> (7 - bit % 8) & 1) ==
+                   0;
+        };
+        unsigned bit = ipv6_gid ? 0 : 96;
+        while (bit < gid_prefix && in_range(bit)) {
+            ++bit;
+        }
+        if (entry.type == gid_type && entry.gid.is_ipv4_mapped() != ipv6_gid &&
+            !entry.gid.is_link_local() && bit >= gid_prefix) {
+            return entry.index;
         }
     }
-    return false;
+    return std::nullopt;
 }
 
 } // namespace nccl_net

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <memory>
 #include <mutex>
 #include <utility>
 
-#include <rdmabuf/topology.hpp>
 #include <rdmabuf/transport.hpp>
 
 namespace nccl_net {
@@ -22,18 +20,14 @@ namespace nccl_net {
 ///     completes the requests of all connections. An endpoint for each connection would cost a
 ///     protection domain, a completion queue, a shared receive queue and about 0.4 MB of buffers
 ///     for each connection, and each buffer would be registered once for each connection.
-///   - A lock is needed, because the service thread connects and registers memory while the
-///     progress thread is busy. In steady state the progress thread alone takes the lock.
+///   - A lock is needed, because the service thread connects while the progress thread is busy. In
+///     steady state the progress thread alone takes the lock. Memory is registered without it.
 /// NCCL describes its communicators to the plugin from version 11 on. In older versions all NCCL
 /// communicators of the process share the endpoint of a device.
 struct SharedEndpoint {
-    SharedEndpoint(rdmabuf::transport::Endpoint opened,
-                   std::shared_ptr<const rdmabuf::Topology> machine) noexcept
-        : topology(std::move(machine)), endpoint(std::move(opened)) {}
+    explicit SharedEndpoint(rdmabuf::transport::Endpoint opened) noexcept
+        : endpoint(std::move(opened)) {}
 
-    /// The options of the endpoint contain a pointer to this topology, so it must outlive the
-    /// endpoint.
-    std::shared_ptr<const rdmabuf::Topology> topology;
     std::mutex mutex;
     rdmabuf::transport::Endpoint endpoint;
     /// False after a connection has waited in vain for EndpointOptions::linger when it was closed.

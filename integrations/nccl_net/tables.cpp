@@ -76,18 +76,19 @@ Result get_properties(int device, Properties* properties) {
             properties->force_flush = nic->force_flush ? 1 : 0;
             properties->merged.count = static_cast<int>(nic->members.size());
             std::copy(nic->members.begin(), nic->members.end(), properties->merged.devices.begin());
-            properties->max_message = properties->max_collective = nic->max_message;
+            properties->max_message = properties->max_collective = max_message;
         }
         if constexpr (requires { properties->max_multi_request; }) {
             properties->max_multi_request = 1;
         }
         if constexpr (requires { properties->rail; }) {
-            properties->rail = properties->plane = abi::undefined_id;
+            properties->rail = nic->rail;
+            properties->plane = nic->plane;
         }
         return Result::success;
     });
 }
-static_assert(rdmabuf::transport::max_rails <= abi::VirtualDeviceV9::max);
+static_assert(rdmabuf::transport::max_rails <= abi::VirtualDeviceV10::max);
 
 template <class Virtual>
 Result make_virtual_device(int* device, Virtual* wanted) {
@@ -131,29 +132,34 @@ Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) {
     });
 }
 
-Result regmr(void* comm, void* data, std::size_t size, int kind, void** memory) {
-    return guarded("regMr", [&] {
-        auto registered = std::make_unique<MemoryHandle>();
-        const Result result = register_memory(
-            communicator(comm).nic(), communicator(comm).endpoint(), data, size, kind, *registered);
-        *memory = result == Result::success ? registered.release() : nullptr;
+/// Makes an object for an mhandle of NCCL. @param call  registers the memory
+template <class Register>
+Result registered(const char* function, void* comm, void** memory, const Register& call) {
+    *memory = nullptr;
+    return guarded(function, [&] {
+        const auto made = std::make_shared<RegisteredMemory>(communicator(comm).endpoint());
+        const Result result = call(*made, communicator(comm).nic());
+        if (result == Result::success) {
+            *memory = new MemoryHandle(made);
+        }
         return result;
+    });
+}
+/// NCCL's parameter `kind` is not needed: the library finds out if an address is of GPU memory.
+/// NCCL passes pinned host memory as memory of a GPU, too.
+Result regmr(void* comm, void* data, std::size_t size, int /*kind*/, void** memory) {
+    return registered("regMr", comm, memory, [&](RegisteredMemory& made, const Nic& nic) {
+        return made.register_address(nic, data, size);
     });
 }
 Result regmr_dmabuf(void* comm, void* data, std::size_t size, int /*kind*/, std::uint64_t offset,
                     int fd, void** memory) {
-    return guarded("regMrDmaBuf", [&] {
-        auto registered = std::make_unique<MemoryHandle>();
-        const Result result =
-            register_dmabuf(communicator(comm).nic(), communicator(comm).endpoint(), data, size,
-                            offset, fd, *registered);
-        *memory = result == Result::success ? registered.release() : nullptr;
-        return result;
+    return registered("regMrDmaBuf", comm, memory, [&](RegisteredMemory& made, const Nic& nic) {
+        return made.register_dmabuf(nic, data, size, offset, fd);
     });
 }
 Result deregister_memory(void* /*comm*/, void* memory) {
-    const std::unique_ptr<MemoryHandle> handle(static_cast<MemoryHandle*>(memory));
-    (*handle)->remove_from_cache();
+    delete static_cast<MemoryHandle*>(memory);
     return Result::success;
 }
 
@@ -166,18 +172,13 @@ Result isend_v10(void* comm, void* data, std::size_t size, int tag, void* memory
     *request = started;
     return result;
 }
-Result isend_v9(void* comm, void* data, std::size_t size, int tag, void* memory, void** request) {
-    return isend_v10(comm, data, size, tag, memory, nullptr, request);
-}
 Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** request) {
     return isend_v10(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
 }
 
-/// From version 9 on, NCCL can call irecv() with abi::optional_receive_completion in *request. This
-/// value means that NCCL's kernels detect the received data themselves. The plugin ignores it and
-/// completes the receive only after the data has arrived. After an early completion, NCCL could
-/// stop calling test(). But a message that was sent before the receive was advertised to the sender
-/// needs the progress that only calls of the plugin make.
+/// NCCL can call irecv() with abi::optional_receive_completion in *request. This value means that
+/// NCCL's kernels detect the received data themselves. The plugin ignores it and completes the
+/// receive only after the data has arrived, because the receive needs a request until then.
 template <class Size>
 Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
              void** request) {
@@ -291,29 +292,12 @@ const abi::NetV8 ncclNetPlugin_v8 = {
 };
 
 // NOLINTNEXTLINE(readability-identifier-naming)
-[[gnu::visibility("default")]] extern const abi::NetV9 ncclNetPlugin_v9;
-const abi::NetV9 ncclNetPlugin_v9 = {
-    .name = plugin_name,
-    .init = init_v8,
-    .devices = devices,
-    .get_properties = get_properties<abi::PropertiesV9>,
-    .listen = listen_v8,
-    .connect = connect_v8,
-    .accept = accept,
-    .memory = memory_functions,
-    .isend = isend_v9,
-    .irecv = irecv<std::size_t>,
-    .requests = request_functions,
-    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV9>,
-};
-
-// NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("default")]] extern const abi::NetV10 ncclNetPlugin_v10;
 const abi::NetV10 ncclNetPlugin_v10 = {
     .name = plugin_name,
     .init = init_v10,
     .devices = devices,
-    .get_properties = get_properties<abi::PropertiesV9>,
+    .get_properties = get_properties<abi::PropertiesV10>,
     .listen = listen_v8,
     .connect = connect_v10,
     .accept = accept,
@@ -321,12 +305,12 @@ const abi::NetV10 ncclNetPlugin_v10 = {
     .isend = isend_v10,
     .irecv = irecv_v10,
     .requests = request_functions,
-    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV9>,
+    .make_virtual_device = make_virtual_device<abi::VirtualDeviceV10>,
 };
 
 // NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("default")]] extern const abi::NetV11 ncclNetPlugin_v11;
-const abi::NetV11 ncclNetPlugin_v11 = table_with_context<abi::PropertiesV11, abi::VirtualDeviceV9>;
+const abi::NetV11 ncclNetPlugin_v11 = table_with_context<abi::PropertiesV11, abi::VirtualDeviceV10>;
 
 // NOLINTNEXTLINE(readability-identifier-naming)
 [[gnu::visibility("default")]] extern const abi::NetV12 ncclNetPlugin_v12;

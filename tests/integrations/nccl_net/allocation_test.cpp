@@ -53,29 +53,13 @@ using NcclNetAllocations = NcclNet;
 TEST_F(NcclNetAllocations, AreMadeByTheFirstMessagesOnly) {
     ASSERT_EQ(load(), Result::success);
     const Pair pair = connect();
-    constexpr std::size_t part = 20000;
-    const auto from = memory(pair.send, 2 * part, true);
-    const auto to = memory(pair.receive, 2 * part, true);
+    Transfer first(net(), pair, {.subs = 2}, true);
     EXPECT_GT(allocations, 0U) << "allocations are not counted";
+    run(first); // The pools of the endpoint grow.
     // The number of messages is much greater than the number of requests of a communicator.
-    for (int round = 0; round < 310; ++round) {
-        if (round == 10) {
-            allocations = 0; // The pools of the endpoint have grown.
-        }
-        const Ticket received = receive(pair.receive, {to->data(), to->data(part)}, {part, part},
-                                        {1, 2}, {to->handle(), to->handle()});
-        const Ticket one = send(pair.send, *from, 0, 0, 1);
-        const Ticket other = send(pair.send, *from, part, part, 2);
-        finish(received);
-        finish(one);
-        finish(other);
-        void* flush = nullptr;
-        ASSERT_EQ(net().iflush(pair.receive, {to->data(part)}, {static_cast<int>(part)},
-                               {to->handle()}, flush),
-                  Result::success);
-        ASSERT_NE(flush, nullptr);
-        finish(follow(flush));
-    }
+    Transfer transfer(net(), pair, {.subs = 2, .length = 300}, true);
+    allocations = 0;
+    run(transfer);
     EXPECT_EQ(allocations, 0U);
 }
 

@@ -1,43 +1,22 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fixture.hpp"
 
-#include <sys/mman.h>
-
-#include <array>
+#include <algorithm>
 #include <stdexcept>
-#include <thread>
+#include <utility>
 
 #include "waiting.hpp"
 
 namespace nccl_net_test {
-
-using rdmabuf::testing::make_dmabuf;
-
-namespace {
-
-/// NCCL registers memory on the thread that connects and closes, and moves it on another. What a
-/// thread leaves behind keeps the library loaded for as long as the thread lives.
-template <class Work>
-void on_another_thread(const Work& work) {
-    std::thread(work).join();
-}
-
-} // namespace
 
 NcclNet::NcclNet() {
     static_cast<void>(take_log());
 }
 
 NcclNet::~NcclNet() {
-    on_another_thread([&] {
-        for (const Pair& pair : pairs_) {
-            if (pair.send != nullptr) {
-                EXPECT_EQ(net().close_send(pair.send), Result::success);
-            }
-            EXPECT_EQ(net().close_receive(pair.receive), Result::success);
-            EXPECT_EQ(net().close_listen(pair.listener), Result::success);
-        }
-    });
+    while (!pairs_.empty()) {
+        close(Pair(pairs_.back()));
+    }
     if (net_) {
         net_->finalize();
         EXPECT_TRUE(plugin_->unload()) << "the library cannot be unloaded";
@@ -87,38 +66,36 @@ NcclNet::Pair NcclNet::connect(int device) {
 }
 
 void NcclNet::close_send(const Pair& pair) {
-    EXPECT_EQ(net().close_send(pair.send), Result::success);
-    for (Pair& one : pairs_) {
-        if (one.send == pair.send) {
-            one.send = nullptr;
-        }
+    if (void* const comm = std::exchange(find(pair).send, nullptr); comm != nullptr) {
+        EXPECT_EQ(net().close_send(comm), Result::success);
     }
 }
 
-NcclNet::Memory::Memory(Net& net, void* comm, std::size_t size, bool dmabuf)
-    : net_(net), comm_(comm), size_(size) {
-    rdmabuf::UniqueFd fd;
-    if (dmabuf) {
-        fd = make_dmabuf(size);
+void NcclNet::close_receive(const Pair& pair) {
+    if (void* const comm = std::exchange(find(pair).receive, nullptr); comm != nullptr) {
+        EXPECT_EQ(net().close_receive(comm), Result::success);
     }
-    void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                                dmabuf ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd.get(), 0);
-    if (mapped == MAP_FAILED) {
-        throw std::runtime_error("mmap");
-    }
-    data_ = static_cast<std::byte*>(mapped);
-    // The descriptor is closed behind it, as NCCL does.
-    on_another_thread([&] {
-        EXPECT_EQ(dmabuf ? net.register_dmabuf(comm, data_, size, 0, fd.get(), handle_)
-                         : net.register_memory(comm, data_, size, abi::pointer_host, handle_),
-                  Result::success)
-            << take_log();
+}
+
+void NcclNet::close(const Pair& pair) {
+    close_send(pair);
+    close_receive(pair);
+    EXPECT_EQ(net().close_listen(pair.listener), Result::success);
+    std::erase_if(pairs_, [&](const Pair& one) { return one.listener == pair.listener; });
+}
+
+NcclNet::Pair& NcclNet::find(const Pair& pair) {
+    return *std::ranges::find(pairs_, pair.listener, &Pair::listener);
+}
+
+void NcclNet::run(Transfer& one, Transfer& other) {
+    until([&] {
+        one.send.progress();
+        other.send.progress();
+        one.receive.progress();
+        other.receive.progress();
+        return one.done() && other.done();
     });
-}
-
-NcclNet::Memory::~Memory() {
-    on_another_thread([&] { EXPECT_EQ(net_.deregister_memory(comm_, handle_), Result::success); });
-    ::munmap(data_, size_);
 }
 
 NcclNet::Ticket NcclNet::send(void* comm, const Memory& memory, std::size_t offset,

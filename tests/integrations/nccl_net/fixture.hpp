@@ -14,9 +14,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/unique_fd.hpp>
-
 #include "net.hpp"
+#include "proxy.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace nccl_net_test {
@@ -60,34 +59,33 @@ class NcclNet : public rdmabuf::testing::SoftverbsTest {
     };
     /// Closed at the end.
     [[nodiscard]] Pair connect(int device = 0);
-    /// Closes one end before the end of the test.
+    // Closing before the end of the test
+
     void close_send(const Pair& pair);
+    void close_receive(const Pair& pair);
+    /// Closes the listener and both ends.
+    void close(const Pair& pair);
 
-    /// Memory of both kinds that NCCL registers, with its bytes; deregistered at the end.
-    class Memory {
-      public:
-        Memory(Net& net, void* comm, std::size_t size, bool dmabuf);
-        ~Memory();
-        Memory(const Memory&) = delete;
-        Memory& operator=(const Memory&) = delete;
-
-        [[nodiscard]] void* handle() const { return handle_; }
-        [[nodiscard]] std::byte* data(std::size_t offset = 0) const { return data_ + offset; }
-        [[nodiscard]] std::span<std::byte> bytes(std::size_t offset, std::size_t count) const {
-            return {data_ + offset, count};
-        }
-
-      private:
-        Net& net_;
-        void* comm_;
-        std::size_t size_;
-        std::byte* data_ = nullptr;
-        void* handle_ = nullptr;
-    };
+    using Memory = RegisteredBuffer;
     [[nodiscard]] std::unique_ptr<Memory> memory(void* comm, std::size_t size,
                                                  bool dmabuf = false) {
         return std::make_unique<Memory>(net(), comm, size, dmabuf);
     }
+
+    /// Both ends of an operation on a connection, in GPU memory or in host memory.
+    struct Transfer {
+        Transfer(Net& net, const Pair& pair, const Operation& operation, bool dmabuf)
+            : send(net, pair.send, operation, dmabuf),
+              receive(net, pair.receive, operation, dmabuf) {}
+        [[nodiscard]] bool done() const { return send.done() && receive.done(); }
+
+        SendProxy send;
+        ReceiveProxy receive;
+    };
+    /// Performs two operations as two ranks that start together: each one sends before it can know
+    /// a receive of the other.
+    void run(Transfer& one, Transfer& other);
+    void run(Transfer& transfer) { run(transfer, transfer); }
 
     /// A request of NCCL, and what its test has reported.
     struct Request {
@@ -118,6 +116,9 @@ class NcclNet : public rdmabuf::testing::SoftverbsTest {
     void until(const std::function<bool()>& done);
 
   private:
+    /// Returns the element of `pairs_` with the same listener.
+    [[nodiscard]] Pair& find(const Pair& pair);
+
     std::unique_ptr<LoadedPlugin> plugin_;
     std::unique_ptr<Net> net_;
     std::vector<Pair> pairs_;

@@ -37,8 +37,7 @@ consteval bool same_sizes() {
            offsetof(Ours, max_collective) == offsetof(Theirs, maxCollBytes);
 }
 static_assert(same_properties<abi::PropertiesV8, ncclNetProperties_v8_t>());
-static_assert(same_sizes<abi::PropertiesV9, ncclNetProperties_v9_t>());
-static_assert(same_sizes<abi::PropertiesV9, ncclNetProperties_v10_t>());
+static_assert(same_sizes<abi::PropertiesV10, ncclNetProperties_v10_t>());
 static_assert(same_sizes<abi::PropertiesV11, ncclNetProperties_v11_t>());
 static_assert(same_sizes<abi::PropertiesV12, ncclNetProperties_v12_t>());
 static_assert(offsetof(abi::PropertiesV11, max_multi_request) ==
@@ -47,7 +46,7 @@ static_assert(offsetof(abi::PropertiesV12, max_multi_request) ==
               offsetof(ncclNetProperties_v12_t, maxMultiRequestSize));
 static_assert(offsetof(abi::PropertiesV12, rail) == offsetof(ncclNetProperties_v12_t, railId));
 static_assert(offsetof(abi::PropertiesV12, plane) == offsetof(ncclNetProperties_v12_t, planeId));
-static_assert(sizeof(abi::VirtualDeviceV9) == sizeof(ncclNetVDeviceProps_v9_t));
+static_assert(sizeof(abi::VirtualDeviceV10) == sizeof(ncclNetVDeviceProps_v10_t));
 static_assert(sizeof(abi::VirtualDeviceV12) == sizeof(ncclNetVDeviceProps_v12_t));
 static_assert(sizeof(abi::Config) == sizeof(ncclNetCommConfig_v10_t));
 static_assert(sizeof(abi::Config) == sizeof(ncclNetCommConfig_v12_t));
@@ -84,11 +83,9 @@ consteval bool same_table() {
                offsetof(Theirs, irecvConsumed);
 }
 static_assert(same_table<abi::NetV8, ncclNet_v8_t>());
-static_assert(same_table<abi::NetV9, ncclNet_v9_t>());
 static_assert(same_table<abi::NetV10, ncclNet_v10_t>());
 static_assert(same_table<abi::NetV11, ncclNet_v11_t>());
 static_assert(same_table<abi::NetV12, ncclNet_v12_t>());
-static_assert(offsetof(abi::NetV9, make_virtual_device) == offsetof(ncclNet_v9_t, makeVDevice));
 static_assert(offsetof(abi::NetV10, make_virtual_device) == offsetof(ncclNet_v10_t, makeVDevice));
 static_assert(offsetof(abi::NetV11, make_virtual_device) == offsetof(ncclNet_v11_t, makeVDevice));
 static_assert(offsetof(abi::NetV12, make_virtual_device) == offsetof(ncclNet_v12_t, makeVDevice));
@@ -106,6 +103,7 @@ static_assert(abi::undefined_traffic_class == NCCL_NET_TRAFFIC_CLASS_UNDEF);
 static_assert(abi::device_type_host == NCCL_NET_DEVICE_HOST);
 static_assert(static_cast<int>(abi::Result::system_error) == ncclSystemError &&
               static_cast<int>(abi::Result::internal_error) == ncclInternalError &&
-              static_cast<int>(abi::Result::invalid_usage) == ncclInvalidUsage);
+              static_cast<int>(abi::Result::invalid_usage) == ncclInvalidUsage &&
+              static_cast<int>(abi::Result::remote_error) == ncclRemoteError);
 
 } // namespace

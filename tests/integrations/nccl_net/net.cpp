@@ -2,6 +2,8 @@
 #include "net.hpp"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdarg>
@@ -150,8 +152,6 @@ class NetOf : public Net {
                  void*& request) override {
         if constexpr (version_8) {
             return table_.isend(comm, data, static_cast<int>(size), tag, memory, &request);
-        } else if constexpr (std::is_same_v<Table, abi::NetV9>) {
-            return table_.isend(comm, data, size, tag, memory, &request);
         } else {
             int profiled = 0;
             return table_.isend(comm, data, size, tag, memory, &profiled, &request);
@@ -168,14 +168,9 @@ class NetOf : public Net {
             // NCCL does this for a receive of one message whose completion it does not need.
             request =
                 count == 1 ? reinterpret_cast<void*>(abi::optional_receive_completion) : nullptr;
-            if constexpr (std::is_same_v<Table, abi::NetV9>) {
-                return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
-                                    memories.data(), &request);
-            } else {
-                std::vector<void*> profiled(data.size());
-                return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
-                                    memories.data(), profiled.data(), &request);
-            }
+            std::vector<void*> profiled(data.size());
+            return table_.irecv(comm, count, data.data(), sizes.data(), tags.data(),
+                                memories.data(), profiled.data(), &request);
         }
     }
     Result iflush(void* comm, std::vector<void*> data, std::vector<int> sizes,
@@ -201,7 +196,7 @@ class NetOf : public Net {
     std::deque<void*> contexts_;
 };
 
-template <class Table, class Properties, class Virtual = abi::VirtualDeviceV9>
+template <class Table, class Properties, class Virtual = abi::VirtualDeviceV10>
 std::unique_ptr<Net> make_net(const void* table) {
     return std::make_unique<NetOf<Table, Properties, Virtual>>(*static_cast<const Table*>(table));
 }
@@ -243,14 +238,45 @@ std::unique_ptr<Net> LoadedPlugin::net(int version) const {
     switch (version) {
         case 8:
             return make_net<abi::NetV8, abi::PropertiesV8>(table);
-        case 9:
-            return make_net<abi::NetV9, abi::PropertiesV9>(table);
         case 10:
-            return make_net<abi::NetV10, abi::PropertiesV9>(table);
+            return make_net<abi::NetV10, abi::PropertiesV10>(table);
         case 11:
             return make_net<abi::NetV11, abi::PropertiesV11>(table);
         default:
             return make_net<abi::NetV12, abi::PropertiesV12, abi::VirtualDeviceV12>(table);
+    }
+}
+
+RegisteredBuffer::RegisteredBuffer(Net& net, void* comm, std::size_t size, bool dmabuf)
+    : net_(net), comm_(comm), size_(size), dmabuf_(dmabuf) {
+    const int fd = dmabuf ? ::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+    require(!dmabuf || ::ftruncate(fd, static_cast<off_t>(size)) == 0, "ftruncate");
+    void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                                dmabuf ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    require(mapped != MAP_FAILED, "mmap");
+    data_ = static_cast<std::byte*>(mapped);
+    const Result result = dmabuf
+                              ? net.register_dmabuf(comm, data_, size, 0, fd, handle_)
+                              : net.register_memory(comm, data_, size, abi::pointer_host, handle_);
+    // NCCL also closes the descriptor after the call.
+    require(!dmabuf || ::close(fd) == 0, "close");
+    require(result == Result::success, "registration");
+}
+
+RegisteredBuffer::~RegisteredBuffer() {
+    deregister();
+    ::munmap(data_, size_);
+}
+
+void RegisteredBuffer::deregister() {
+    if (handle_ != nullptr) {
+        EXPECT_EQ(net_.deregister_memory(comm_, std::exchange(handle_, nullptr)), Result::success);
+    }
+}
+
+void require(bool condition, const char* what) {
+    if (!condition) {
+        throw std::runtime_error(what + ("\n" + take_log()));
     }
 }
 

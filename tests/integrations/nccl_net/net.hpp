@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ using abi::Result;
 /// The handle of a listener, in a buffer with the size of NCCL's buffer.
 using Handle = std::array<std::byte, abi::handle_size>;
 
-/// The newest version of the function table. The library has all versions from 8 on.
+/// The newest version of the function table. The library has the versions 8 and 10 to 12.
 inline constexpr int newest_version = 12;
 
 /// A function table of the plugin, called as NCCL calls this version of the table. Properties that
@@ -71,7 +72,6 @@ class LoadedPlugin {
     LoadedPlugin(const LoadedPlugin&) = delete;
     LoadedPlugin& operator=(const LoadedPlugin&) = delete;
 
-    /// @param version  from 8 to newest_version
     /// @throws std::runtime_error if the library has no such table
     [[nodiscard]] std::unique_ptr<Net> net(int version) const;
     /// Returns the address of a symbol, or nullptr.
@@ -83,6 +83,36 @@ class LoadedPlugin {
     std::string path_;
     void* handle_;
 };
+
+/// Memory of one of the two kinds that NCCL registers: host memory, or a dma-buf as of a GPU.
+class RegisteredBuffer {
+  public:
+    /// @throws std::runtime_error if the memory cannot be registered
+    RegisteredBuffer(Net& net, void* comm, std::size_t size, bool dmabuf);
+    ~RegisteredBuffer();
+    RegisteredBuffer(const RegisteredBuffer&) = delete;
+    RegisteredBuffer& operator=(const RegisteredBuffer&) = delete;
+
+    [[nodiscard]] bool dmabuf() const { return dmabuf_; }
+    [[nodiscard]] void* handle() const { return handle_; }
+    [[nodiscard]] std::byte* data(std::size_t offset = 0) const { return data_ + offset; }
+    [[nodiscard]] std::span<std::byte> bytes(std::size_t offset, std::size_t count) const {
+        return {data_ + offset, count};
+    }
+    /// Ends the registration before the end of the object.
+    void deregister();
+
+  private:
+    Net& net_;
+    void* comm_;
+    std::size_t size_;
+    bool dmabuf_;
+    std::byte* data_ = nullptr;
+    void* handle_ = nullptr;
+};
+
+/// @throws std::runtime_error with @p what and the messages of the plugin, if @p condition is false
+void require(bool condition, const char* what);
 
 /// Returns the messages that the plugin has logged since the last call, one message per line: "W"
 /// or "I" for the level, a space, and the text.

@@ -3,7 +3,11 @@
 // What NCCL and the environment select: traffic class, PCIe relaxed ordering, timeouts, merged
 // devices.
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <span>
+
+#include <rdmabuf/transport/handle.hpp>
 
 #include "fixture.hpp"
 
@@ -60,6 +64,81 @@ TEST_F(NcclNetOptions, ThatAreNoNumbersAreIgnoredWithAWarning) {
     ASSERT_EQ(load(), Result::success);
     EXPECT_THAT(take_log(), AllOf(HasSubstr("W NET/rdmabuf : NCCL_IB_TIMEOUT=32 is ignored"),
                                   HasSubstr("W NET/rdmabuf : NCCL_IB_SL=high is ignored")));
+}
+
+TEST_F(NcclNetOptions, SelectTheInterfaceToListenAt) {
+    {
+        const Variable interface("NCCL_SOCKET_IFNAME", "=nothing0,l");
+        EXPECT_EQ(load(), Result::internal_error) << "the name must be exact";
+        EXPECT_THAT(take_log(), HasSubstr("no interface matches NCCL_SOCKET_IFNAME"));
+    }
+    const Variable interface("NCCL_SOCKET_IFNAME", "nothing0,l");
+    const Variable family("NCCL_SOCKET_FAMILY", "AF_INET");
+    ASSERT_EQ(load(), Result::success);
+    Handle handle{};
+    void* listener = nullptr;
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    const auto decoded = rdmabuf::transport::Handle::decode(
+        std::span(handle).first<rdmabuf::transport::Handle::wire_size>());
+    ASSERT_TRUE(decoded);
+    EXPECT_EQ(decoded->address(), (std::array<std::uint8_t, 16>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff,
+                                                                0xff, 127, 0, 0, 1}));
+    EXPECT_EQ(net().close_listen(listener), Result::success);
+}
+
+TEST_F(NcclNetOptions, CanDisableThePlugin) {
+    const Variable disabled("NCCL_IB_DISABLE", "1");
+    EXPECT_EQ(load(), Result::internal_error);
+    EXPECT_THAT(take_log(), HasSubstr("NCCL_IB_DISABLE=1"));
+}
+
+TEST_F(NcclNetOptions, GiveAConnectionSeveralQueuePairs) {
+    const Variable queue_pairs("NCCL_IB_QPS_PER_CONNECTION", "3");
+    ASSERT_EQ(load(), Result::success);
+    forget_calls();
+    static_cast<void>(connect());
+    EXPECT_EQ(connected().size(), 6U) << "three at each end";
+}
+
+class NcclNetGids : public NcclNetOptions {
+  protected:
+    NcclNetGids() {
+        set_gids({gid_entry("fe80::1", 0, IBV_GID_TYPE_ROCE_V2),
+                  gid_entry("::ffff:10.1.0.1", 1, IBV_GID_TYPE_ROCE_V1),
+                  gid_entry("::ffff:10.1.0.1", 2, IBV_GID_TYPE_ROCE_V2),
+                  gid_entry("::ffff:10.2.0.1", 3, IBV_GID_TYPE_ROCE_V2),
+                  gid_entry("fd00::1", 4, IBV_GID_TYPE_ROCE_V2),
+                  gid_entry("fd00:1::1", 5, IBV_GID_TYPE_ROCE_V2)});
+    }
+    /// Returns the index of the GID that a connection uses.
+    [[nodiscard]] int used() {
+        EXPECT_EQ(load(), Result::success);
+        forget_calls();
+        static_cast<void>(connect());
+        return connected().front().ah_attr.grh.sgid_index;
+    }
+};
+
+TEST_F(NcclNetGids, AreSelectedByTheVersionOfRoce) {
+    const Variable version("NCCL_IB_ROCE_VERSION_NUM", "1");
+    EXPECT_EQ(used(), 1);
+}
+
+TEST_F(NcclNetGids, AreSelectedByARangeOfAddresses) {
+    const Variable range("NCCL_IB_ADDR_RANGE", "10.2.0.0/15");
+    EXPECT_EQ(used(), 3);
+}
+
+TEST_F(NcclNetGids, AreSelectedByTheFamilyAndARangeOfAddresses) {
+    const Variable family("NCCL_IB_ADDR_FAMILY", "AF_INET6");
+    const Variable range("NCCL_IB_ADDR_RANGE", "fd00:1::/32");
+    EXPECT_EQ(used(), 5);
+}
+
+TEST_F(NcclNetGids, AreSelectedByTheirIndexBeforeAnythingElse) {
+    const Variable range("NCCL_IB_ADDR_RANGE", "10.2.0.0/16");
+    const Variable index("NCCL_IB_GID_INDEX", "2");
+    EXPECT_EQ(used(), 2);
 }
 
 class NcclNetRelaxedOrdering : public NcclNetOptions {
@@ -119,9 +198,6 @@ TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
     const auto to = memory(pair.receive, size);
     fill(from->bytes(0, size), 4);
     const Ticket received = receive(pair.receive, *to, 0, size, 0);
-    for (int i = 0; i < 100; ++i) {
-        go_on(); // The advertisement of the receive arrives.
-    }
     forget_calls();
     const Ticket sent = send(pair.send, *from, 0, size - 1, 0);
     EXPECT_THAT(finish(received), ElementsAre(static_cast<int>(size - 1)));

@@ -4,6 +4,18 @@
 
 #include "fixture.hpp"
 
+namespace {
+
+unsigned fork_inits = 0;
+
+} // namespace
+
+// The plugin calls this function in place of the one of libibverbs.
+extern "C" int ibv_fork_init() {
+    ++fork_inits;
+    return 0;
+}
+
 namespace nccl_net_test {
 
 using namespace rdmabuf::testing;
@@ -31,7 +43,7 @@ TEST_F(NcclNetProperties, AreThoseOfTheDevice) {
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
     EXPECT_THAT(properties.name, StrEq("soft0"));
-    EXPECT_THAT(properties.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:01.0"));
+    EXPECT_THAT(properties.pci_path, StrEq("/sys/devices/pci5056:00/5056:00:00.0"));
     EXPECT_EQ(properties.guid, 0x0002c903000ae200U);
     EXPECT_EQ(properties.speed, 200000);
     EXPECT_EQ(properties.port, 1);
@@ -130,8 +142,8 @@ TEST_F(NcclNetProperties, TellPortsOfOneCardApart) {
                                               std::pair{3U, 1}));
 }
 
-TEST_F(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
-    ASSERT_EQ(softverbs_set_port_count(0, 2), 0);
+TEST_F(NcclNetProperties, AreThoseOfEachActivePort) {
+    ASSERT_EQ(softverbs_set_port_count(0, 3), 0);
     ibv_port_attr port = roce_port();
     port.state = IBV_PORT_DOWN;
     set_port(port, 1);
@@ -140,28 +152,44 @@ TEST_F(NcclNetProperties, AreOfTheFirstPortThatIsUp) {
     port.active_width = 2;
     set_port(port, 2);
     ASSERT_EQ(load(), Result::success);
+    ASSERT_EQ(net().devices(), 2);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
     EXPECT_EQ(properties.port, 2);
     EXPECT_EQ(properties.speed, 100000);
+    ASSERT_EQ(net().properties(1, properties), Result::success);
+    EXPECT_EQ(properties.port, 4) << "port 3 of a card that has another device";
+    EXPECT_THAT(properties.name, StrEq("soft0"));
+    static_cast<void>(connect(1));
+    for (const ibv_qp_attr& attributes : connected()) {
+        EXPECT_EQ(attributes.ah_attr.port_num, 3);
+    }
 }
 
 TEST_F(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
-    use_roce_devices({"one", "two", "three"});
+    use_roce_devices({"one", "two", "three", "threefold"});
     ibv_port_attr port = roce_port();
     port.state = IBV_PORT_DOWN;
     set_port(port, 1, 1);
-    const Variable chosen("RDMABUF_NCCL_DEVICES", "two,three");
+    const Variable chosen("NCCL_IB_HCA", "=two,three:1:5:2,threefold:2");
     ASSERT_EQ(load(), Result::success);
     ASSERT_EQ(net().devices(), 1);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
     EXPECT_THAT(properties.name, StrEq("three"));
+    EXPECT_EQ(properties.rail, 5);
+    EXPECT_EQ(properties.plane, 2);
     EXPECT_THAT(take_log(), AllOf(HasSubstr("not using two: none of its ports is active"),
                                   HasSubstr("[0] three port 1")));
     EXPECT_NE(net().properties(1, properties), Result::success);
     EXPECT_THAT(take_log(),
                 HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
+}
+
+TEST_F(NcclNetProperties, AreReadAfterTheDriversAreReadyForFork) {
+    fork_inits = 0;
+    ASSERT_EQ(load(), Result::success);
+    EXPECT_EQ(fork_inits, 1U);
 }
 
 TEST_F(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
