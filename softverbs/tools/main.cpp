@@ -24,8 +24,10 @@ constexpr int usage_error = 2;
 constexpr char run_footer[] = R"(Profiles:
   default     all of verbs, on-demand paging, 8 MiB of device memory
   mlx5        a ConnectX-5: 128 KiB of device memory, atomics among NICs
-  efa         no atomics, no device memory, no memory windows
-  rxe         no dma-bufs, no device memory
+  efa         SRD and UD queue pairs only: no atomics, no device memory
+  bnxt        a Thor of Broadcom: no UC, no device memory, no memory windows
+  irdma       an E810 of Intel: no shared receive queues, no UC, no atomics
+  rxe         Soft-RoCE: no dma-bufs, no device memory
   old-kernel  dma-bufs are EPROTONOSUPPORT, as before Linux 5.12
   small-mr    regions of at most 1 MiB
 
@@ -71,6 +73,7 @@ struct RemoteOptions {
 int run_command(int argc, char** argv) {
     using namespace softverbs::tools;
     CLI::App app("A software RDMA device for programs that use verbs.", "softverbs");
+    app.set_version_flag("--version", "softverbs " SOFTVERBS_VERSION, "Print the version");
     app.require_subcommand(1);
     const auto formatter = std::make_shared<HelpFormatter>();
     formatter->column_width(26);
@@ -115,8 +118,13 @@ int run_command(int argc, char** argv) {
         argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
     try {
         app.parse(static_cast<int>(separator - argv), argv);
-    } catch (const CLI::CallForHelp& help) {
-        return app.exit(help);
+        // To CLI11, an unknown option is the beginning of the command.
+        if (const auto rest = run_app->remaining();
+            !rest.empty() && rest.front().starts_with('-')) {
+            throw CLI::ParseError("run has no option '" + rest.front() + "'", usage_error);
+        }
+    } catch (const CLI::Success& help_or_version) {
+        return app.exit(help_or_version);
     } catch (const CLI::ParseError& error) {
         std::cerr << "softverbs: " << error.what() << "\n"
                   << "Try \"softverbs --help\" or \"softverbs run --help\".\n";

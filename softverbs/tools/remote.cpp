@@ -20,6 +20,17 @@ namespace {
 
 constexpr int failed = 1;
 
+/// Repeats a system call that a signal interrupted. After SIGSTOP and SIGCONT, a call with a time
+/// limit of its socket fails with EINTR, see signal(7).
+template <class Call>
+ssize_t repeat_if_interrupted(const Call& call) {
+    ssize_t result = -1;
+    do {
+        result = call();
+    } while (result < 0 && errno == EINTR);
+    return result;
+}
+
 /// Sends a command to a running process and returns its reply. On failure, returns an empty string
 /// and sets errno. The errno is EAGAIN if the process does not accept the connection or does not
 /// reply within 5 seconds.
@@ -28,11 +39,14 @@ std::string exchange(int socket, const sockaddr_un& address, const std::string& 
     ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // also of connect(2)
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     std::array<char, 4096> reply{};
-    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::send(socket, command.data(), command.size(), MSG_NOSIGNAL) < 0) {
+    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+    if (repeat_if_interrupted([&] { return ::connect(socket, name, sizeof address); }) != 0 ||
+        repeat_if_interrupted(
+            [&] { return ::send(socket, command.data(), command.size(), MSG_NOSIGNAL); }) < 0) {
         return {};
     }
-    const ssize_t size = ::recv(socket, reply.data(), reply.size(), 0);
+    const ssize_t size =
+        repeat_if_interrupted([&] { return ::recv(socket, reply.data(), reply.size(), 0); });
     if (size == 0) {
         errno = ECONNRESET;
     }

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@
 namespace {
 
 using namespace softverbs_test;
+using rdmabuf::testing::eventually;
+using rdmabuf::testing::is_asleep;
+using rdmabuf::testing::state_of_thread;
 using testing::HasSubstr;
 
 /// Runs the softverbs command with this process as its target. The process has two queue pairs.
@@ -204,35 +208,78 @@ TEST(ControlCommand, ReachesAProcessWhoseDirectoryHasALongPath) {
     EXPECT_EQ(result.exit_status, 0);
 }
 
+/// The control socket of a process that does not exist. The test replies in its place.
+class ControlSocket {
+  public:
+    ControlSocket() {
+        address_.sun_family = AF_UNIX;
+        EXPECT_LT(path_.size(), sizeof address_.sun_path);
+        std::memcpy(address_.sun_path, path_.c_str(), path_.size() + 1);
+        ::unlink(path_.c_str());
+        EXPECT_EQ(::bind(listener, name(), sizeof address_), 0);
+        EXPECT_EQ(::listen(listener, 1), 0);
+    }
+    ~ControlSocket() {
+        ::close(listener);
+        ::unlink(path_.c_str());
+    }
+    ControlSocket(const ControlSocket&) = delete;
+    ControlSocket& operator=(const ControlSocket&) = delete;
+
+    [[nodiscard]] int connect(int socket) const {
+        return ::connect(socket, name(), sizeof address_);
+    }
+    static CommandResult run_softverbs() {
+        return run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " +
+                           softverbs_directory() + " --pid 4194303 reg_mr=ENOMEM");
+    }
+
+    const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+  private:
+    [[nodiscard]] const sockaddr* name() const {
+        return reinterpret_cast<const sockaddr*>(&address_);
+    }
+
+    std::string path_ = std::string(softverbs_directory()) + "/4194303.control";
+    sockaddr_un address_{};
+};
+
 /// A socket whose listen queue is full simulates a process that is stopped.
 TEST(ControlCommand, SaysThatAProcessIsStopped) {
-    const std::string path = std::string(softverbs_directory()) + "/4194303.control";
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    ASSERT_LT(path.size(), sizeof address.sun_path);
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
-    ::unlink(path.c_str());
+    const ControlSocket control;
     std::vector<int> sockets;
-    const auto open = [&sockets] {
+    do {
         sockets.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        return sockets.back();
-    };
-    const int listener = open();
-    ASSERT_EQ(::bind(listener, name, sizeof address), 0);
-    ASSERT_EQ(::listen(listener, 1), 0);
-    while (::connect(open(), name, sizeof address) == 0) {
-    }
+    } while (control.connect(sockets.back()) == 0);
     ASSERT_EQ(errno, EAGAIN);
-    const CommandResult result =
-        run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " + softverbs_directory() +
-                    " --pid 4194303 reg_mr=ENOMEM");
+    const CommandResult result = ControlSocket::run_softverbs();
     EXPECT_EQ(result.exit_status, 1);
     EXPECT_THAT(result.output, HasSubstr("the process is stopped, or does not read its commands"));
     for (const int socket : sockets) {
         ::close(socket);
     }
-    ::unlink(path.c_str());
+}
+
+/// With a time limit, recv(2) fails with EINTR after SIGCONT although no handler was called.
+TEST(ControlCommand, MayBeStoppedWhileItWaits) {
+    const ControlSocket control;
+    auto result = std::async(std::launch::async, ControlSocket::run_softverbs);
+    const int connection = ::accept4(control.listener, nullptr, nullptr, SOCK_CLOEXEC);
+    std::array<char, 64> command{};
+    EXPECT_GT(::recv(connection, command.data(), command.size(), 0), 0);
+    ucred sender{};
+    socklen_t size = sizeof sender;
+    ASSERT_EQ(::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &sender, &size), 0);
+    EXPECT_TRUE(eventually([&] { return is_asleep(sender.pid); }));
+    ASSERT_EQ(::kill(sender.pid, SIGSTOP), 0);
+    EXPECT_TRUE(eventually([&] { return state_of_thread(sender.pid) == 'T'; }));
+    ASSERT_EQ(::kill(sender.pid, SIGCONT), 0);
+    EXPECT_TRUE(
+        eventually([&] { return is_asleep(sender.pid) || state_of_thread(sender.pid) == 0; }));
+    EXPECT_EQ(::send(connection, "ok", 2, MSG_NOSIGNAL), 2);
+    EXPECT_EQ(result.get().output, "");
+    ::close(connection);
 }
 
 TEST_F(ControlTest, SaysThatAProcessIsNotThere) {

@@ -116,6 +116,28 @@ TEST_F(LauncherTest, NamesTheProfilesWhenOneIsUnknown) {
     EXPECT_EQ(result.exit_status, 2);
 }
 
+TEST_F(LauncherTest, RefusesAnUnknownOptionBeforeTheCommand) {
+    const CommandResult result = run("--profle mlx5 -- true");
+    EXPECT_EQ(result.output,
+              "softverbs: run has no option '--profle'\n"
+              "Try \"softverbs --help\" or \"softverbs run --help\".\n");
+    EXPECT_EQ(result.exit_status, 2);
+    EXPECT_EQ(run("-x").exit_status, 2);
+    EXPECT_EQ(run("--profile mlx5 -- true").exit_status, 0);
+}
+
+TEST_F(LauncherTest, DescribesEachProfileInItsHelp) {
+    const std::string help = run("--help").output;
+    for (const char* const name :
+         {"default", "mlx5", "efa", "bnxt", "irdma", "rxe", "old-kernel", "small-mr"}) {
+        EXPECT_THAT(help, HasSubstr(std::string("\n  ") + name + " "));
+    }
+}
+
+TEST_F(LauncherTest, PrintsItsVersion) {
+    EXPECT_EQ(softverbs("--version").output, "softverbs " SOFTVERBS_VERSION "\n");
+}
+
 TEST_F(LauncherTest, SaysWhenThereIsNoCommand) {
     const CommandResult result = run("--devices 2");
     EXPECT_THAT(result.output, HasSubstr("there is no command to run"));
