@@ -155,18 +155,25 @@ std::variant<std::vector<DriverHandle>, Result> Driver::drivers() const {
     return all_of<DriverHandle>(functions().driver_get);
 }
 
-std::variant<std::vector<Device>, Result> Driver::gpus_of(DriverHandle driver) const {
-    auto found = all_of<Device>([&](std::uint32_t* count, Device* devices) {
+std::variant<std::vector<Device>, Driver::Failure> Driver::gpus_of(DriverHandle driver) const {
+    const auto found = all_of<Device>([&](std::uint32_t* count, Device* devices) {
         return functions().device_get(driver, count, devices);
     });
-    if (auto* const devices = std::get_if<std::vector<Device>>(&found)) {
-        std::erase_if(*devices, [&](Device device) {
-            DeviceProperties properties;
-            return functions().device_get_properties(device, &properties) != success ||
-                   properties.type != device_type_gpu;
-        });
+    if (const auto* const result = std::get_if<Result>(&found)) {
+        return Failure{.result = *result, .function = "zeDeviceGet"};
     }
-    return found;
+    std::vector<Device> gpus;
+    for (Device device : std::get<std::vector<Device>>(found)) {
+        DeviceProperties properties;
+        if (const Result result = functions().device_get_properties(device, &properties);
+            result != success) {
+            return Failure{.result = result, .function = "zeDeviceGetProperties"};
+        }
+        if (properties.type == device_type_gpu) {
+            gpus.push_back(device);
+        }
+    }
+    return gpus;
 }
 
 rdmabuf::Result<std::vector<Gpu>> Driver::gpus() const {
@@ -181,8 +188,8 @@ rdmabuf::Result<std::vector<Gpu>> Driver::gpus() const {
     std::vector<Gpu> all;
     for (DriverHandle driver : std::get<std::vector<DriverHandle>>(found)) {
         const auto devices = gpus_of(driver);
-        if (const auto* const result = std::get_if<Result>(&devices)) {
-            return refused(*result, "zeDeviceGet");
+        if (const auto* const failure = std::get_if<Failure>(&devices)) {
+            return refused(failure->result, failure->function);
         }
         for (Device device : std::get<std::vector<Device>>(devices)) {
             all.push_back({.driver = driver, .device = device});
@@ -212,8 +219,8 @@ void Driver::make_contexts(OwnContextList& list) const {
     }
     for (DriverHandle driver : std::get<std::vector<DriverHandle>>(found)) {
         const auto gpus = gpus_of(driver);
-        if (const auto* const result = std::get_if<Result>(&gpus)) {
-            note(*result, "zeDeviceGet");
+        if (const auto* const failure = std::get_if<Failure>(&gpus)) {
+            note(failure->result, failure->function);
         } else if (!std::get<std::vector<Device>>(gpus).empty()) {
             if (const Result made = own_->make(functions(), driver); made != success) {
                 note(made, "zeContextCreate");

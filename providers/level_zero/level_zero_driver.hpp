@@ -97,9 +97,14 @@ class Driver : public DriverBase<Driver, Functions> {
 
   private:
     struct OwnContexts;
+    /// A failed call of the driver.
+    struct Failure {
+        Result result;
+        const char* function;
+    };
 
     [[nodiscard]] std::variant<std::vector<DriverHandle>, Result> drivers() const;
-    [[nodiscard]] std::variant<std::vector<Device>, Result> gpus_of(DriverHandle driver) const;
+    [[nodiscard]] std::variant<std::vector<Device>, Failure> gpus_of(DriverHandle driver) const;
     void make_contexts(OwnContextList& list) const;
 
     std::shared_ptr<OwnContexts> own_;

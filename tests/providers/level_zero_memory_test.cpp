@@ -2,6 +2,8 @@
 // What only Level Zero has: contexts that find only their own memory, descriptors that the driver
 // keeps, pools, and memory that was not allocated for export.
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include <rdmabuf/providers/level_zero.hpp>
@@ -50,6 +52,20 @@ TEST_F(LevelZeroContexts, AreSharedByTheExportersOfTheLibrary) {
     EXPECT_TRUE(other->find(first.address()));
     EXPECT_TRUE(exporter_->find(second.address()));
     EXPECT_EQ(fake::calls("zeContextCreate"), created);
+}
+
+// In a process of its own, because a process keeps the contexts that it has made.
+TEST_F(LevelZeroContexts, AreUnknownWhileTheTypeOfADeviceIs) {
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    const auto find = [this] {
+        const int local = 0;
+        fake::fail("zeDeviceGetProperties", abi::device_lost);
+        const auto error =
+            error_of([&] { (void)exporter_->find(reinterpret_cast<std::uintptr_t>(&local)); });
+        std::fputs(error ? error->what() : "found or not", stderr);
+        std::exit(0);
+    };
+    EXPECT_EXIT(find(), ::testing::ExitedWithCode(0), "zeDeviceGetProperties: .*DEVICE_LOST");
 }
 
 TEST_F(LevelZeroContexts, DoNotFindMemoryThatTheDriverReportsAsUnknown) {
