@@ -16,6 +16,7 @@ inline constexpr Result invalid_value = 1;
 inline constexpr Result out_of_memory = 2;
 inline constexpr Result not_initialized = 3;
 inline constexpr Result deinitialized = 4;
+inline constexpr Result stub_library = 34;
 inline constexpr Result no_device = 100;
 inline constexpr Result invalid_device = 101;
 inline constexpr Result invalid_context = 201;

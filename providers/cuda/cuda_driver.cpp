@@ -63,6 +63,9 @@ const char* remedy_for(Result result) noexcept {
             return fork_remedy;
         case deinitialized:
             return "the driver is shutting down: the process is about to end";
+        case stub_library:
+            return "this libcuda.so.1 is the stub of the CUDA toolkit, which is for linking only: "
+                   "remove its directory (lib64/stubs) from LD_LIBRARY_PATH";
         case no_device:
             return "this process sees no GPU: check CUDA_VISIBLE_DEVICES, and the devices that are "
                    "passed to its container";
@@ -133,6 +136,7 @@ int errno_of(Result result) noexcept {
             return ENOMEM;
         case not_initialized:
         case deinitialized:
+        case stub_library:
         case no_device:
         case invalid_device:
             return ENODEV;

@@ -85,8 +85,10 @@ std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address)
 std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address) {
     const auto found = query(driver, address);
     if (const auto* const refused = std::get_if<Result>(&found)) {
-        if (*refused == not_initialized) {
-            return std::nullopt; // A process that has not initialised CUDA has no memory of CUDA.
+        // A process that has not initialised CUDA has no memory of CUDA, nor has a process that has
+        // loaded the stub of the CUDA toolkit.
+        if (*refused == not_initialized || *refused == stub_library) {
+            return std::nullopt;
         }
         driver.raise(*refused, "cuPointerGetAttributes",
                      "the owner of the memory at " + hexadecimal(address) + " cannot be queried");

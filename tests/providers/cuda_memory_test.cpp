@@ -78,6 +78,17 @@ TEST_F(CudaDrivers, ThatRefuseToDescribeHostMemoryDoNotOwnIt) {
     EXPECT_FALSE(exporter_->find(reinterpret_cast<std::uintptr_t>(&local)));
 }
 
+// The libcuda.so.1 that the CUDA toolkit has for linking fails in each function.
+TEST_F(CudaDrivers, ThatAreTheStubOfTheToolkitOwnNoMemory) {
+    const int local = 0;
+    fake::fail(query, abi::stub_library);
+    EXPECT_FALSE(exporter_->find(reinterpret_cast<std::uintptr_t>(&local)));
+    fake::fail("cuInit", abi::stub_library);
+    const Availability none = exporter_->availability();
+    EXPECT_THAT(none.reason, HasSubstr("CUDA_ERROR_STUB_LIBRARY"));
+    EXPECT_THAT(none.remedy, HasSubstr("LD_LIBRARY_PATH"));
+}
+
 TEST_F(CudaMappings, AreFoundWithoutAContext) {
     const std::uint64_t address = map({{2}});
     const auto found = exporter_->find(address + page_size());

@@ -37,6 +37,7 @@ static_assert(same(abi::invalid_value, CUDA_ERROR_INVALID_VALUE));
 static_assert(same(abi::out_of_memory, CUDA_ERROR_OUT_OF_MEMORY));
 static_assert(same(abi::not_initialized, CUDA_ERROR_NOT_INITIALIZED));
 static_assert(same(abi::deinitialized, CUDA_ERROR_DEINITIALIZED));
+static_assert(same(abi::stub_library, CUDA_ERROR_STUB_LIBRARY));
 static_assert(same(abi::no_device, CUDA_ERROR_NO_DEVICE));
 static_assert(same(abi::invalid_device, CUDA_ERROR_INVALID_DEVICE));
 static_assert(same(abi::invalid_context, CUDA_ERROR_INVALID_CONTEXT));

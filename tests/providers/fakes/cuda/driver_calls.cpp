@@ -218,6 +218,7 @@ Result cuGetErrorName(Result result, const char** name) {
         {abi::out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY"},
         {abi::not_initialized, "CUDA_ERROR_NOT_INITIALIZED"},
         {abi::deinitialized, "CUDA_ERROR_DEINITIALIZED"},
+        {abi::stub_library, "CUDA_ERROR_STUB_LIBRARY"},
         {abi::no_device, "CUDA_ERROR_NO_DEVICE"},
         {abi::invalid_device, "CUDA_ERROR_INVALID_DEVICE"},
         {abi::invalid_context, "CUDA_ERROR_INVALID_CONTEXT"},
