@@ -398,6 +398,11 @@ void EndpointState::check(std::int64_t now) noexcept {
     }
     checked_ns_ = now;
     static_cast<void>(check_descriptors());
+    if (std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
+            return rail->needs_loopback && !rail->loopback && rail->failure == nullptr;
+        })) {
+        restore_loopback();
+    }
     // A device that has failed counts as dead if it reports no more completions. Poll those that it
     // has reported while the program made no progress.
     poll_all();
@@ -425,7 +430,7 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
             rail.test_ns = now;
         }
         if (rail.tested && !rail.test_posted &&
-            (rail.loopback || attempt([this] { shared.create_loopback(); })) &&
+            (rail.loopback || attempt([this] { shared.create_loopback(); })) && rail.loopback &&
             rail.loopback->queue.has_room()) {
             ibv_send_wr work = make_write(
                 {}, {.address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line()),
@@ -496,12 +501,9 @@ void EndpointState::restore_loopback() noexcept {
         }
         rail->loopback.reset();
     }
-    if (!loopback_failed_) {
-        read_async_events(); // As in attach().
-        // An error of create_loopback() is ignored: later receives to GPU memory then fail with
-        // EOPNOTSUPP.
-        static_cast<void>(attempt([this] { shared.create_loopback(); }));
-    }
+    read_async_events(); // As in attach().
+    // After an error, check() calls this function again.
+    static_cast<void>(attempt([this] { shared.create_loopback(); }));
 }
 
 void EndpointState::leave_out_failed_devices() noexcept {

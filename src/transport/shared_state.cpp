@@ -90,7 +90,9 @@ SharedState::~SharedState() = default;
 
 void SharedState::create_loopback() {
     for (const auto& rail : rails) {
-        if (rail->loopback || rail->failure != nullptr) {
+        rail->needs_loopback = true;
+        if (rail->loopback || rail->failure != nullptr ||
+            rail->pd.context().port(options.port).state != IBV_PORT_ACTIVE) {
             continue;
         }
         QueuePairOptions pair = {.send_cq = rail->cq,

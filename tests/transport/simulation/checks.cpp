@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "world.hpp"
@@ -49,6 +51,12 @@ void World::ended(std::size_t which, Operation& operation, const Completion& com
     Link& link = *links_[at];
     operation.link = at;
     operation.side = side_of(at, which);
+    if (lies(link) || operation.revoked) {
+        for (const std::size_t slot : operation.slot) {
+            release_slot(node, slot);
+        }
+        return;
+    }
     const Side& peer = link.sides[1 - operation.side];
     const bool refused =
         error == EMSGSIZE && (operation.kind == Kind::receive || operation.kind == Kind::send);
@@ -75,6 +83,20 @@ void World::ended(std::size_t which, Operation& operation, const Completion& com
                 std::uint64_t result = 0;
                 std::memcpy(&result, node.bytes(operation.slot[0]).data(), sizeof result);
                 expect(result == operation.expected, "each atomic operation is executed once");
+                break;
+            }
+            case Kind::fence: {
+                const Side& target = link.sides[1 - operation.side];
+                for (std::size_t cell = 0; cell < cells && target.channel; ++cell) {
+                    expect(target.cell_id[cell] > operation.id ||
+                               (target.cell[cell] != Side::Cell::writing &&
+                                target.cell[cell] != Side::Cell::written) ||
+                               has_pattern(nodes_[target.node]
+                                               ->bytes(target.window[cell])
+                                               .first(target.cell_length[cell]),
+                                           target.cell_id[cell]),
+                           "a fence ends after the data of all earlier writes has arrived");
+                }
                 break;
             }
             default:
@@ -155,6 +177,9 @@ void World::notified(std::size_t which, std::size_t at) {
         if (!size.ok()) {
             return;
         }
+        if (lies(*links_[at])) {
+            continue;
+        }
         expect(!side.notices.empty(), "a notification arrives once");
         const Notice notice = side.notices.front();
         side.notices.pop_front();
@@ -177,6 +202,9 @@ void World::notified(std::size_t which, std::size_t at) {
 
 void World::check_memory(std::size_t which) {
     Node& node = *nodes_[which];
+    if (node.lies) {
+        return; // Peers write where its messages say.
+    }
     for (std::size_t slot = 0; slot < slots; ++slot) {
         if (node.slot[slot] == Node::Slot::free || node.slot[slot] == Node::Slot::read) {
             expect(equal(node.bytes(slot), node.model(slot)),
@@ -217,11 +245,25 @@ void World::finish() {
     for (const auto& node : nodes_) {
         node->computes_until = 0;
     }
+    // A peer that lies need not end a request.
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+        for (std::size_t side = 0; side < 2; ++side) {
+            if (lies(*links_[i]) && links_[i]->sides[side].channel) {
+                close(i, side);
+            }
+        }
+    }
     const auto is_missing = [&](const Link& link, const Side& side) {
         return !link.may_fail &&
                (!side.notices.empty() || std::ranges::any_of(side.sent, [&](std::uint64_t id) {
                    return messages_[id].receive == 0;
                }));
+    };
+    const auto is_restored = [&](const Link& link, const Side& side) {
+        return options_.probation.count() == 0 || link.may_fail || side.state->rails().all_used() ||
+               std::ranges::any_of(link.sides, [&](const Side& each) {
+                   return nodes_[each.node]->has_failed_device;
+               });
     };
     const std::uint64_t end = softverbs_now() + longest_end;
     bool quiet = false;
@@ -241,7 +283,7 @@ void World::finish() {
                         break;
                     }
                 }
-                quiet = quiet && !is_missing(link, side);
+                quiet = quiet && !is_missing(link, side) && is_restored(link, side);
             }
             quiet = quiet && (node.dead || std::ranges::all_of(node.operations, [&](const auto& i) {
                                   return i->kind == Kind::receive;
@@ -268,6 +310,9 @@ void World::finish() {
         }
     }
     for (std::size_t i = 0; i < links_.size(); ++i) {
+        if (!links_[i]->may_fail) {
+            check_credits(*links_[i]);
+        }
         for (std::size_t side = 0; side < 2; ++side) {
             if (links_[i]->sides[side].channel) {
                 close(i, side);
@@ -298,10 +343,49 @@ void World::missing() {
             }
         }
     }
-    fail("when the faults are over, all messages arrive and all requests end");
+    fail(
+        "when the faults are over, all messages arrive, all requests end, and all failed queue "
+        "pairs are replaced");
+}
+
+void World::check_credits(const Link& link) {
+    for (std::size_t i = 0; i < 2; ++i) {
+        const auto& sender = link.sides[i].state->control();
+        const auto& receiver = link.sides[1 - i].state->control();
+        expect(static_cast<std::uint16_t>(sender.window.sent()) == receiver.window.received(),
+               "no message is missing in the window");
+        const auto check = [](const auto& ours, const auto& theirs, std::uint32_t limit) {
+            const std::uint32_t unreported = theirs.consumed() - ours.peer_consumed();
+            const std::uint32_t room = limit - unreported - ours.overhead;
+            expect(ours.available(room) && !ours.available(room + 1) &&
+                       theirs.has_room(limit - ours.overhead),
+                   "no credit is missing");
+        };
+        check(sender.eager_credits, receiver.eager_credits, options_.unexpected_limit);
+        check(sender.notification_credits, receiver.notification_credits,
+              options_.notification_limit);
+    }
+}
+
+std::ptrdiff_t World::descriptors() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
 void World::check_resources() {
+    std::size_t queue_pairs = 0;
+    for (const auto& node : nodes_) {
+        // The queue pair of the setup of all channels.
+        queue_pairs += node->state != nullptr ? 1 : 0;
+        for (std::size_t i = 0; node->state != nullptr && i < devices_; ++i) {
+            queue_pairs += node->state->shared.rails[i]->loopback ? 1 : 0;
+        }
+    }
+    expect(softverbs_live(SOFTVERBS_QP) == queue_pairs, "no queue pair is left");
+    abandoned_.clear(); // Some have memory that is revoked.
+    for (const auto& node : nodes_) {
+        node->endpoint->cache().clear();
+    }
+    expect(descriptors() == descriptors_, "no descriptor is left");
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
         Node& node = *nodes_[i];
         if (node.state == nullptr || node.dead) {
@@ -314,6 +398,10 @@ void World::check_resources() {
             ++buffers;
         }
         expect(buffers == options_.send_buffers, "no send buffer is missing");
+        const auto left = [](const auto&) { fail("no request is left"); };
+        shared.sends.for_each(left);
+        shared.receives.for_each(left);
+        shared.one_sided.for_each(left);
         for (const auto& rail : shared.rails) {
             if (rail->failure != nullptr) {
                 continue;

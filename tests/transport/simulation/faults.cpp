@@ -2,12 +2,44 @@
 // Faults of packets, ports and devices.
 #include <softverbs/softverbs.h>
 
+#include <algorithm>
+#include <cstdint>
+
 #include "world.hpp"
 
 namespace rdmabuf::simulation {
 
+namespace {
+
+Random* lies_random = nullptr;
+decltype(ibv_context_ops::post_send) honest_post_send = nullptr;
+
+/// Changes one bit of a message, or of immediate data.
+void change(ibv_send_wr& work) {
+    if (work.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        work.imm_data ^= 1U << lies_random->below(32);
+    } else if (work.opcode == IBV_WR_SEND && work.num_sge > 0) {
+        constexpr std::uint64_t longest = 64;
+        const std::uint64_t bytes = std::min<std::uint64_t>(work.sg_list[0].length, longest);
+        // NOLINTNEXTLINE(*-no-int-to-ptr)
+        auto* const message = reinterpret_cast<std::uint8_t*>(work.sg_list[0].addr);
+        message[lies_random->below(bytes)] ^= 1U << lies_random->below(8);
+    }
+}
+
+int post_lies(ibv_qp* queue_pair, ibv_send_wr* work, ibv_send_wr** failed) {
+    for (ibv_send_wr* i = work; i != nullptr; i = i->next) {
+        if (lies_random->one_in(8)) {
+            change(*i);
+        }
+    }
+    return honest_post_send(queue_pair, work, failed);
+}
+
+} // namespace
+
 void World::fault() {
-    const std::uint64_t choice = random_.below(14);
+    const std::uint64_t choice = random_.below(18);
     if (choice < 5) {
         const auto kind = random_.one_of({SOFTVERBS_PACKET_DROP, SOFTVERBS_PACKET_DELAY,
                                           SOFTVERBS_PACKET_DUPLICATE, SOFTVERBS_PACKET_CORRUPT});
@@ -36,19 +68,99 @@ void World::fault() {
         }
         return;
     }
+    if (nodes_[which]->dead || computes(*nodes_[which])) {
+        return;
+    }
+    if (choice == 13) {
+        fail_device(which);
+    } else if (choice < 17) {
+        revoke(which);
+    } else if (random_.one_in(3)) {
+        lie(which);
+    }
+}
+
+void World::fail_device(std::size_t which) {
     Node& node = *nodes_[which];
     const std::size_t device = random_.below(devices_);
-    if (node.dead || (device == 0 && !random_.one_in(4))) {
+    if (device == 0 && !random_.one_in(4)) {
         return;
     }
     log("device " + std::to_string(device) + " of node " + std::to_string(which) + " fails");
     softverbs_fail_device(node.devices[device].native());
+    node.has_failed_device = true;
     if (device == 0) {
         node.dead = true;
-        for (const auto& link : links_) {
-            link->may_fail =
-                link->may_fail || link->sides[0].node == which || link->sides[1].node == which;
+        if (devices_ > 1 && random_.one_in(2)) {
+            log("the program vanishes");
+            softverbs_fail_device(node.devices[1].native());
         }
+        for (const std::size_t link : links_of(which)) {
+            links_[link]->may_fail = true;
+        }
+    }
+}
+
+void World::revoke(std::size_t which) {
+    Node& node = *nodes_[which];
+    const bool sends = random_.one_in(2);
+    std::unique_ptr<Operation> made = operation(which, sends ? Kind::send : Kind::receive);
+    if (!made) {
+        return;
+    }
+    made->revoked = std::make_unique<RevokedMemory>(
+        RevokedMemory{.buffer = memfds_->allocate(slot_size), .memory = std::nullopt});
+    const auto address = made->revoked->buffer.address();
+    auto memory = node.endpoint->register_memory(reinterpret_cast<const void*>(address),
+                                                 slot_size); // NOLINT(*-no-int-to-ptr)
+    if (!memory.ok()) {
+        if (!node.has_failed_device) {
+            fail("memory can be registered: " + std::string(memory.message()));
+        }
+        return;
+    }
+    made->revoked->memory.emplace(*std::move(memory));
+    const Memory& registered = *made->revoked->memory;
+    auto* const at = reinterpret_cast<std::byte*>(address); // NOLINT(*-no-int-to-ptr)
+    made->id = ++last_id_;
+    made->tag = random_.below(4);
+    made->length = random_.one_of({std::uint64_t{100}, std::uint64_t{slot_size}});
+    Link& link = *links_[made->link];
+    link.may_fail = true;
+    Channel& channel = *link.sides[made->side].channel;
+    void* const context = made->by_context ? made.get() : nullptr;
+    std::error_code error;
+    if (sends) {
+        fill_pattern({at, made->length}, made->id);
+        error = channel.isend(registered, at, made->length, made->tag, made->request, context);
+    } else {
+        error = channel.irecv(registered, at, made->length, made->tag, made->request, context);
+    }
+    if (!error && sends) {
+        messages_[made->id] = {.tag = made->tag, .length = made->length};
+        link.sides[1 - made->side].sent.push_back(made->id);
+    }
+    ibv_mr* const region = registered.state()->lease.registration().native();
+    if (started(which, made, error)) {
+        log("  its memory is revoked");
+        expect(softverbs_revoke_mr(region) == 0, "memory can be revoked");
+    }
+}
+
+void World::lie(std::size_t which) {
+    Node& node = *nodes_[which];
+    if (node.lies) {
+        return;
+    }
+    log("node " + std::to_string(which) + " lies");
+    node.lies = true;
+    lies_random = &random_;
+    for (const Context& device : node.devices) {
+        honest_post_send = device.native()->ops.post_send;
+        device.native()->ops.post_send = post_lies;
+    }
+    for (const std::size_t link : links_of(which)) {
+        links_[link]->may_fail = true;
     }
 }
 
@@ -62,6 +174,13 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
     log("queue pair " + std::to_string(rail) + " of link " + std::to_string(at) +
         " fails at node " + std::to_string(link.sides[side].node));
     link.may_fail = link.may_fail || rail == 0;
+    if (random_.one_in(2)) {
+        // Its data arrives, but no acknowledgement.
+        for (std::uint64_t steps = random_.below(200); steps > 0 && softverbs_step() == 1;
+             --steps) {
+        }
+        progress(link.sides[1 - side].node);
+    }
     static_cast<void>(attempt([&] { rails[rail].queue_pair.abort(); }));
 }
 

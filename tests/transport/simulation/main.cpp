@@ -2,6 +2,7 @@
 // A simulation of two to eight programs that use the transport, in one process, on softverbs with a
 // stopped clock. One number, the seed, decides what the programs do, when packets arrive, and what
 // fails. So a seed that has found a defect finds it again until the defect is mended.
+#include <softverbs/softverbs.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -10,11 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "seeds.hpp"
 #include "world.hpp"
 
 namespace rdmabuf::simulation {
@@ -25,6 +26,8 @@ namespace {
 int log_file = -1;
 
 constexpr std::uint64_t most_actions = 400;
+/// The gate runs the seeds from 1 to this number.
+constexpr std::size_t fixed_seeds = 100;
 
 struct Run {
     bool passed = false;
@@ -44,6 +47,7 @@ Run run(std::uint64_t seed, std::uint64_t actions) {
             World world(seed);
             world.run(actions);
         }
+        expect(softverbs_live(SOFTVERBS_KINDS) == 0, "all objects of verbs are destroyed");
         ::_exit(0);
     }
     int status = 0;
@@ -110,7 +114,8 @@ int main(std::span<const char* const> arguments) {
     const std::string_view first = arguments.size() > 1 ? arguments[1] : "";
     std::vector<std::uint64_t> wanted;
     if (first.empty()) {
-        wanted.assign(seeds.begin(), seeds.end());
+        wanted.resize(fixed_seeds);
+        std::iota(wanted.begin(), wanted.end(), std::uint64_t{1});
     } else if ((first == "--seeds" && arguments.size() == 4) ||
                (first == "--new" && arguments.size() == 3)) {
         std::uint64_t seed = first == "--new"

@@ -177,7 +177,10 @@ bool World::started(std::size_t which, std::unique_ptr<Operation>& operation,
         for (const std::size_t slot : operation->slot) {
             release_slot(node, slot);
         }
-        if (error.value() != EAGAIN && side.channel->state().value() == 0) {
+        const bool unregistered =
+            !operation->slot.empty() && operation->slot[0] >= registered_slots;
+        if (error.value() != EAGAIN && side.channel->state().value() == 0 &&
+            !(unregistered && node.has_failed_device)) {
             fail(std::string(name(operation->kind)) + " starts, but: " + error.message());
         }
         operation.reset();
@@ -198,7 +201,8 @@ void World::send(std::size_t which) {
     if (made && links_[made->link]->sides[made->side].channel->in_flight() >= options_.depth / 2) {
         return;
     }
-    const auto slot = made ? take_slot(node, Node::Slot::read) : std::nullopt;
+    const bool registered = !random_.one_in(4);
+    const auto slot = made ? take_slot(node, Node::Slot::read, registered) : std::nullopt;
     if (!slot) {
         return;
     }
@@ -212,11 +216,13 @@ void World::send(std::size_t which) {
     node.remember(*slot);
     Operation& send = *made;
     Side& side = links_[send.link]->sides[send.side];
+    void* const context = send.by_context ? &send : nullptr;
+    const std::byte* const at = node.bytes(*slot).data();
     const std::error_code error =
-        send.length <= 1024 && random_.one_in(5)
-            ? copy_message(node, side, send)
-            : side.channel->isend(*node.memory, node.bytes(*slot).data(), send.length, send.tag,
-                                  send.request, send.by_context ? &send : nullptr);
+        send.length <= 1024 && random_.one_in(5) && !uses_dmabufs_ ? copy_message(node, side, send)
+        : registered
+            ? side.channel->isend(*node.memory, at, send.length, send.tag, send.request, context)
+            : side.channel->isend(at, send.length, send.tag, send.request, context);
     const Message message = {.tag = send.tag, .length = send.length};
     const std::size_t link = send.link;
     const std::uint64_t id = send.id;
@@ -249,7 +255,8 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
                          std::optional<std::size_t> link) {
     Node& node = *nodes_[which];
     std::unique_ptr<Operation> made = operation(which, Kind::receive);
-    const auto slot = made ? take_slot(node, Node::Slot::written) : std::nullopt;
+    const bool registered = finishing_ || !random_.one_in(4);
+    const auto slot = made ? take_slot(node, Node::Slot::written, registered) : std::nullopt;
     if (!slot) {
         return;
     }
@@ -266,10 +273,17 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
     receives_[made->id] = {.tag = tag, .mask = mask};
     void* const context = made->by_context ? made.get() : nullptr;
     std::byte* const at = node.bytes(*slot).data();
-    const std::error_code error =
-        any ? node.endpoint->irecv(*node.memory, at, length, tag, mask, made->request, context)
-            : links_[made->link]->sides[made->side].channel->irecv_masked(
-                  *node.memory, at, length, tag, mask, made->request, context);
+    Channel& channel = *links_[made->link]->sides[made->side].channel;
+    Request& request = made->request;
+    std::error_code error;
+    if (registered) {
+        const Memory& memory = *node.memory;
+        error = any ? node.endpoint->irecv(memory, at, length, tag, mask, request, context)
+                    : channel.irecv_masked(memory, at, length, tag, mask, request, context);
+    } else {
+        error = any ? node.endpoint->irecv(at, length, tag, mask, request, context)
+                    : channel.irecv_masked(at, length, tag, mask, request, context);
+    }
     static_cast<void>(started(which, made, error));
 }
 

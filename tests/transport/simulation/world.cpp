@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
 
 namespace rdmabuf::simulation {
@@ -33,7 +34,7 @@ constexpr std::uint64_t longest_pause = 50 * millisecond;
 
 } // namespace
 
-World::World(std::uint64_t seed) : random_(seed) {
+World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter()) {
     softverbs_hide_real_devices(1);
     expect(softverbs_take_clock() == 0, "the clock can be stopped");
     transport::detail::test_clock = simulated_time;
@@ -50,7 +51,9 @@ World::World(std::uint64_t seed) : random_(seed) {
                 .inline_data = random_.one_of({0U, 128U}),
                 .read_long_messages = random_.one_in(2),
                 .min_fragment = 4096,
+                .probation = milliseconds(random_.one_of({0, 10, 100})),
                 .linger = milliseconds(100)};
+    uses_dmabufs_ = random_.one_in(3);
     choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
     const std::string disorder = disorders[random_.below(std::size(disorders))];
@@ -63,13 +66,15 @@ World::World(std::uint64_t seed) : random_(seed) {
         ", queue pairs " + std::to_string(options_.queue_pairs_per_device) + ", send_depth " +
         std::to_string(options_.send_depth) + ", receive_buffers " +
         std::to_string(options_.receive_buffers) + ", send_buffers " +
-        std::to_string(options_.send_buffers) + ", disorder " + disorder);
+        std::to_string(options_.send_buffers) + ", disorder " + disorder +
+        (uses_dmabufs_ ? ", dma-bufs" : ""));
     for (std::size_t i = 1; i < nodes_.size(); ++i) {
         connect(i - 1, i);
     }
     if (nodes_.size() > 2) {
         connect(nodes_.size() - 1, 0);
     }
+    descriptors_ = descriptors();
 }
 
 World::~World() {
@@ -87,13 +92,21 @@ void World::open(std::size_t count) {
         for (const Device& device : DeviceList()) {
             node->devices.emplace_back(device);
         }
-        auto endpoint = Endpoint::open(node->devices, Resolver(), options_);
+        auto endpoint = Endpoint::open(node->devices, Resolver({memfds_}), options_);
         expect(endpoint.ok(), "an endpoint can be opened");
         node->endpoint.emplace(*std::move(endpoint));
-        node->arena.resize(slots * slot_size);
         node->shadow.resize(slots * slot_size);
+        if (uses_dmabufs_) {
+            node->buffer.emplace(memfds_->allocate(node->shadow.size()));
+            // NOLINTNEXTLINE(*-no-int-to-ptr): the memory is mapped
+            node->arena = {reinterpret_cast<std::byte*>(node->buffer->address()),
+                           node->shadow.size()};
+        } else {
+            node->host.resize(node->shadow.size());
+            node->arena = node->host;
+        }
         auto memory =
-            node->endpoint->register_memory(node->arena.data(), node->arena.size(),
+            node->endpoint->register_memory(node->arena.data(), registered_slots * slot_size,
                                             Endpoint::default_access | Access::remote_atomic);
         expect(memory.ok(), "memory can be registered");
         node->memory.emplace(*std::move(memory));
@@ -156,6 +169,7 @@ void World::connect(std::size_t a, std::size_t b) {
         side.counter_slot = *take_slot(node, Node::Slot::window);
         std::ranges::fill(node.bytes(side.counter_slot), std::byte{});
     }
+    link->may_fail = lies(*link);
     log("connect " + std::to_string(a) + " - " + std::to_string(b) + " as link " +
         std::to_string(links_.size()));
     links_.push_back(std::move(link));
@@ -272,19 +286,19 @@ void World::progress(std::size_t which) {
     check_memory(which);
 }
 
-std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use) const {
+std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use, bool registered) const {
+    const std::span<Node::Slot> all(node.slot);
+    const std::span<Node::Slot> range =
+        registered ? all.first(registered_slots) : all.subspan(registered_slots);
     // The last slots are for receives of all messages at the end.
     constexpr std::ptrdiff_t reserve = 4;
-    if (!finishing_ && std::ranges::count(node.slot, Node::Slot::free) <= reserve) {
+    const auto free = std::ranges::find(range, Node::Slot::free);
+    if (free == range.end() ||
+        (registered && !finishing_ && std::ranges::count(range, Node::Slot::free) <= reserve)) {
         return std::nullopt;
     }
-    for (std::size_t i = 0; i < slots; ++i) {
-        if (node.slot[i] == Node::Slot::free) {
-            node.slot[i] = use;
-            return i;
-        }
-    }
-    return std::nullopt;
+    *free = use;
+    return static_cast<std::size_t>(&*free - node.slot.data());
 }
 
 void World::release_slot(Node& node, std::size_t slot) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/transport.hpp>
 
 #include "random.hpp"
@@ -42,7 +43,10 @@ void expect(bool condition, const char* rule);
 
 /// A part of the memory of a program. One request at a time uses a slot.
 inline constexpr std::size_t slot_size = 24576;
-inline constexpr std::size_t slots = 32;
+inline constexpr std::size_t slots = 40;
+/// The first slots are registered by one Memory object. The others are registered when a request
+/// uses them.
+inline constexpr std::size_t registered_slots = 32;
 inline constexpr std::uint32_t eager_limit = 2048;
 /// Slots of the receiver that one sender writes by RDMA.
 inline constexpr std::size_t cells = 4;
@@ -125,8 +129,15 @@ enum class Kind : std::uint8_t {
     flush
 };
 
+/// Memory of one request, which its exporter revokes.
+struct RevokedMemory {
+    Buffer buffer;
+    std::optional<Memory> memory;
+};
+
 /// A request of a program.
 struct Operation {
+    std::unique_ptr<RevokedMemory> revoked;
     Kind kind{};
     std::uint64_t id = 0;
     std::size_t link = 0;
@@ -150,12 +161,15 @@ struct Operation {
 /// A program with one endpoint.
 struct Node {
     std::vector<Context> devices;
+    /// The memory of the program: a dma-buf or host memory.
+    std::optional<Buffer> buffer;
+    std::vector<std::byte> host;
+    std::span<std::byte> arena;
     std::optional<Endpoint> endpoint;
     /// nullptr before the first channel.
     transport::detail::EndpointState* state = nullptr;
     /// SharedRail::cq_reserved of each device before the first channel.
     std::array<std::uint32_t, transport::max_rails> reserved{};
-    std::vector<std::byte> arena;
     /// What the memory has to be, except in slots that requests write.
     std::vector<std::byte> shadow;
     std::optional<Memory> memory;
@@ -168,9 +182,13 @@ struct Node {
     std::uint64_t ran_at = 0;
     /// True if the first device has failed.
     bool dead = false;
+    /// True if a device has failed. Before the endpoint finds out, no memory can be registered.
+    bool has_failed_device = false;
+    /// True if the messages of the program violate the protocol.
+    bool lies = false;
 
     [[nodiscard]] std::span<std::byte> bytes(std::size_t which) {
-        return std::span(arena).subspan(which * slot_size, slot_size);
+        return arena.subspan(which * slot_size, slot_size);
     }
     [[nodiscard]] std::span<std::byte> model(std::size_t which) {
         return std::span(shadow).subspan(which * slot_size, slot_size);
@@ -204,7 +222,9 @@ class World {
     /// Lets a program call functions that make progress.
     void progress(std::size_t node);
     [[nodiscard]] bool computes(const Node& node) const;
-    [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use) const;
+    /// @param registered  false for memory without a Memory object
+    [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use,
+                                                       bool registered = true) const;
     void release_slot(Node& node, std::size_t slot);
     /// Returns the links of a program whose channel it has not closed.
     [[nodiscard]] std::vector<std::size_t> links_of(std::size_t node) const;
@@ -262,6 +282,14 @@ class World {
     void fault();
     /// Moves a queue pair to the error state.
     void fail_queue_pair(std::size_t link, std::size_t side);
+    void fail_device(std::size_t node);
+    /// Starts a request, and revokes its memory.
+    void revoke(std::size_t node);
+    /// From now on, some messages of the program violate the protocol.
+    void lie(std::size_t node);
+    [[nodiscard]] bool lies(const Link& link) const {
+        return nodes_[link.sides[0].node]->lies || nodes_[link.sides[1].node]->lies;
+    }
 
     // checks.cpp: what the transport has to guarantee
     void ended(std::size_t node, Operation& operation, const Completion& completion);
@@ -269,17 +297,23 @@ class World {
     void notified(std::size_t node, std::size_t link);
     void check_memory(std::size_t node);
     void check_links();
+    void check_credits(const Link& link);
     void finish();
     [[noreturn]] void missing();
     void check_resources();
+    /// Returns the number of open descriptors of this process.
+    [[nodiscard]] static std::ptrdiff_t descriptors();
 
     Random random_;
+    std::shared_ptr<Allocator> memfds_;
+    bool uses_dmabufs_ = false;
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<std::unique_ptr<Link>> links_;
     std::map<std::uint64_t, Message> messages_;
     std::map<std::uint64_t, Receive> receives_;
     std::vector<std::unique_ptr<Operation>> abandoned_;
     std::uint64_t last_id_ = 0;
+    std::ptrdiff_t descriptors_ = 0;
     EndpointOptions options_;
     unsigned devices_ = 1;
     std::array<std::uint64_t, static_cast<std::size_t>(Action::count)> weights_{};

@@ -78,6 +78,7 @@ class ChannelState : public ChannelLinks {
 
     [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
     [[nodiscard]] RailSet& rails() noexcept { return rails_; }
+    [[nodiscard]] const ControlChannel& control() const noexcept { return control_; }
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }

@@ -430,8 +430,13 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
                 loopback.failed = true;
                 // A flush read of memory that cannot be accessed moves its own queue pair to the
                 // error state, and is flushed itself. Work requests are executed in order, so that
-                // the first one that is flushed is the cause.
-                if (!std::exchange(loopback.cause_known, true) && status == IBV_WC_WR_FLUSH_ERR) {
+                // the first one that is flushed is the cause, unless the device has failed. A work
+                // request is not the cause if it fails because the port is not active.
+                const bool first = !std::exchange(loopback.cause_known, true);
+                if (status == IBV_WC_RETRY_EXC_ERR) {
+                    status = IBV_WC_WR_FLUSH_ERR;
+                } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
+                           attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
                     status = IBV_WC_GENERAL_ERR;
                 }
             }
@@ -452,7 +457,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     }
     RDMABUF_EXPORT void setup_completed(const WorkId& id,
                                         const WorkCompletion& completion) noexcept;
-    /// Creates new loopback queue pairs after the current ones have failed.
+    /// Creates new loopback queue pairs in place of those that have failed or are missing.
     RDMABUF_EXPORT void restore_loopback() noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. A peer that
     /// posts no receives also delays completions, and no others on its queue pair can overtake

@@ -28,11 +28,8 @@ class LoopbackCopy {
     ///         was posted; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept {
         SharedRail& rail = *shared_.rails[0];
-        if (!rail.loopback) {
-            return EOPNOTSUPP;
-        }
-        if (rail.loopback->failed) {
-            return EAGAIN;
+        if (const int error = check(rail); error != 0) {
+            return error;
         }
         const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
         std::uint64_t at = receive.buffer.device_address();
@@ -64,22 +61,31 @@ class LoopbackCopy {
         return 0;
     }
 
-    /// Posts a read of one byte of the request's memory through each NIC.
+    /// Posts a read of one byte of the request's memory through each NIC. A NIC other than the
+    /// first that has failed, or whose port is not active, writes no more and cannot read.
     /// @param rails  the number of NICs that may have written to the memory
     /// @return 0; EAGAIN if a send queue is full or a queue pair is being replaced; another errno
     ///         value if the flush is impossible
     [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept {
+        const auto is_left_out = [&](std::size_t i) {
+            return i != 0 && (shared_.rails[i]->failure != nullptr || shared_.rails[i]->port_down);
+        };
         for (std::size_t i = 0; i < rails; ++i) {
-            if (!shared_.rails[i]->loopback) {
-                return EOPNOTSUPP;
+            if (is_left_out(i)) {
+                continue;
             }
-            if (shared_.rails[i]->loopback->failed ||
-                !shared_.rails[i]->loopback->queue.has_room()) {
+            if (const int error = check(*shared_.rails[i]); error != 0) {
+                return error;
+            }
+            if (!shared_.rails[i]->loopback->queue.has_room()) {
                 return EAGAIN;
             }
         }
         const std::uint64_t at = request.buffer.device_address();
         for (std::size_t i = 0; i < rails; ++i) {
+            if (is_left_out(i)) {
+                continue;
+            }
             SharedRail& rail = *shared_.rails[i];
             const LocalChunk* chunk =
                 rdmabuf::detail::find_chunk(request.buffer.memory->rail(i), at);
@@ -123,6 +129,17 @@ class LoopbackCopy {
   private:
     static constexpr std::uint32_t max_pieces = 8;
 
+    /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
+    /// later.
+    [[nodiscard]] static int check(const SharedRail& rail) noexcept {
+        if (rail.failure != nullptr) {
+            return EIO;
+        }
+        if (!rail.loopback) {
+            return rail.needs_loopback ? EAGAIN : EOPNOTSUPP;
+        }
+        return rail.loopback->failed ? EAGAIN : 0;
+    }
     /// Posts a receive with the buffer @p to, and a send of the data in @p from, on the same
     /// loopback queue pair.
     [[nodiscard]] static int post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,

@@ -77,7 +77,10 @@ struct SharedRail {
     /// fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
+    /// Empty while the port of the device is not active, and until a failed one is replaced.
     std::optional<Loopback> loopback;
+    /// True after SharedState::create_loopback().
+    bool needs_loopback = false;
     /// The speed of the port in Mbit/s. A faster device transfers a longer part of each striped
     /// transfer.
     std::uint32_t speed = 1;
@@ -118,8 +121,8 @@ class SharedState {
     SharedState& operator=(const SharedState&) = delete;
     RDMABUF_EXPORT ~SharedState();
 
-    /// Creates the loopback queue pairs, unless they exist. They are needed for requests with GPU
-    /// memory.
+    /// Creates the loopback queue pairs of the devices that work and whose ports are active, unless
+    /// they exist. They are needed for requests with GPU memory.
     /// @throws Error with the errno value of creating or connecting a queue pair
     RDMABUF_EXPORT void create_loopback();
     /// Reserves @p entries entries of the completion queue of a device.
