@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <mutex>
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
@@ -18,6 +19,26 @@ using rdmabuf::detail::raise;
 
 /// The largest errno value in Linux.
 constexpr std::uint32_t max_errno = 4095;
+
+/// Unlocks EndpointOptions::mutex, if there is one, and locks it again in the destructor.
+class Unlocked {
+  public:
+    explicit Unlocked(std::mutex* mutex) : mutex_(mutex) {
+        if (mutex_ != nullptr) {
+            mutex_->unlock();
+        }
+    }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+    ~Unlocked() {
+        if (mutex_ != nullptr) {
+            mutex_->lock();
+        }
+    }
+
+  private:
+    std::mutex* mutex_;
+};
 
 } // namespace
 
@@ -79,14 +100,18 @@ void ChannelSetup::check(const Hello& theirs, const char* function) {
 
 void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
-    prepared_.reserve(endpoint_->shared.rails.size() * all.queue_pairs_per_device);
-    for (const auto& rail : endpoint_->shared.rails) {
-        // A channel uses the devices before the first one that has failed.
-        if (rail->failure != nullptr && !prepared_.empty()) {
-            break;
-        }
+    const auto& rails = endpoint_->shared.rails;
+    prepared_.reserve(rails.size() * all.queue_pairs_per_device);
+    // A channel uses the devices before the first one that has failed.
+    std::size_t devices = 1;
+    while (devices < rails.size() && rails[devices]->failure == nullptr) {
+        ++devices;
+    }
+    const Unlocked unlocked(all.mutex);
+    for (std::size_t device = 0; device < devices; ++device) {
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
-            prepare(rail->pd, channel_queue_pair_options(*rail, all, i, inline_data_));
+            prepare(rails[device]->pd,
+                    channel_queue_pair_options(*rails[device], all, i, inline_data_));
         }
     }
 }
@@ -124,6 +149,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
             if (!address) {
                 address.error_info().raise();
             }
+            const Unlocked unlocked(endpoint_->options.mutex);
             rails.emplace_back(std::move(prepared_[ours * device + i]).connect(*address), device,
                                shared.rails[device]->send_depth);
         }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
 #include <rdmabuf/access.hpp>
@@ -140,6 +141,12 @@ struct EndpointOptions {
 
     /// Options of the registration cache that register_memory() uses.
     RegistrationCacheOptions cache = {};
+
+    /// A mutex that the program holds in each call of the endpoint and of its listeners, connectors
+    /// and channels; nullptr if there is none. Functions that connect unlock it while they create
+    /// and connect queue pairs, which takes long, so that another thread can use the endpoint
+    /// meanwhile. The mutex is not owned, and must outlive the endpoint and its channels.
+    std::mutex* mutex = nullptr;
 };
 
 } // namespace rdmabuf::transport
