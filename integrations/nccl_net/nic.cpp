@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -337,7 +338,9 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
         settings.service_level.value_or(nic.infiniband && configured && traffic_class <= 15
                                             ? static_cast<std::uint8_t>(traffic_class)
                                             : std::uint8_t{0});
+    std::unique_ptr<std::mutex> mutex;
     auto opened = rdmabuf::attempt([&] {
+        mutex = std::make_unique<std::mutex>();
         std::vector<Context> contexts;
         for (const std::string& name : nic.verbs_devices) {
             contexts.push_back(Context::open(name));
@@ -347,11 +350,13 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
     if (!opened) {
         return opened.error_info();
     }
+    options.mutex = mutex.get();
     auto endpoint = rdmabuf::transport::Endpoint::open(*opened, nic.resolver, options);
     if (!endpoint) {
         return endpoint.error_info();
     }
-    return rdmabuf::attempt([&] { return std::make_shared<SharedEndpoint>(*std::move(endpoint)); });
+    return rdmabuf::attempt(
+        [&] { return std::make_shared<SharedEndpoint>(std::move(mutex), *std::move(endpoint)); });
 }
 
 } // namespace nccl_net

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -21,14 +22,17 @@ namespace nccl_net {
 ///     protection domain, a completion queue, a shared receive queue and about 0.4 MB of buffers
 ///     for each connection, and each buffer would be registered once for each connection.
 ///   - A lock is needed, because the service thread connects while the progress thread is busy. In
-///     steady state the progress thread alone takes the lock. Memory is registered without it.
+///     steady state the progress thread alone takes the lock. Memory is registered without it, and
+///     queue pairs are created and connected without it.
 /// NCCL describes its communicators to the plugin from version 11 on. In older versions all NCCL
 /// communicators of the process share the endpoint of a device.
 struct SharedEndpoint {
-    explicit SharedEndpoint(rdmabuf::transport::Endpoint opened) noexcept
-        : endpoint(std::move(opened)) {}
+    /// @param lock  the mutex in the options of the endpoint
+    SharedEndpoint(std::unique_ptr<std::mutex> lock, rdmabuf::transport::Endpoint opened) noexcept
+        : owned_mutex(std::move(lock)), mutex(*owned_mutex), endpoint(std::move(opened)) {}
 
-    std::mutex mutex;
+    std::unique_ptr<std::mutex> owned_mutex;
+    std::mutex& mutex;
     rdmabuf::transport::Endpoint endpoint;
     /// False after a connection has waited in vain for EndpointOptions::linger when it was closed.
     /// NCCL closes its connections one after another, and there can be hundreds to a peer that is

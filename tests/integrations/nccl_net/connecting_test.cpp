@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <semaphore>
+#include <string_view>
+#include <thread>
+
 #include "fixture.hpp"
+#include "waiting.hpp"
 
 namespace nccl_net_test {
 namespace {
@@ -69,6 +75,38 @@ TEST_F(NcclNetConnecting, ToADeviceThatThereIsNotFails) {
     EXPECT_EQ(net().listen(7, handle, object), Result::internal_error);
     EXPECT_EQ(net().connect(-1, handle, object), Result::system_error);
     EXPECT_THAT(object, IsNull());
+}
+
+// Creating and connecting queue pairs takes long.
+TEST_F(NcclNetConnecting, DoesNotDelayAnotherThread) {
+    const Pair pair = connect();
+    std::binary_semaphore called(0);
+    std::binary_semaphore goes_on(0);
+    rdmabuf::testing::before_each_call([&](std::string_view verb) {
+        if (verb.starts_with("ibv_create_qp") || verb == "ibv_modify_qp") {
+            called.release();
+            goes_on.acquire();
+        }
+    });
+    std::atomic<bool> connected = false;
+    std::thread connecting([&] {
+        static_cast<void>(connect());
+        connected = true;
+    });
+    unsigned calls = 0;
+    EXPECT_TRUE(rdmabuf::testing::eventually([&] { return connected.load(); },
+                                             [&] {
+                                                 if (called.try_acquire()) {
+                                                     Transfer transfer(net(), pair, {.length = 2},
+                                                                       false);
+                                                     run(transfer);
+                                                     goes_on.release();
+                                                     ++calls;
+                                                 }
+                                             }));
+    connecting.join();
+    rdmabuf::testing::forget_calls();
+    EXPECT_EQ(calls, 8U) << "one creation and three changes of state at each end";
 }
 
 TEST_F(NcclNetConnecting, GivesOneListenerSeveralPeers) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <latch>
@@ -37,14 +36,6 @@ class NcclNetMemory : public NcclNet {
 
     Pair pair_;
 };
-
-TEST_F(NcclNetMemory, OfTheHostNeedsNoFlush) {
-    const auto to = memory(pair_.receive, 64);
-    void* request = &pair_;
-    EXPECT_EQ(net().iflush(pair_.receive, {to->data()}, {64}, {to->handle()}, request),
-              Result::success);
-    EXPECT_THAT(request, IsNull());
-}
 
 TEST_F(NcclNetMemory, ThatWasNotWrittenNeedsNoFlush) {
     const auto to = memory(pair_.receive, 4096, true);
@@ -196,36 +187,6 @@ TEST_F(NcclNetMemory, IsRegisteredWithoutDelayingAnotherThread) {
         thread.join();
     }
     forget_calls();
-}
-
-TEST_F(NcclNetMemory, IsRegisteredByAThreadWhileAnotherSends) {
-    const auto from = memory(pair_.send, 4096);
-    const auto to = memory(pair_.receive, 4096);
-    std::atomic<bool> stop = false;
-    std::thread registering([&] {
-        while (!stop) {
-            const auto host = memory(pair_.send, 4096);
-            const auto device = memory(pair_.receive, 4096, true);
-        }
-    });
-    for (int i = 0; i < 200; ++i) {
-        const Ticket received = receive(pair_.receive, *to, 0, 4096, 0);
-        static_cast<void>(send(pair_.send, *from, 0, 4096, 0));
-        EXPECT_THAT(finish(received), ElementsAre(4096));
-    }
-    stop = true;
-    registering.join();
-}
-
-TEST_F(NcclNetMemory, IsNotKnownAfterItsDeregistration) {
-    const std::size_t before = softverbs_live(SOFTVERBS_MR);
-    {
-        const auto host = memory(pair_.send, 4096);
-        const auto device = memory(pair_.send, 4096, true);
-        EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before + 2);
-    }
-    // NCCL frees it next, and the address may be of something else then.
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), before);
 }
 
 // When NCCL aborts a communicator, it deregisters memory before it closes the connections.
