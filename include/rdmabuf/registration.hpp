@@ -64,7 +64,8 @@ struct RegistrationOptions {
     /// The topology of the machine, with which the mapping for each NIC is selected by the NIC's
     /// path to the memory. If it is nullptr, the mapping is selected by the type of the NIC. Call
     /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
-    /// topology is not owned, and is read only during the call.
+    /// topology is not owned, and is read only during the call. For a RegistrationCache, set
+    /// RegistrationCacheOptions::topology instead.
     const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for
     /// each NIC, as docs/registration.md describes. If the NIC refuses this mapping with

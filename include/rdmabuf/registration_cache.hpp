@@ -44,8 +44,12 @@ struct RegistrationCacheOptions {
     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max();
     /// The options of all registrations. The cache ignores `access`, because acquire() has a
     /// parameter for the access flags. `iova`, `trail` and `dma_handle` must not be set, because
-    /// their values are for a single registration.
+    /// their values are for a single registration. `topology` must not be set, because the cache
+    /// would keep the pointer: set the member below.
     RegistrationOptions registration = {};
+    /// RegistrationOptions::topology of all registrations, which the cache owns together with the
+    /// program. The program must not change the topology while the cache exists.
+    std::shared_ptr<const Topology> topology = nullptr;
 };
 
 /// A cache of registrations. All functions are thread safe. An entry is a Registration on all

@@ -15,8 +15,8 @@ namespace {
     throw Error(EINVAL, "RegistrationCache", text);
 }
 
-const RegistrationCacheOptions& checked_options(std::span<const ProtectionDomain> pds,
-                                                const RegistrationCacheOptions& options) {
+RegistrationCacheOptions checked_options(std::span<const ProtectionDomain> pds,
+                                         RegistrationCacheOptions options) {
     if (pds.empty()) {
         refuse("no protection domain to register on");
     }
@@ -35,6 +35,12 @@ const RegistrationCacheOptions& checked_options(std::span<const ProtectionDomain
             "a DMA handle applies to one registration, but a cache has several; use "
             "register_memory()");
     }
+    if (options.registration.topology != nullptr) {
+        refuse(
+            "a cache keeps its topology, and registration.topology is not owned; set "
+            "RegistrationCacheOptions::topology");
+    }
+    options.registration.topology = options.topology.get();
     return options;
 }
 

@@ -440,6 +440,9 @@ TEST_F(RegistrationCacheTest, RefusesOptionsThatAreOfOneRegistration) {
                 fails_with(function, EINVAL, "an iova applies to one registration"));
     EXPECT_THAT(refusal({.registration = {.trail = &trail}}),
                 fails_with(function, EINVAL, "a trail records one registration"));
+    const Topology topology = Topology::read();
+    EXPECT_THAT(refusal({.registration = {.topology = &topology}}),
+                fails_with(function, EINVAL, "set RegistrationCacheOptions::topology"));
     EXPECT_THAT(refusal({.max_entries = 0}),
                 fails_with(function, EINVAL, "the limits allow no entry"));
     EXPECT_THAT(refusal({.max_bytes = 0}),

@@ -455,6 +455,20 @@ TEST_F(RegistrationByTopology, NicBelowTheSwitchOfAGpuWithAChipToChipLinkGetsThe
     EXPECT_EQ(make({}).mapping(2), MappingKind::standard) << "without a topology";
 }
 
+TEST_F(RegistrationByTopology, CacheKeepsTheTopology) {
+    auto topology = std::make_shared<const Topology>(topology_);
+    const std::weak_ptr<const Topology> kept = topology;
+    std::optional<RegistrationCache> cache(std::in_place, pds_, resolver_,
+                                           RegistrationCacheOptions{.topology = topology});
+    topology.reset();
+    EXPECT_EQ(cache->acquire(exporter_->allocation.base, size, Access::local_write)
+                  .registration()
+                  .mapping(2),
+              MappingKind::pcie);
+    cache.reset();
+    EXPECT_TRUE(kept.expired());
+}
+
 TEST_F(RegistrationByTopology, EfaGetsTheMappingOfItsRouteToAGpuWithAChipToChipLink) {
     make_efa(pds_[0].context(), 1);
     make_efa(pds_[2].context(), 0);

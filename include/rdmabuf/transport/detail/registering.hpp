@@ -47,6 +47,7 @@ inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
     ChunkedRegionOptions options = {.registration = endpoint.options.cache.registration,
                                     .chunk_size = static_cast<std::size_t>(chunk_limit(endpoint))};
     options.registration.access = state.access;
+    options.registration.topology = endpoint.options.cache.topology.get();
     const ChunkedRegion& region =
         state.region.emplace(endpoint.registering.pds, endpoint.resolver, state.address,
                              static_cast<std::size_t>(state.length), options);
