@@ -196,10 +196,11 @@ class RDMABUF_EXPORT RegistrationCache {
     /// of acquire() in progress. Existing leases keep their entries until the leases end. All other
     /// entries that overlap the range are deregistered before this function returns.
     ///
-    /// A hook of munmap(2) may call this function, also if a function of this cache unmaps memory.
-    /// The entries are then deregistered when that function continues. The hook must not hold a
-    /// lock of an allocator, because deregistering allocates. A hook must not invalidate several
-    /// caches that several threads use, because two threads could wait for each other.
+    /// A hook of munmap(2) may call this function and may end leases, also if a function of this
+    /// cache unmaps memory. The entries are then deregistered when that function continues. The
+    /// hook must not hold a lock of an allocator, because deregistering allocates. A hook must not
+    /// invalidate several caches that several threads use, because two threads could wait for each
+    /// other.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     /// Calls invalidate() for all addresses.
     void clear() noexcept;

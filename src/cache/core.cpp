@@ -270,7 +270,10 @@ template <class P>
 
 void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
     {
-        const Lock lock(*this);
+        std::optional<Lock> lock;
+        if (!is_locked_by_caller()) {
+            lock.emplace(*this);
+        }
         const bool held = hold(); // Succeeds, because the entry of the lease has a reference.
         static_cast<void>(held);
         static_cast<void>(entry.give_back(Platform::shared_thread_slot));
@@ -279,6 +282,11 @@ void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
 }
 
 void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
+    if (is_locked_by_caller()) {
+        lease_ended_ = true;
+        let_go(); // The entry still has its reference.
+        return;
+    }
     Retired retired;
     {
         const Lock lock(*this);
@@ -290,6 +298,21 @@ void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
     }
     destroy(retired);
     let_go();
+}
+
+void CacheCore::settle_all_after_leases(Retired& retired) noexcept {
+    entries_.for_each([this](CacheEntry& entry) {
+        if (entry.details->watched && entry.is_idle()) {
+            take_out(entry);
+        }
+    });
+    wait();
+    if (invalidated_) {
+        // A hook has marked entries that are still in the index. They have to be removed first.
+        lease_ended_ = true;
+        return;
+    }
+    entries_.for_each([&](CacheEntry& entry) { settle(entry, retired); });
 }
 
 // Removal of entries
@@ -362,7 +385,7 @@ void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept 
     constexpr auto last = std::numeric_limits<std::uintptr_t>::max();
     const CacheRange range{.begin = address,
                            .end = length < last - address ? address + length : last};
-    if (owner_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    if (is_locked_by_caller()) {
         invalidate_locked(range);
         return;
     }

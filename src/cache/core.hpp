@@ -244,6 +244,13 @@ class CacheCore {
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
     /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
+    /// Does the same for all leases that ended while this thread held the lock. No entry may be in
+    /// a list of removed entries.
+    void settle_all_after_leases(Retired& retired) noexcept;
+    /// Returns true if this thread holds the lock, so that the caller runs in a hook.
+    [[nodiscard]] bool is_locked_by_caller() const noexcept {
+        return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
     [[nodiscard]] bool evict_idle() noexcept;
     [[nodiscard]] bool hold() noexcept;
     void let_go() noexcept;
@@ -275,6 +282,8 @@ class CacheCore {
     std::atomic<std::thread::id> owner_;
     /// A range that contains all ranges that invalidate_locked() has invalidated.
     std::optional<CacheRange> invalidated_;
+    /// True if a lease ended in the thread that holds the lock, and the entry is not settled yet.
+    bool lease_ended_ = false;
     std::condition_variable finished_;
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
@@ -288,8 +297,8 @@ class CacheCore {
 };
 
 /// Holds the lock of a cache. The thread may allocate, free and unmap memory meanwhile. If a
-/// program has a hook that calls invalidate() before memory is unmapped, the hook runs in this
-/// thread, and must not wait for the lock.
+/// program has a hook that calls invalidate() or ends leases before memory is unmapped, the hook
+/// runs in this thread, and must not wait for the lock.
 class CacheCore::Lock {
   public:
     explicit Lock(CacheCore& core) : core_(core), lock_(core.mutex_) { take(); }
@@ -317,8 +326,14 @@ class CacheCore::Lock {
         core_.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     }
     void give_back() noexcept {
-        while (core_.invalidated_) {
-            core_.remove_overlapping(*std::exchange(core_.invalidated_, std::nullopt), retired_);
+        while (core_.invalidated_ || core_.lease_ended_) {
+            if (core_.invalidated_) {
+                core_.remove_overlapping(*std::exchange(core_.invalidated_, std::nullopt),
+                                         retired_);
+            } else {
+                core_.lease_ended_ = false;
+                core_.settle_all_after_leases(retired_);
+            }
         }
         core_.owner_.store({}, std::memory_order_relaxed);
     }

@@ -152,6 +152,37 @@ TEST_F(RegistrationCacheHit, MakesNoSystemCall) {
 
 // Hooks
 
+TEST_F(RegistrationCacheHit, LeasesCanEndWhileTheCacheItselfAllocatesAndUnmapsMemory) {
+    // A lease whose entry the hook invalidates, one whose entry was invalidated before, and one
+    // whose entry goes with its last lease.
+    RegistrationCache small = cache({.max_entries = 1});
+    for (unsigned skipped = 0; skipped < 64; ++skipped) {
+        SCOPED_TRACE(skipped);
+        cache_.clear();
+        small.clear();
+        std::array leases{
+            cache_.acquire(at(0), 16, writable), cache_.acquire(at(4096), 16, writable),
+            small.acquire(at(0), 16, writable), small.acquire(at(4096), 16, writable)};
+        cache_.invalidate(at(4096), 16);
+        EXPECT_EQ(live(), leases.size());
+        unsigned calls = 0;
+        hook = [&] {
+            if (calls++ == skipped) {
+                cache_.invalidate(at(0), 16);
+                std::ranges::for_each(leases, &RegistrationCache::Lease::reset);
+            }
+        };
+        for (RegistrationCache* const each : {&cache_, &small}) {
+            each->acquire(at(16384), 16, writable).reset();
+            each->invalidate(at(16384), 16);
+        }
+        hook = nullptr;
+        EXPECT_GT(calls, skipped);
+        EXPECT_EQ(live(), small.statistics().entries);
+        EXPECT_EQ(cache_.statistics().entries, 0U);
+    }
+}
+
 TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheItselfAllocatesAndUnmapsMemory) {
     RegistrationCache small = cache({.max_entries = 4});
     const std::array caches{&cache_, &small};
