@@ -67,18 +67,24 @@ RangePiece RangePieces::operator[](std::size_t i) const noexcept {
     return {.offset = offset, .length = std::min(chunk_, whole_ - offset)};
 }
 
-AnyRegion RegionMaker::make(const RangePiece& piece, std::size_t index) const {
+std::size_t RangePieces::at(std::size_t offset) const noexcept {
+    return offset < first_ ? 0 : 1 + (offset - first_) / chunk_;
+}
+
+AnyRegion RegionMaker::make(const RangePiece& piece) const {
     const std::uint64_t piece_iova = iova + piece.offset;
     const std::uintptr_t start = address + piece.offset;
     if (!is_dmabuf(path)) {
         return make_address(reinterpret_cast<void*>(start), piece.length, piece_iova);
     }
-    const bool shared = exported_pieces.empty();
-    const ExportedRange& dmabuf = shared ? *exported : exported_pieces[index];
-    const DmaBufRange range{.fd = dmabuf.fd(),
-                            .offset = dmabuf.offset() + (shared ? piece.offset : 0),
-                            .length = piece.length,
-                            .address = start};
+    const bool shared = exported_parts.empty();
+    const std::size_t part = shared ? 0 : parts.at(piece.offset);
+    const ExportedRange& dmabuf = shared ? *exported : exported_parts[part];
+    const DmaBufRange range{
+        .fd = dmabuf.fd(),
+        .offset = dmabuf.offset() + piece.offset - (shared ? 0 : parts[part].offset),
+        .length = piece.length,
+        .address = start};
     return path == RegistrationPath::dmabuf_data_direct ? make_data_direct(range, piece_iova)
                                                         : make_dmabuf(range, piece_iova);
 }

@@ -40,6 +40,8 @@ class RangePieces {
 
     [[nodiscard]] std::size_t count() const noexcept { return count_; }
     [[nodiscard]] RangePiece operator[](std::size_t i) const noexcept;
+    /// Returns the index of the piece that contains the byte at @p offset from the first byte.
+    [[nodiscard]] std::size_t at(std::size_t offset) const noexcept;
 
   private:
     std::size_t whole_ = 0;
@@ -60,14 +62,15 @@ struct RegionMaker {
     std::uint64_t iova = 0;
     /// The dma-buf of the range; null if the path is not a dma-buf path.
     const ExportedRange* exported = nullptr;
-    /// The dma-buf of each piece, in the order of the pieces. Empty if all pieces are in
-    /// `exported`.
-    std::span<const ExportedRange> exported_pieces = {};
+    /// The dma-buf of each part of the range, in the order of `parts`. A part has one or several
+    /// pieces. Empty if all pieces are in `exported`.
+    std::span<const ExportedRange> exported_parts = {};
+    RangePieces parts = {};
     const DmaHandle* dma_handle = nullptr;
 
-    /// Registers one piece, which has the index @p index. Thread safe.
+    /// Registers one piece. Thread safe.
     /// @throws Error with the errno value of the verbs function
-    [[nodiscard]] AnyRegion make(const RangePiece& piece, std::size_t index) const;
+    [[nodiscard]] AnyRegion make(const RangePiece& piece) const;
 
   private:
     [[nodiscard]] AnyRegion make_dmabuf(const DmaBufRange& range, std::uint64_t piece_iova) const;

@@ -25,7 +25,7 @@ constexpr std::size_t least_parallel_bytes = std::size_t{1} << 20U;
 constexpr std::size_t most_default_threads = 16;
 
 void register_piece(RegistrationJob& job, std::size_t piece) {
-    job.regions[piece].emplace(job.maker.make(job.pieces[piece], piece));
+    job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
 }
 
 /// The registration jobs of one NIC, and the position of the next piece (part of a range) to

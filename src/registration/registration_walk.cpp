@@ -22,6 +22,8 @@ namespace {
 using enum RegistrationPath;
 
 constexpr std::array default_paths{dmabuf, host};
+/// The maximum number of parts of a range that are exported at the same time.
+constexpr std::size_t most_exported_parts = 64;
 /// The default registration paths if the caller sets RegistrationOptions::device_memory.
 constexpr std::array default_device_paths{dmabuf};
 /// The default registration paths for managed memory, which migrates and therefore cannot be
@@ -76,7 +78,7 @@ void RegistrationWalk::prepare(std::size_t range, std::vector<RegistrationJob*>&
 
 void RegistrationWalk::complete() {
     const std::vector<Nic*> group = std::exchange(group_, {});
-    exported_pieces_.clear();
+    exported_parts_.clear();
     if (!(is_dmabuf(*path_) ? complete_dmabuf(group) : complete_address())) {
         give_up();
         return;
@@ -238,7 +240,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
     const ExportedRange* range = nullptr;
     try {
         range = &export_for(choice_.mapping);
-        exported_pieces_ = export_pieces(group.size(), range->mapping());
+        exported_parts_ = export_parts(group.size(), range->mapping());
     } catch (const Error& error) {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
         fail_attempt(begin(choice_, choice_.mapping), error);
@@ -265,14 +267,16 @@ bool RegistrationWalk::choose_dmabuf_group() {
             return advance_all(group, MappingOutcome::refused);
         }
     }
-    std::span<const ExportedRange> pieces = exported_pieces_;
+    std::span<const ExportedRange> exported = exported_parts_;
+    const RangePieces parts = this->parts();
     for (Nic* const nic : group) {
         set_job(*nic, {.path = choice_.path, .mapping = range->mapping()}, range);
         nic->job.last_mapping = !nic->choices.has_next(MappingOutcome::refused);
-        const std::size_t count = pieces.empty() ? 0 : nic->job.pieces.count();
-        nic->job.maker.exported_pieces = pieces.first(count);
+        const std::size_t count = exported.empty() ? 0 : parts.count();
+        nic->job.maker.exported_parts = exported.first(count);
+        nic->job.maker.parts = parts;
         if (set_->allocation->single_import) {
-            pieces = pieces.subspan(count);
+            exported = exported.subspan(count);
         }
     }
     group_ = std::move(group);
@@ -396,37 +400,46 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     return wanted.emplace(export_range({.length = request_.length}, mapping));
 }
 
-std::vector<ExportedRange> RegistrationWalk::export_pieces(std::size_t nics,
-                                                           MappingKind mapping) const {
+RangePieces RegistrationWalk::parts() const noexcept {
     const RangePieces pieces(request_.address, request_.length, request_.chunk);
+    if (set_->allocation->single_import) {
+        return pieces;
+    }
+    const std::size_t together = (pieces.count() + most_exported_parts - 1) / most_exported_parts;
+    return {request_.address, request_.length, request_.chunk * together};
+}
+
+std::vector<ExportedRange> RegistrationWalk::export_parts(std::size_t nics,
+                                                          MappingKind mapping) const {
+    const RangePieces parts = this->parts();
     const bool single_import = set_->allocation->single_import;
     std::vector<ExportedRange> made;
-    if (pieces.count() == 1 && (!single_import || nics_.size() == 1)) {
+    if (parts.count() == 1 && (!single_import || nics_.size() == 1)) {
         return made;
     }
-    const std::size_t count = pieces.count() * (single_import ? nics : 1);
+    const std::size_t count = parts.count() * (single_import ? nics : 1);
     made.reserve(count);
     try {
         for (std::size_t i = 0; i < count; ++i) {
-            made.push_back(export_range(pieces[i % pieces.count()], mapping));
+            made.push_back(export_range(parts[i % parts.count()], mapping));
         }
     } catch (const Error&) {
         if (single_import) {
             throw;
         }
-        // There may be too many pieces for the limit of open files. The dma-buf of the range also
-        // contains all pieces.
+        // The process may have reached the limit of open files. The dma-buf of the range also
+        // contains all parts.
         made.clear();
     }
     return made;
 }
 
 std::uint64_t RegistrationWalk::largest_offset(const ExportedRange& range) const {
-    if (!exported_pieces_.empty()) {
-        return std::ranges::max_element(exported_pieces_, {}, &ExportedRange::offset)->offset();
-    }
     const RangePieces pieces(request_.address, request_.length, request_.chunk);
-    return range.offset() + pieces[pieces.count() - 1].offset;
+    if (exported_parts_.empty() || pieces.count() != parts().count()) {
+        return range.offset() + pieces[pieces.count() - 1].offset;
+    }
+    return std::ranges::max_element(exported_parts_, {}, &ExportedRange::offset)->offset();
 }
 
 ExportedRange RegistrationWalk::export_range(const RangePiece& part, MappingKind mapping) const {

@@ -118,15 +118,19 @@ class RegistrationWalk {
     /// the range.
     /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
-    /// Exports each piece of the range for the NICs of a group, if the range has several pieces:
-    /// under a translating IOMMU, each import of a dma-buf maps the whole dma-buf. If the driver
-    /// permits only one import of a dma-buf, exports each piece for each NIC.
-    /// @return the dma-bufs of all pieces for the first NIC, then for the second NIC, and so on.
+    /// Returns the parts of the range that are exported as one dma-buf each: under a translating
+    /// IOMMU, each import of a dma-buf maps the whole dma-buf. There are at most 64 parts, so that
+    /// few descriptors are open at the same time. If the driver permits only one import of a
+    /// dma-buf, each piece is a part.
+    [[nodiscard]] RangePieces parts() const noexcept;
+    /// Exports the parts of the range for the NICs of a group, if there are several parts. If the
+    /// driver permits only one import of a dma-buf, exports each part for each NIC.
+    /// @return the dma-bufs of all parts for the first NIC, then for the second NIC, and so on.
     ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
     ///         dma-buf of the range
     /// @throws Error with the errors of export_range()
-    [[nodiscard]] std::vector<ExportedRange> export_pieces(std::size_t nics,
-                                                           MappingKind mapping) const;
+    [[nodiscard]] std::vector<ExportedRange> export_parts(std::size_t nics,
+                                                          MappingKind mapping) const;
     /// Exports a part of the range.
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// part
@@ -190,8 +194,8 @@ class RegistrationWalk {
     bool dmabuf_refused_ = false;
     /// The dma-bufs of the range for the current path, indexed by MappingKind.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
-    /// The result of export_pieces() for the current step (a round of registrations).
-    std::vector<ExportedRange> exported_pieces_ = {};
+    /// The result of export_parts() for the current step (a round of registrations).
+    std::vector<ExportedRange> exported_parts_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
 

@@ -66,6 +66,22 @@ TEST_F(ChunkedRegionTest, CoversEveryByteInOrder) {
     }
 }
 
+TEST_F(ChunkedRegionTest, ExportsNotEachOfManyChunks) {
+    for (const std::size_t chunks : {64U, 65U, 129U, 160U}) {
+        SCOPED_TRACE(chunks);
+        exporter_->exports.clear();
+        exporter_->most_exported = 0;
+        const std::size_t before = testing::record().registrations.size();
+        const ChunkedRegion region = make(8, chunks * page - 8, {.chunk_size = page});
+        EXPECT_EQ(region.chunks().size(), chunks);
+        EXPECT_GE(exporter_->exports.size(), 32U) << "an import maps the whole dma-buf";
+        EXPECT_LE(exporter_->most_exported, 1U + 64U) << "the range, and not each chunk";
+        for (std::size_t i = 0; i < chunks; ++i) {
+            EXPECT_EQ(testing::record().registrations[before + i].start, i == 0 ? 8 : i * page);
+        }
+    }
+}
+
 // Under a translating IOMMU, the import of a dma-buf maps all of it, whatever the length of the
 // region: chunks of one dma-buf would need more mappings than one region.
 TEST_F(ChunkedRegionTest, ExportsAndRegistersEachChunkWhereItLies) {
