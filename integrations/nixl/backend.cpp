@@ -52,22 +52,27 @@ class RequestHandle final : public nixlBackendReqH {
     std::unique_ptr<Transfer> transfer;
 };
 
+nixl_status_t log_error(const char* reason, nixl_status_t status) {
+    NIXL_ERROR << "RDMABUF: " << reason;
+    return status;
+}
+
 /// Calls @p call and returns its status. NIXL's core cannot catch exceptions, so an exception is
-/// converted to a status: @p failed, if no other describes it.
+/// logged and converted to a status: @p failed, if no other describes it.
 template <class Call>
 nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
     try {
         return call();
-    } catch (const UnknownAgent&) {
-        return NIXL_ERR_NOT_FOUND;
-    } catch (const LostAgent&) {
-        return NIXL_ERR_REMOTE_DISCONNECT;
-    } catch (const std::exception&) {
-        return failed;
+    } catch (const UnknownAgent& error) {
+        return log_error(error.what(), NIXL_ERR_NOT_FOUND);
+    } catch (const LostAgent& error) {
+        return log_error(error.what(), NIXL_ERR_REMOTE_DISCONNECT);
+    } catch (const std::exception& error) {
+        return log_error(error.what(), failed);
     }
 }
 
-nixl_status_t status_of(TransferState state) {
+nixl_status_t status_of(TransferState state, const Transfer& transfer) {
     switch (state) {
         case TransferState::not_posted:
             return NIXL_ERR_NOT_POSTED;
@@ -78,11 +83,11 @@ nixl_status_t status_of(TransferState state) {
         case TransferState::done:
             return NIXL_SUCCESS;
         case TransferState::disconnected:
-            return NIXL_ERR_REMOTE_DISCONNECT;
+            return log_error(transfer.reason().c_str(), NIXL_ERR_REMOTE_DISCONNECT);
         case TransferState::failed:
             break;
     }
-    return NIXL_ERR_BACKEND;
+    return log_error(transfer.reason().c_str(), NIXL_ERR_BACKEND);
 }
 
 std::string parameter(const nixlBackendInitParams& init, const char* name) {
@@ -96,13 +101,12 @@ std::string parameter(const nixlBackendInitParams& init, const char* name) {
 class RdmabufEngine final : public nixlBackendEngine {
   public:
     explicit RdmabufEngine(const nixlBackendInitParams* init) : nixlBackendEngine(init) {
-        try {
+        const nixl_status_t started = status_of([&] {
             agent_.emplace(localAgent, parameter(*init, "device"), parameter(*init, "host"));
-        } catch (const std::exception&) {
-            initErr = true;
-            return;
-        }
-        if (init->enableProgTh) {
+            return NIXL_SUCCESS;
+        });
+        initErr = started != NIXL_SUCCESS;
+        if (init->enableProgTh && !initErr) {
             const auto delay =
                 std::chrono::microseconds(std::max<long>(static_cast<long>(init->pthrDelay), 1));
             progress_thread_ = std::thread([this, delay] {
@@ -135,7 +139,8 @@ class RdmabufEngine final : public nixlBackendEngine {
         return status_of([&] {
             LocalMemory memory = agent_->register_memory(mem.addr, mem.len);
             if (type == VRAM_SEG && memory->host()) {
-                return NIXL_ERR_INVALID_PARAM;
+                return log_error("this is host memory, but NIXL calls it VRAM",
+                                 NIXL_ERR_INVALID_PARAM);
             }
             out = new LocalMetadata(std::move(memory));
             return NIXL_SUCCESS;
@@ -239,13 +244,12 @@ class RdmabufEngine final : public nixlBackendEngine {
                 agent_->post(transfer, arguments != nullptr && arguments->hasNotif
                                            ? std::optional<std::string>(arguments->notifMsg)
                                            : std::nullopt);
-            return posted ? status_of(agent_->check(transfer)) : NIXL_ERR_REPOST_ACTIVE;
+            return posted ? status_of(agent_->check(transfer), transfer) : NIXL_ERR_REPOST_ACTIVE;
         });
     }
     nixl_status_t checkXfer(nixlBackendReqH* handle) const override {
-        return status_of([&] {
-            return status_of(agent_->check(*static_cast<RequestHandle*>(handle)->transfer));
-        });
+        auto& transfer = *static_cast<RequestHandle*>(handle)->transfer;
+        return status_of([&] { return status_of(agent_->check(transfer), transfer); });
     }
     nixl_status_t releaseReqH(nixlBackendReqH* handle) const override {
         return status_of([&] {
@@ -285,7 +289,8 @@ class RdmabufEngine final : public nixlBackendEngine {
 nixlBackendEngine* create_engine(const nixlBackendInitParams* init) {
     try {
         return new RdmabufEngine(init);
-    } catch (const std::exception&) {
+    } catch (const std::exception& error) {
+        static_cast<void>(log_error(error.what(), NIXL_ERR_BACKEND));
         return nullptr;
     }
 }

@@ -24,6 +24,7 @@ namespace rdmabuf::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Pair;
 
 constexpr std::size_t block = 16384;
@@ -126,6 +127,20 @@ TEST_F(NixlBackend, IsDescribedByThePlugin) {
     EXPECT_STREQ(nixl_plugin().get_plugin_name(), "RDMABUF");
     EXPECT_THAT(nixl_plugin().get_backend_mems(), ElementsAre(DRAM_SEG, VRAM_SEG));
     EXPECT_EQ(nixl_plugin().get_backend_options().count("device"), 1U);
+}
+
+TEST_F(NixlBackend, LogsTheReasonIfItCannotStart) {
+    const auto log_of_start = [](const char* profile, unsigned devices,
+                                 const nixl_b_params_t& parameters) {
+        EXPECT_EQ(softverbs_reset(profile, devices), 0);
+        ::testing::internal::CaptureStderr();
+        NixlCore agent("left");
+        EXPECT_EQ(agent.create_backend(parameters), NIXL_ERR_BACKEND);
+        return ::testing::internal::GetCapturedStderr();
+    };
+    EXPECT_THAT(log_of_start("default", SOFTVERBS_NO_DEVICES, {}), HasSubstr("no RDMA device"));
+    EXPECT_THAT(log_of_start("efa", 1, {}), HasSubstr("ibv_create_srq"));
+    EXPECT_THAT(log_of_start("default", 1, {{"device", "mlx5_99"}}), HasSubstr("mlx5_99"));
 }
 
 TEST_F(NixlBackend, Moves4096BlocksInOneListWithOneNotificationAndReadsThemBack) {
