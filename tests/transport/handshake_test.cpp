@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -299,6 +300,45 @@ TEST_F(Handshakes, both_ends_report_a_verbs_call_that_fails_with_eagain) {
         EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
         EXPECT_THAT(connector->error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
     }
+}
+
+TEST_F(Handshakes, unlock_the_mutex_of_the_program_while_they_create_and_connect_queue_pairs) {
+    disconnect();
+    std::mutex mutex;
+    options_.mutex = &mutex;
+    // With inline data, an end that cannot create its queue pair would try again without it.
+    options_.inline_data = 0;
+    ASSERT_NO_FATAL_FAILURE(open());
+    const auto is_free = [&mutex] {
+        bool free = false;
+        std::thread([&] {
+            const std::unique_lock lock(mutex, std::try_to_lock);
+            free = lock.owns_lock();
+        }).join();
+        return free;
+    };
+    for (const int error : {EIO, 0}) {
+        unsigned calls = 0;
+        before_each_call([&](std::string_view verb) {
+            if (verb == "ibv_create_qp" || verb == "ibv_modify_qp") {
+                EXPECT_TRUE(is_free()) << verb;
+                ++calls;
+            }
+        });
+        if (error != 0) {
+            fail_next("modify_qp", error);
+        }
+        const std::unique_lock lock(mutex);
+        Listener listener = listen();
+        auto connector = left_end().start_connect(listener.handle());
+        ASSERT_TRUE(connector.ok()) << connector.message();
+        EXPECT_EQ(meet(*connector, listener), code(error));
+        EXPECT_FALSE(is_free()) << "the caller still has the lock";
+        // One creation and three changes of state at each end.
+        EXPECT_EQ(calls, error == 0 ? 8U : 2U);
+    }
+    forget_calls();
+    disconnect();
 }
 
 TEST_F(Handshakes, connections_of_unknown_peers_are_closed_and_the_listener_goes_on) {
