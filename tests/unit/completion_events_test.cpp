@@ -205,9 +205,9 @@ TEST_F(ChangedCompletionQueue, RaisesAnEventForSeveralCompletionsOrAfterThePerio
     for (const bool completes : {false, true}) {
         ASSERT_TRUE(cq_.request_notification());
         complete(cq_);
-        clock.advance(4ms - 1ns);
+        ManualClock::advance(4ms - 1ns);
         EXPECT_EQ(channel_.wait(0ms), nullptr);
-        completes ? complete(cq_) : clock.advance(1ns);
+        completes ? complete(cq_) : ManualClock::advance(1ns);
         EXPECT_EQ(channel_.wait(0ms), cq_.native());
     }
     cq_.moderate(0, 0us);
