@@ -102,12 +102,6 @@ TEST_F(ContextTest, OpenedFirstTellsWhyTheLastCouldNotBeOpened) {
                 fails_with("ibv_open_device", EACCES, "two: no permission"));
 }
 
-TEST_F(ContextTest, OpenedFirstOfNoDeviceSaysWhatToCheck) {
-    testing::use_no_device();
-    EXPECT_THAT(error_of([] { static_cast<void>(Context::open_first()); }),
-                fails_with("ibv_get_device_list", ENODEV, "no RDMA device"));
-}
-
 TEST_F(ContextTest, TellsWhatTheDeviceCanDo) {
     testing::change_device(
         [](ibv_device_attr_ex& changed) { changed.odp_caps.general_caps = IBV_ODP_SUPPORT; });

@@ -46,8 +46,11 @@ TEST_P(ExporterExceptions, OfFindDoNotHideTheExporterThatKnowsTheAddress) {
     const auto owner = std::make_shared<FakeExporter>(registered_size);
     const Resolver resolver({exporter_, owner});
     EXPECT_EQ(resolver.find(device_address()).exporter, owner);
-    EXPECT_EQ(register_memory(basics_.pd, resolver, device_address(), registered_size).path(),
-              RegistrationPath::dmabuf);
+    const rdmabuf::Registration region =
+        register_memory(basics_.pd, resolver, device_address(), registered_size);
+    EXPECT_EQ(region.path(), RegistrationPath::dmabuf);
+    ASSERT_EQ(region.trail().size(), 2U);
+    EXPECT_EQ(region.trail()[0].error, GetParam().error);
 }
 
 TEST_P(ExporterExceptions, OfFindDoNotMakeItsMemoryHostMemory) {

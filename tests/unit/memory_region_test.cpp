@@ -148,8 +148,8 @@ TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
     const auto error = refusal(memory_.data(), 64);
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
     EXPECT_THAT(error, fails_with("ibv_reg_mr", ENOMEM,
-                                  "RLIMIT_MEMLOCK limits pinned memory to 65536 bytes"));
-    EXPECT_THAT(error, fails_with("ibv_reg_mr", ENOMEM, "this registration pins 64"));
+                                  "RLIMIT_MEMLOCK limits pinned memory to 65536 bytes",
+                                  "this registration pins 64"));
 }
 
 TEST_F(MemoryRegionTest, ThatCannotBePinnedPointsToDmaBufMR) {
