@@ -50,7 +50,7 @@ OneOf::OneOf(std::vector<std::string> values)
         if (std::ranges::find(values, value) != values.end()) {
             return {};
         }
-        return fmt::format("{} not in {{{}}}{}", value, fmt::join(values, ","),
+        return fmt::format("{} not in {{{}}}{}", value, fmt::join(values, ", "),
                            suggestion(value, values));
     };
 }
@@ -79,13 +79,13 @@ void add_output_options(CLI::App& app, bool& json) {
 void add_memory_options(CLI::App& app, MemoryOptions& options) {
     app.option_defaults()->group("Memory");
     add_option(app, "--memory", "TYPE", options.type,
-               "host (default); cuda: NVIDIA GPU; level-zero: Intel GPU; rocm: AMD GPU; "
-               "neuron: AWS Trainium; udmabuf, dma-heap, drm: dma-bufs "
+               "host (default); cuda: NVIDIA GPU; level_zero: Intel GPU; rocm: AMD GPU; "
+               "neuron: AWS Trainium; udmabuf, dma_heap, drm: dma-bufs "
                "of the kernel; memfd: replaces dma-bufs on softverbs; external: a dma-buf "
                "known to rdmabuf only by its descriptor; dm: memory of the RDMA device")
         ->check(OneOf(memory_types()));
     add_option(app, "--heap", "NAME", options.heap,
-               "With dma-heap: heap in /dev/dma_heap (default system)");
+               "With dma_heap: heap in /dev/dma_heap (default system)");
     auto* const node =
         add_option(app, "--drm-node", "PATH", options.drm_node,
                    "With drm: /dev/dri/cardN (default: the first with dumb buffers)");

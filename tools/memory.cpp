@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "memory.hpp"
 
-#include <algorithm>
 #include <memory>
 
 #include <rdmabuf/detail/config.hpp>
@@ -42,7 +41,7 @@ Resolver make_resolver(const MemoryOptions& options) {
     }
 #endif
 #if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
-    if (options.type == "level-zero" && options.gpu) {
+    if (options.type == "level_zero" && options.gpu) {
         return Resolver({make_level_zero_exporter({.device = *options.gpu})});
     }
 #endif
@@ -52,7 +51,7 @@ Resolver make_resolver(const MemoryOptions& options) {
     }
 #endif
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
-    if (options.type == "dma-heap") {
+    if (options.type == "dma_heap") {
         return Resolver({make_dma_heap_exporter(options.heap.value_or("system"))});
     }
 #endif
@@ -118,10 +117,8 @@ void AllocatedMemory::allocate(const MemoryOptions& options, std::size_t size) {
             "--memory");
 #endif
     }
-    std::string exporter = options.type;
-    std::ranges::replace(exporter, '-', '_');
     resolver_ = make_resolver(options);
-    const auto allocator = resolver_.allocator(exporter);
+    const auto allocator = resolver_.allocator(options.type);
     buffer_ = allocator->allocate(size);
     detail_ = allocator->availability().reason;
 }

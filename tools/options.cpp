@@ -59,15 +59,15 @@ GidEntry choose_gid(const Context& context, const DeviceOptions& options) {
 }
 
 const std::vector<std::string>& memory_types() {
-    static const std::vector<std::string> types{"host",  "cuda",     "level-zero", "neuron",
-                                                "rocm",  "udmabuf",  "dma-heap",   "drm",
+    static const std::vector<std::string> types{"host",  "cuda",     "level_zero", "neuron",
+                                                "rocm",  "udmabuf",  "dma_heap",   "drm",
                                                 "memfd", "external", "dm"};
     return types;
 }
 
 void check(const MemoryOptions& options) {
-    if (options.heap && options.type != "dma-heap") {
-        throw UsageError("--heap requires --memory dma-heap");
+    if (options.heap && options.type != "dma_heap") {
+        throw UsageError("--heap requires --memory dma_heap");
     }
     if (options.drm_node && options.type != "drm") {
         throw UsageError("--drm-node requires --memory drm");

@@ -47,13 +47,12 @@ void check_device_name(const std::string& name, const std::vector<std::string>& 
 
 /// The options that select the memory.
 struct MemoryOptions {
-    /// The type of memory: "host", "dm" (memory of the RDMA device), or the name of an exporter
-    /// with '-' instead of '_'.
+    /// The type of memory: "host", "dm" (memory of the RDMA device), or the name of an exporter.
     std::string type = "host";
     std::optional<std::string> heap = std::nullopt;
     std::optional<std::string> drm_node = std::nullopt;
     std::optional<std::string> drm_driver = std::nullopt;
-    /// The number of the GPU, as its driver counts the GPUs: for "cuda", "level-zero" and "rocm".
+    /// The number of the GPU, as its driver counts the GPUs: for "cuda", "level_zero" and "rocm".
     std::optional<int> gpu = std::nullopt;
 };
 /// Returns the valid values of MemoryOptions::type.

@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <rdmabuf/error.hpp>
 
@@ -58,6 +59,12 @@ std::string describe_unknown(const CLI::App& app) {
     return fmt::format("there is no option '{}'{}", name, suggestion(name, options_of(app)));
 }
 
+/// Prints an error to stderr in lines of 80 columns. @param name  the command; may be empty
+void print_error(const std::string& name, std::string_view text) {
+    const std::string first = name.empty() ? "" : name + ": ";
+    fmt::print(stderr, "{}", wrap({}, text, first, name.empty() ? "" : "  "));
+}
+
 } // namespace
 
 Program::Program() : app_("RDMA on dma-bufs and device memory.", "rdmabuf") {
@@ -101,7 +108,8 @@ int Program::execute(int argc, char** argv) {
     const auto chosen =
         std::ranges::find_if(commands_, [](const Command& c) { return c.app->parsed(); });
     if (chosen == commands_.end()) {
-        throw UsageError("A subcommand is required");
+        write_stdout(app_.help());
+        return exit_success;
     }
     if (json_) {
         throw UsageError(fmt::format("--json before a subcommand requires --version: use {} --json",
@@ -117,8 +125,8 @@ int Program::run(int argc, char** argv) {
         name += fmt::format(" {}", argv[1]);
     }
     const auto wrong_usage = [&name](const std::exception& error) {
-        fmt::print(stderr, "{}: {}\n({} --help describes the command line)\n", name, error.what(),
-                   name);
+        print_error(name, error.what());
+        print_error("", fmt::format("{} --help describes the command line", name));
         return exit_usage;
     };
     try {
@@ -130,11 +138,11 @@ int Program::run(int argc, char** argv) {
     } catch (const Error& error) {
         // The reader of a pipe that closed it does not need the rest of the output.
         if (error.error() != EPIPE || std::ferror(stdout) == 0) {
-            fmt::print(stderr, "{}: {}\n", name, error.what());
+            print_error(name, error.what());
         }
         return exit_failure;
     } catch (const std::exception& error) {
-        fmt::print(stderr, "{}: {}\n", name, error.what());
+        print_error(name, error.what());
         return exit_failure;
     }
 }

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../unit/sysfs_tree.hpp"
 #include "exporters/exporter_info.hpp"
 #include "temporary_directory.hpp"
 #include "version.hpp"
@@ -29,6 +30,18 @@ TEST(ExporterInfoTest, HasTheVersionOfALoadedModule) {
     std::ofstream(modules / "udmabuf/version") << "1.2.3\n";
     EXPECT_THAT(query("udmabuf", directory.path()).modules, ElementsAre("udmabuf 1.2.3"));
     EXPECT_THAT(query("memfd", directory.path()).modules, IsEmpty());
+}
+
+TEST(ExporterInfoTest, NoDriverIsAdvisedForADeviceThatPciDoesNotHave) {
+    const rdmabuf::testing::SysfsTree nvidia("pci0000:3a/0000:3b:00.0 gpu\n");
+    const Availability absent = query("habana", nvidia.root()).availability;
+    EXPECT_EQ(absent.reason, "there is no such device on PCI");
+    EXPECT_EQ(absent.remedy, "");
+    const rdmabuf::testing::SysfsTree gaudi("pci0000:3a/0000:3b:00.0 gpu\n");
+    std::ofstream(gaudi.root() / "sys/bus/pci/devices/0000:3b:00.0/vendor") << "0x1da3\n";
+    EXPECT_THAT(query("habana", gaudi.root()).availability.remedy, HasSubstr("habanalabs"));
+    const TemporaryDirectory without_pci;
+    EXPECT_THAT(query("habana", without_pci.path()).availability.remedy, HasSubstr("habanalabs"));
 }
 
 TEST(ExporterInfoTest, AllBuiltExportersAreListed) {

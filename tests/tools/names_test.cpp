@@ -60,7 +60,7 @@ TEST(OneOfTest, TheErrorHasTheListAndTheNearestValue) {
     const OneOf check(names);
     std::string value = "pref";
     EXPECT_EQ(check(value),
-              "pref not in {devices,exporters,perf,level-zero,mlx5_0}; did you mean 'perf'?");
+              "pref not in {devices, exporters, perf, level-zero, mlx5_0}; did you mean 'perf'?");
 }
 
 } // namespace

@@ -30,17 +30,16 @@ struct MemoryDriver {
 };
 constexpr std::array memory_drivers{
     MemoryDriver{"udmabuf"},
-    MemoryDriver{"dma-heap"},
+    MemoryDriver{"dma_heap"},
     MemoryDriver{"drm"},
     MemoryDriver{"cuda", 0x10de, "/dev/nvidiactl"},
     MemoryDriver{"rocm", 0x1002, "/dev/kfd"},
-    MemoryDriver{"level-zero", 0x8086},
+    MemoryDriver{"level_zero", 0x8086},
     MemoryDriver{"neuron", 0x1d0f, "/dev/neuron0"},
 };
 
 /// Returns the reason why the exporter cannot be used; empty if it can.
-std::string why_missing(const Resolver& resolver, std::string name) {
-    std::ranges::replace(name, '-', '_');
+std::string why_missing(const Resolver& resolver, std::string_view name) {
     try {
         const Availability availability = resolver.exporter(name)->availability();
         return availability ? "" : availability.reason;

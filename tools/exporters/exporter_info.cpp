@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <initializer_list>
@@ -20,6 +21,7 @@
 #include <rdmabuf/providers/memfd.hpp>
 #endif
 
+#include "../doctor/machine.hpp"
 #include "../json.hpp"
 #include "../version.hpp"
 
@@ -37,12 +39,15 @@ struct Row {
     std::array<const char*, 3> modules;
     /// The object that the program has to pass to the exporter; null if none is needed.
     const char* needs;
+    /// The PCI vendor ID of the devices that hold the memory; 0 for other memory, and if other
+    /// devices of the vendor cannot be told from them, as with the network cards of AWS.
+    std::uint32_t vendor = 0;
 };
 constexpr std::array rows{
-    Row{"cuda", "NVIDIA GPU", {"nvidia", "nvidia_peermem"}, nullptr},
-    Row{"level_zero", "Intel GPU", {"xe", "i915"}, nullptr},
-    Row{"rocm", "AMD GPU", {"amdgpu"}, nullptr},
-    Row{"habana", "Intel Gaudi", {"habanalabs"}, nullptr},
+    Row{"cuda", "NVIDIA GPU", {"nvidia", "nvidia_peermem"}, nullptr, 0x10de},
+    Row{"level_zero", "Intel GPU", {"xe", "i915"}, nullptr, 0x8086},
+    Row{"rocm", "AMD GPU", {"amdgpu"}, nullptr, 0x1002},
+    Row{"habana", "Intel Gaudi", {"habanalabs"}, nullptr, 0x1da3},
     Row{"neuron", "AWS Trainium, Inferentia", {"neuron"}, nullptr},
     Row{"drm", "dumb buffers of a DRM device", {"vgem"}, nullptr},
     Row{"dma_heap", "dma-heaps of the kernel", {}, nullptr},
@@ -73,6 +78,16 @@ std::shared_ptr<Exporter> make(std::string_view name) {
         }
     }
     return nullptr;
+}
+
+/// Returns true if sysfs lists PCI functions and none of them is a GPU or accelerator of @p vendor.
+bool is_absent(std::uint32_t vendor, const std::filesystem::path& root) {
+    if (vendor == 0) {
+        return false;
+    }
+    const doctor::Machine machine(root);
+    return !machine.list("/sys/bus/pci/devices").empty() &&
+           std::ranges::find(machine.gpus(), vendor, &doctor::Gpu::vendor) == machine.gpus().end();
 }
 
 std::vector<std::string> loaded_modules(const Row& row, const std::filesystem::path& root) {
@@ -138,6 +153,9 @@ ExporterInfo query(const std::string& name, const std::filesystem::path& root) {
         info.availability = exporter->availability();
     } catch (const std::exception& error) {
         info.availability = Availability::no(error.what());
+    }
+    if (!info.availability && is_absent(row.vendor, root)) {
+        info.availability = Availability::no("there is no such device on PCI");
     }
     return info;
 }

@@ -40,7 +40,7 @@ struct Report {
 
 /// Queries an exporter. This loads and initialises the driver of its memory.
 /// @param name  one of all_names()
-/// @param root  the directory that contains sys/module; a test can pass another than "/"
+/// @param root  the directory that contains sys; a test can pass another than "/"
 [[nodiscard]] ExporterInfo query(const std::string& name, const std::filesystem::path& root = "/");
 
 [[nodiscard]] std::string to_text(const Report& report, const TextStyle& style);

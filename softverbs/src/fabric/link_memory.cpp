@@ -70,7 +70,8 @@ LinkMemory LinkMemory::make(const RingSizes& sizes, UniqueFd& fd) noexcept {
     memory.sizes_ = sizes;
     UniqueFd file(::memfd_create("softverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const std::size_t size = total_bytes(sizes);
-    if (!file || resize(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, fixed_size) != 0) {
+    if (!file || resize(file.get(), size) != 0 ||
+        ::fcntl(file.get(), F_ADD_SEALS, fixed_size) != 0) {
         errno = errno == ENFILE ? EMFILE : errno == EMFILE ? EMFILE : ENOMEM;
         return memory;
     }

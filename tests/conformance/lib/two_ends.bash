@@ -14,6 +14,9 @@ end_server() {
     server_pid=
 }
 
+# text_of FILE: its text in one line, because `rdmabuf` breaks its errors at 80 columns.
+text_of() { sed 's/^  *//' "$1" | tr '\n' ' '; }
+
 # verdict NAME FIGURE WHAT-IS-WRONG LOG...: counts, prints, and shows the logs of what failed. Nothing is
 # wrong when that is empty.
 verdict() {
