@@ -84,6 +84,14 @@ TEST(DoctorCudaTest, TheDriverIsNotQueriedWithTheProprietaryModules) {
     EXPECT_THAT(finding.found, HasSubstr("C-12"));
 }
 
+TEST(DoctorCudaTest, TheDriverIsQueriedWithoutAnRdmaDevice) {
+    CudaDevice device = h100();
+    device.pci_address = "0000:00:06.0";
+    for (const char* const id : {"C-13", "C-14", "C-15", "C-16", "C-18"}) {
+        EXPECT_EQ(check_gpu(id, device, 13000, "h100_without_nic").verdict, Verdict::pass) << id;
+    }
+}
+
 TEST(DoctorCudaTest, AGpuThatCudaDoesNotListIsUnknown) {
     CudaDevice other = h100();
     other.pci_address = "0000:04:00.0";

@@ -4,12 +4,14 @@
 // machine and its verdicts.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "doctor/environment.hpp"
 #include "doctor/run.hpp"
 #include "recorded_machine.hpp"
 
@@ -48,6 +50,29 @@ bool matches(const ExpectedFinding& expected, const Finding& finding) {
                              finding.advice.remedy + "\n" + finding.advice.command;
     return expected.verdict == to_string(finding.verdict) && expected.id == finding.id &&
            expected.subject == subject_of(finding) && text.find(expected.text) != std::string::npos;
+}
+
+std::string environment_of(const char* name) {
+    const RecordedMachine recorded(fs::path(MACHINES) / name);
+    Machine machine(recorded.root());
+    const Devices devices(machine, "");
+    return format_environment(Check(machine, devices, {}, std::nullopt));
+}
+
+TEST(DoctorEnvironmentTest, NamesTheNearestNicAndItsDistance) {
+    const std::string text = environment_of("below_a_switch.txt");
+    EXPECT_THAT(text, HasSubstr("# GPU 0000:03:00.0\n# The nearest: mlx5_0:1, PIX."));
+    EXPECT_THAT(text, HasSubstr("export UCX_NET_DEVICES=mlx5_0:1\nexport NCCL_IB_HCA==mlx5_0:1\n"));
+    EXPECT_THAT(text, HasSubstr("export NCCL_NET_GDR_LEVEL=PIX\n"));
+    EXPECT_THAT(text, HasSubstr("export NVSHMEM_ENABLE_NIC_PE_MAPPING=1\n"
+                                "export NVSHMEM_HCA_LIST=mlx5_0:1\n"));
+    EXPECT_THAT(environment_of("virtual_machine.txt"), HasSubstr("NCCL_NET_GDR_LEVEL=PHB\n"));
+}
+
+TEST(DoctorEnvironmentTest, SaysWhyAGpuHasNoVariables) {
+    EXPECT_THAT(environment_of("h100_without_nic.txt"),
+                HasSubstr("# GPU 0000:00:06.0\n# No near NIC has an active port.\n"));
+    EXPECT_THAT(environment_of("network_only.txt"), HasSubstr("no GPU"));
 }
 
 class DoctorMachinesTest : public ::testing::TestWithParam<std::string> {};

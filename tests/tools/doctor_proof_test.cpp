@@ -23,6 +23,7 @@
 namespace rdmabuf::tools::doctor {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -203,7 +204,7 @@ TEST_F(DoctorProofTest, AFailureInTheStreamOfWritesFails) {
     int requests = 0;
     const Proof proof = prove_with([&requests](ibv_send_wr& request, ibv_sge&) {
         // Three parts are written and read before the bandwidth is measured.
-        request.wr.rdma.rkey ^= ++requests > 8 ? 0xffU : 0U;
+        request.wr.rdma.rkey ^= ++requests > 6 ? 0xffU : 0U;
     });
     EXPECT_TRUE(proof.wrote);
     EXPECT_TRUE(proof.read);
@@ -220,6 +221,21 @@ TEST_F(DoctorProofTest, ARequestThatCannotBePostedFails) {
         EXPECT_FALSE(proof.read);
         EXPECT_THAT(finding_of(proof).found, HasSubstr("ibv_post_send: Cannot allocate memory"));
     }
+}
+
+TEST_F(DoctorProofTest, MemoryIsExportedWithoutANic) {
+    const Finding exported = prove_export(cuda(1));
+    EXPECT_EQ(exported.verdict, Verdict::pass) << exported.found;
+    EXPECT_EQ(exported.found, "2 MiB exported");
+    EXPECT_THAT(exported.subject, ElementsAre("cuda:1"));
+    constexpr int not_supported = 801; // CUDA_ERROR_NOT_SUPPORTED
+    fake_driver::fail("cuMemGetHandleForAddressRange", not_supported);
+    const Finding refused = prove_export(cuda(1));
+    EXPECT_EQ(refused.verdict, Verdict::fail);
+    EXPECT_THAT(refused.found, HasSubstr("cuMemGetHandleForAddressRange"));
+    MemoryKindEntry missing = cuda(1);
+    missing.missing = "there is no driver";
+    EXPECT_EQ(prove_export(missing).verdict, Verdict::unknown);
 }
 
 TEST_F(DoctorProofTest, CudaReportsItsDevicesWithoutAContext) {

@@ -90,8 +90,57 @@ TEST(DoctorReportTest, TheResultNamesTheMemoryThatWasProvenAndThatFailed) {
     Proof peer = proof("cuda:0", "mlx5_0", Verdict::pass);
     peer.path = "peermem";
     EXPECT_THAT(result_of(report_of({}, {peer})), HasSubstr("RDMA on device memory works."));
-    EXPECT_THAT(result_of(report_of({}, {proof("drm", "mlx5_0", Verdict::fail)})),
-                HasSubstr("failed: 0. Failed: drm with mlx5_0."));
+    EXPECT_EQ(result_of(report_of({}, {proof("drm", "mlx5_0", Verdict::fail)})),
+              "Result: no pair of device memory and NIC works. Failed: drm with mlx5_0.\n");
+}
+
+Finding not_met(const char* id, Severity severity) {
+    Finding finding = failed(severity);
+    finding.id = id;
+    finding.condition = "it holds";
+    finding.found = "it does not";
+    return finding;
+}
+
+TEST(DoctorReportTest, TheResultNamesTheConditionsThatBlockWithTheLikeliestCauseFirst) {
+    const std::vector findings{
+        not_met("C-24", Severity::information), not_met("C-04", Severity::blocks),
+        not_met("C-31", Severity::no_peer_to_peer), not_met("C-15", Severity::blocks),
+        not_met("C-05", Severity::blocks)};
+    EXPECT_EQ(
+        result_of(report_of(findings)),
+        "Result: no pair of device memory and NIC works. Likeliest cause: C-05, \"it holds\" is "
+        "not met: it does not. Also not met: C-04, C-15.\n");
+    EXPECT_THAT(result_of(report_of({not_met("C-31", Severity::no_peer_to_peer)},
+                                    {proof("cuda:0", "mlx5_0", Verdict::fail)})),
+                HasSubstr("Likeliest cause: C-31"));
+    EXPECT_THAT(result_of(report_of({not_met("C-24", Severity::information)})),
+                Not(HasSubstr("cause")));
+}
+
+TEST(DoctorReportTest, WithoutANicTheResultNamesTheMemoryThatWasExported) {
+    Finding exported = not_met("C-59", Severity::blocks);
+    exported.verdict = Verdict::pass;
+    exported.subject = {"cuda:0"};
+    EXPECT_THAT(
+        result_of(report_of({not_met("C-05", Severity::blocks), exported})),
+        HasSubstr("The side of the memory is ready: the drivers of cuda:0 export dma-bufs."));
+}
+
+TEST(DoctorReportTest, AFailureHasTheSeverityInItsLine) {
+    const auto line = [](Severity severity) {
+        const Report report = report_of({not_met("C-05", severity)});
+        return format_section(report.sections.front(), {});
+    };
+    EXPECT_THAT(line(Severity::blocks), HasSubstr("\n  fail    block C-05  it holds"));
+    EXPECT_THAT(line(Severity::no_peer_to_peer), HasSubstr("fail    p2p   C-05"));
+    EXPECT_THAT(line(Severity::slows), HasSubstr("fail    slow  C-05"));
+    EXPECT_THAT(line(Severity::gpu_initiated), HasSubstr("fail    gpu   C-05"));
+    EXPECT_THAT(line(Severity::information), HasSubstr("fail    note  C-05"));
+    Finding passed = not_met("C-05", Severity::blocks);
+    passed.verdict = Verdict::pass;
+    EXPECT_THAT(format_section(report_of({passed}).sections.front(), {}),
+                HasSubstr("\n  pass          C-05  it holds"));
 }
 
 TEST(DoctorReportTest, MemoryOnTheNicIsNoProofOfDmaBufs) {
@@ -107,6 +156,22 @@ TEST(DoctorReportTest, MemoryOnTheNicIsNoProofOfDmaBufs) {
     nic_memory.software = "softverbs";
     EXPECT_THAT(result_of(report_of({}, {nic_memory})),
                 HasSubstr("works on softverbs, a software device, but no dma-buf is proven."));
+}
+
+TEST(DoctorReportTest, OnRequestOnlyADmaBufGivesStatusZero) {
+    Proof nic_memory = proof("dm", "mlx5_0", Verdict::pass);
+    nic_memory.path = "dm";
+    Report report = report_of({}, {nic_memory});
+    EXPECT_EQ(exit_status(report), 0);
+    report.require_dmabuf = true;
+    EXPECT_EQ(exit_status(report), 2);
+    report.proofs.push_back(proof("cuda:0", "mlx5_0", Verdict::fail));
+    EXPECT_EQ(exit_status(report), 1);
+    EXPECT_EQ(result_of(report),
+              "Result: no dma-buf is proven, as --require asks. Proven: dm with mlx5_0. Failed: "
+              "cuda:0 with mlx5_0.\n");
+    report.proofs.push_back(proof("udmabuf", "mlx5_0", Verdict::pass));
+    EXPECT_EQ(exit_status(report), 0);
 }
 
 TEST(DoctorReportTest, TheResultSaysThatADeviceIsSoftware) {

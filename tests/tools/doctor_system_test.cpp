@@ -155,22 +155,6 @@ TEST(DoctorSystemTest, VerbsObjectsNearTheLimitOfTheDeviceFail) {
     EXPECT_THAT(many.advice.remedy, HasSubstr("rdmabuf resources"));
 }
 
-TEST(DoctorSystemTest, WithoutAnRdmaDeviceNoDriverOfAGpuIsLoaded) {
-    SystemQueries system;
-    system.cuda = []() -> CudaDevices { throw std::logic_error("CUDA was loaded"); };
-    system.bar1 = [](const std::string&) -> std::optional<Bar1> {
-        throw std::logic_error("NVML was loaded");
-    };
-    system.exporter = [](const std::string&) -> Availability {
-        throw std::logic_error("a driver was loaded");
-    };
-    for (const char* const id : {"C-13", "C-14", "C-15", "C-16", "C-18", "C-35", "C-48", "C-50"}) {
-        const Finding finding = check_one("gpus_without_nic", id, system);
-        EXPECT_EQ(finding.verdict, Verdict::unknown) << id;
-        EXPECT_THAT(finding.found, HasSubstr("without an RDMA device (C-05)")) << id;
-    }
-}
-
 /// Returns the subjects of the distances between GPUs and NICs, each as one text.
 std::vector<std::string> pairs_of(const Options& options) {
     std::vector<std::string> pairs;

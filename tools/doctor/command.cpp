@@ -4,6 +4,7 @@
 #include "../command.hpp"
 
 #include <memory>
+#include <string>
 
 #include "../command_line.hpp"
 #include "options.hpp"
@@ -20,7 +21,12 @@ writes and reads each memory by each NIC, and compares the bytes.
 )";
 
 constexpr const char* doctor_notes =
-    R"(A proof allocates memory, registers it as register_memory() does, writes and
+    R"(Each line has the verdict and what a failure does: "block" no dma-buf can be
+registered, "p2p" the NIC cannot access memory of the GPU directly, "slow"
+transfers are slower, "gpu" only operations that the GPU posts fail, "note" no
+effect by itself.
+
+A proof allocates memory, registers it as register_memory() does, writes and
 reads it by RDMA at odd offsets, and compares all bytes where the memory is. A
 proof with host memory shows that the NIC works, and does not count for the
 exit status. Run the command as root to see the registers of PCI bridges.
@@ -28,20 +34,26 @@ exit status. Run the command as root to see the registers of PCI bridges.
 Examples:
   rdmabuf doctor
   rdmabuf doctor --device mlx5_0 --gpu 0 --pair
+  rdmabuf doctor --gpu 0 --require dmabuf >/dev/null && echo healthy
   rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
 
 Exit status: 0 at least one pair of memory and NIC was proven in both
 directions, also if only memory on the NIC was proven and no dma-buf (the result
 says so); 1 no pair was proven, and the cause is in the output; 2 it is not
-known, or wrong command line. With --fix-script: 0.)";
+known, or wrong command line. With --fix-script and --emit-env: 0.)";
+
+struct DoctorParsed {
+    doctor::Options options;
+    std::string required;
+};
 
 } // namespace
 
 Command add_doctor(CLI::App& program) {
     CLI::App* const app =
         program.add_subcommand("doctor", "Find out if RDMA on device memory works, and why not");
-    auto parsed = std::make_shared<doctor::Options>();
-    doctor::Options& options = *parsed;
+    auto parsed = std::make_shared<DoctorParsed>();
+    doctor::Options& options = parsed->options;
     app->set_help_flag();
     app->option_defaults()->group("Selection");
     add_option(*app, "--device", "NAME", options.device, "Only this RDMA device (default: all)");
@@ -53,18 +65,31 @@ Command add_doctor(CLI::App& program) {
                "Read sys, proc and dev in this directory, a copy of another machine; makes no "
                "proofs")
         ->check(CLI::ExistingDirectory);
+    app->option_defaults()->group("Exit status");
+    add_option(*app, "--require", "KIND", parsed->required,
+               "dmabuf: only a proof with a dma-buf gives status 0, and not one with memory on the "
+               "NIC or by peer memory")
+        ->check(OneOf({"dmabuf"}));
     app->option_defaults()->group("Output");
     auto* const json = app->add_flag("--json", options.json,
                                      "Print one JSON object (share/rdmabuf/doctor.schema.json)");
-    app->add_flag("--fix-script", options.fix_script,
-                  "Print the commands that correct failed conditions as a shell script; runs "
-                  "nothing and makes no proofs")
-        ->excludes(json);
+    auto* const script =
+        app->add_flag("--fix-script", options.fix_script,
+                      "Print the commands that correct failed conditions as a shell script; runs "
+                      "nothing and makes no proofs")
+            ->excludes(json);
+    app->add_flag("--emit-env", options.emit_env,
+                  "Print the variables of UCX, NCCL and NVSHMEM for each GPU; makes no proofs")
+        ->excludes(json)
+        ->excludes(script);
     app->set_help_flag("-h,--help", "Print this text");
     app->footer(doctor_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf doctor --help` the long one.
     app->preparse_callback([app](std::size_t) { app->description(doctor_description); });
-    return {.app = app, .run = [parsed] { return doctor::run(*parsed); }};
+    return {.app = app, .run = [parsed] {
+                parsed->options.require_dmabuf = !parsed->required.empty();
+                return doctor::run(parsed->options);
+            }};
 }
 
 } // namespace rdmabuf::tools

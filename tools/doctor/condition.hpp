@@ -77,8 +77,7 @@ class Check {
     [[nodiscard]] const SystemQueries* system() const noexcept {
         return system_ ? &*system_ : nullptr;
     }
-    /// Returns the reason why no driver of a GPU is loaded; empty if drivers are loaded. Loading
-    /// a driver can take seconds, and without an RDMA device nothing depends on the result.
+    /// Returns the reason why no driver of a GPU is loaded; empty if drivers are loaded.
     [[nodiscard]] std::string why_no_driver() const;
     /// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs
     /// are possible; otherwise returns an empty list with the reason. The driver is queried once,

@@ -27,7 +27,7 @@ bool has_nvidia(const Check& check) {
 
 void check_peer_mapping(Check& check) {
     const FileText params = check.machine().read("/proc/driver/nvidia/params");
-    if (!has_nvidia(check) || !params.text) {
+    if (!has_nvidia(check) || check.nics().empty() || !params.text) {
         return;
     }
     const auto registry = value_of(*params.text, "RegistryDwords:");
@@ -86,7 +86,11 @@ void check_devx(Check& check) {
         } else {
             check.fail({nic->name}, describe_errno(error),
                        {.means = "The process cannot create the queue pairs that a GPU uses.",
-                        .remedy = "Give the process CAP_NET_RAW, or use a privileged container."});
+                        .remedy = error == EPERM || error == EACCES
+                                      ? "Give the process CAP_NET_RAW, or use a privileged "
+                                        "container."
+                                      : "The device or its driver has no DEVX: let the CPU post "
+                                        "the requests, or use a NIC of mlx5_ib with DEVX."});
         }
     }
 }

@@ -2,6 +2,7 @@
 //
 // The conditions on the kernel: its modules, its configuration and its log.
 
+#include <algorithm>
 #include <array>
 
 #include "condition.hpp"
@@ -83,10 +84,16 @@ void check_peer_to_peer(Check& check) {
     const KernelOption option = read_kernel_option(check.machine(), "CONFIG_PCI_P2PDMA");
     if (option.state == KernelOption::State::on) {
         check.pass({}, option.where);
+    } else if (option.state == KernelOption::State::off &&
+               std::ranges::all_of(check.gpus(),
+                                   [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; })) {
+        check.pass({}, "off in " + option.where +
+                           "; the driver of NVIDIA does not need it. VFIO and the export of NIC "
+                           "memory do.");
     } else if (option.state == KernelOption::State::off) {
         check.fail({}, "off in " + option.where,
                    {.means = "amdgpu, xe, VFIO and NIC memory move the data to system memory or "
-                             "refuse the export. The driver of NVIDIA does not need the option.",
+                             "refuse the export.",
                     .remedy = "Boot a kernel with CONFIG_PCI_P2PDMA."});
     } else {
         check.unknown({}, option.where);
@@ -119,15 +126,18 @@ void check_host_bridge(Check& check) {
 }
 
 void check_real_machine(Check& check) {
-    const Machine& machine = check.machine();
+    if (check.pairs().empty()) {
+        return;
+    }
     bool flat = false;
     for (const GpuAndNic& pair : check.pairs()) {
         flat = flat || pair.path.type == PathType::unknown;
     }
-    if (machine.virtual_machine()) {
-        check.fail({}, "a hypervisor runs this machine",
-                   {.means = "The PCI tree is virtual, so distances in it can be wrong.",
-                    .remedy = "Decide by the proofs below and by the documents of the provider."});
+    if (check.machine().virtual_machine()) {
+        check.unknown(
+            {}, "a hypervisor runs this machine",
+            {.means = "The PCI tree may be virtual, so distances in it can be wrong.",
+             .remedy = "Decide by the proofs below and by the documents of the provider."});
     } else if (flat) {
         check.fail({}, "sysfs does not show the bridges above the devices",
                    {.means = "Distances between GPUs and NICs are not known.",
@@ -171,7 +181,7 @@ constexpr std::array kernel_list{
               "Linux, drivers/pci/Kconfig; ucx issue 11540", check_peer_to_peer},
     Condition{"C-33", Severity::no_peer_to_peer, "the host bridge permits peer-to-peer DMA",
               "Linux, drivers/pci/p2pdma.c", check_host_bridge},
-    Condition{"C-26", Severity::information, "sysfs shows the real machine",
+    Condition{"C-26", Severity::information, "sysfs shows the real distances",
               "NCCL, gpu_troubleshooting.rst", check_real_machine},
     Condition{"C-27", Severity::information, "the sandbox passes the ioctls of drivers",
               "gVisor issue 13736", check_gvisor},

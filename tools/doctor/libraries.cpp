@@ -140,7 +140,7 @@ constexpr std::array libraries_list{
               "rdma-core, debian/libibverbs1.symbols", check_newer_functions},
     Condition{"C-03", Severity::blocks, "one libibverbs with its own providers is loaded",
               "pegaflow issue 296, monarch issue 2638", check_one_library},
-    Condition{"C-53", Severity::information, "fork support is off where it is not needed",
+    Condition{"C-53", Severity::information, "fork support is off, or this kernel needs it",
               "ibv_is_fork_initialized(3), Mooncake issue 3639", check_fork},
 };
 

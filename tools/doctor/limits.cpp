@@ -200,7 +200,7 @@ void check_counts(Check& check) {
 }
 
 constexpr std::array limits_list{
-    Condition{"C-24", Severity::blocks, "host memory may be locked",
+    Condition{"C-24", Severity::information, "host memory may be locked",
               "Linux, drivers/infiniband/core/umem.c", check_locked_memory},
     Condition{"C-43", Severity::slows, "processors are fast and near the NIC",
               "holohub tune_system.py, azurehpc-health-checks", check_processors},

@@ -182,10 +182,10 @@ void check_peermem(Check& check) {
         return;
     }
     if (read_nvidia_modules(machine) == NvidiaModules::open) {
-        check.pass({}, "no module is loaded; dma-bufs do not need one");
+        check.pass({}, "the open kernel modules export dma-bufs");
         return;
     }
-    check.fail({}, "no module is loaded",
+    check.fail({}, "no module for peer memory is loaded",
                {.means = "Without dma-bufs (C-12), memory of the GPU cannot be registered at all.",
                 .remedy = "Load nvidia_peermem, which needs the RDMA drivers of DOCA-OFED. On a "
                           "node of the GPU Operator the driver container loads it.",
@@ -230,7 +230,7 @@ constexpr std::array nvidia_list{
               "gpu-operator, gpu-operator-rdma.rst", check_modules},
     Condition{"C-17", Severity::no_peer_to_peer, "NVIDIA: the check of the topology is the default",
               "open-gpu-kernel-modules, nv-reg.h", check_topology_override},
-    Condition{"C-19", Severity::information, "NVIDIA: a module for peer memory is not needed",
+    Condition{"C-19", Severity::information, "NVIDIA: dma-bufs or a module for peer memory exist",
               "NCCL, src/transport/net_ib/gdr.cc; dynamo issue 14506", check_peermem},
     Condition{"C-14", Severity::blocks, "NVIDIA: the driver has CUDA 11.7",
               "CUDA driver API, cuMemGetHandleForAddressRange", check_driver_version},

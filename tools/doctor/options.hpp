@@ -20,6 +20,11 @@ struct Options {
     bool json = false;
     /// True if the commands that correct the failed conditions are printed as a shell script.
     bool fix_script = false;
+    /// True if only a proof with a dma-buf makes the exit status 0, and not one with memory on the
+    /// NIC or by a module for peer memory.
+    bool require_dmabuf = false;
+    /// True if the variables of UCX, NCCL and NVSHMEM are printed for each GPU.
+    bool emit_env = false;
     /// The directory that contains the directories sys, proc and dev of the machine.
     std::filesystem::path root = "/";
 };

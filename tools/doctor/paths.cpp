@@ -275,7 +275,7 @@ constexpr std::array paths_list{
               "libfabric pull request 12864, torchcomms issue 3104", check_mapping},
     Condition{"C-41", Severity::slows, "each GPU has a NIC of its own", "uccl issue 160",
               check_assignment},
-    Condition{"C-32", Severity::no_peer_to_peer, "the IOMMU does not disturb peer-to-peer DMA",
+    Condition{"C-32", Severity::no_peer_to_peer, "the IOMMU passes peer-to-peer DMA",
               "open-gpu-kernel-modules issue 1324, uccl issue 761", check_iommu},
     Condition{"C-34", Severity::no_peer_to_peer, "the BAR covers the memory of the GPU",
               "Linux, Documentation/gpu/amdgpu", check_bar},

@@ -16,6 +16,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
 
+#include "../format.hpp"
 #include "../memory.hpp"
 #include "kernel_files.hpp"
 #include "loopback.hpp"
@@ -269,6 +270,30 @@ std::uint64_t longest_rdma(const Context& context) {
 }
 
 } // namespace
+
+Finding prove_export(const MemoryKindEntry& memory) {
+    Finding finding{.id = "C-59",
+                    .severity = Severity::blocks,
+                    .condition = "the driver exports its memory as a dma-buf",
+                    .subject = {memory.name},
+                    .found = memory.missing,
+                    .source = "rdmabuf, include/rdmabuf/exporter.hpp"};
+    if (!memory.missing.empty()) {
+        return finding;
+    }
+    constexpr std::size_t size = 2 * mebibyte;
+    try {
+        const AllocatedMemory allocated(memory.options, size);
+        const ExportedRange range = allocated.resolver().export_range(allocated.address(), size);
+        finding.verdict = Verdict::pass;
+        finding.found = fmt::format("{} exported", format_size(range.length()));
+    } catch (const std::exception& error) {
+        finding.verdict = Verdict::fail;
+        finding.found = error.what();
+        finding.advice.means = "No NIC can register this memory as a dma-buf.";
+    }
+    return finding;
+}
 
 Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& context,
             const Machine& machine) {

@@ -66,6 +66,9 @@ struct Proof {
     bool no_memory = false;
 };
 
+/// Allocates memory and exports it as a dma-buf, which no NIC registers: condition C-59.
+[[nodiscard]] Finding prove_export(const MemoryKindEntry& memory);
+
 /// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page,
 /// and half of the memory (2 MiB) to odd offsets by RDMA, compares all bytes of the memory where it
 /// is, and reads them back by RDMA. Then measures the bandwidth.

@@ -76,7 +76,8 @@ void check_acs(Check& check) {
                         .remedy = "Disable the redirection. To keep it disabled, boot with "
                                   "pci=disable_acs_redir=" +
                                   bridge + ", or disable ACS in the firmware.",
-                        .command = fmt::format("setpci -s {} ECAP_ACS+6.w=0000", bridge)});
+                        .command = fmt::format("setpci -s {} ECAP_ACS+6.w={:04x}", bridge,
+                                               *control & ~redirects)});
         }
     }
     if (!hidden.empty()) {
@@ -199,7 +200,7 @@ void check_relaxed_ordering(Check& check) {
 }
 
 constexpr std::array registers_list{
-    Condition{"C-31", Severity::no_peer_to_peer, "ACS does not redirect peer-to-peer DMA",
+    Condition{"C-31", Severity::no_peer_to_peer, "ACS passes peer-to-peer DMA directly",
               "NCCL, gpu_troubleshooting.rst", check_acs},
     Condition{"C-37", Severity::no_peer_to_peer, "the NIC of a virtual machine has ATS",
               "NCCL, gpu_troubleshooting.rst", check_ats},

@@ -88,8 +88,9 @@ Json json_of(const Proof& proof) {
 } // namespace
 
 int exit_status(const Report& report) noexcept {
-    const auto proven = [](const Proof& proof) {
-        return proof.counts && proof.verdict == Verdict::pass;
+    const auto proven = [&report](const Proof& proof) {
+        return proof.counts && proof.verdict == Verdict::pass &&
+               (!report.require_dmabuf || proof.path.starts_with("dmabuf"));
     };
     if (std::ranges::any_of(report.proofs, proven)) {
         return 0;

@@ -23,11 +23,14 @@ struct Report {
     std::vector<Proof> proofs = {};
     /// The reason why no proof was made; empty if proofs were made.
     std::string no_proofs = {};
+    /// True if only proofs with a dma-buf count, see Options::require_dmabuf.
+    bool require_dmabuf = false;
 };
 
 /// Returns the exit status. 0: memory of at least one kind other than host memory was proven in
-/// both directions; memory on the NIC counts. 1: no pair was proven, and a condition that blocks
-/// dma-bufs or a proof failed. 2: no pair was proven, and no failure was found.
+/// both directions; memory on the NIC counts, unless Report::require_dmabuf is true. 1: no pair was
+/// proven, and a condition that blocks dma-bufs or a proof failed. 2: no pair was proven, and no
+/// failure was found.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
 
 /// Converts the proofs to findings of condition C-55.

@@ -9,6 +9,7 @@
 
 #include "../options.hpp"
 #include "condition.hpp"
+#include "environment.hpp"
 
 #include <fmt/format.h>
 
@@ -37,6 +38,22 @@ void check_selection(const Machine& machine, const Options& options) {
         throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)",
                                      *options.gpu, machine.gpus().size()));
     }
+}
+
+/// Without any RDMA device, shows which drivers are ready for one.
+Section make_exports(const Check& check, const Options& options) {
+    Section section{.title = "Exports of device memory, without an RDMA device", .findings = {}};
+    if (check.machine().recorded() || options.fix_script || !check.devices().all().empty()) {
+        return section;
+    }
+    for (const MemoryKindEntry& memory : find_memory(check, options)) {
+        // Memory of the kernel that this machine does not have is not missed.
+        if (memory.counts && memory.options.type != "dm" &&
+            (!memory.gpu.empty() || memory.missing.empty())) {
+            section.findings.push_back(prove_export(memory));
+        }
+    }
+    return section;
 }
 
 void make_proofs(Report& report, const Check& check, const Options& options) {
@@ -86,21 +103,33 @@ Report inspect(const Options& options, const std::function<void(const Section&)>
     Check check(machine, devices, options,
                 machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
+    report.require_dmabuf = options.require_dmabuf;
+    const auto add = [&](Section section) {
+        report.sections.push_back(std::move(section));
+        if (on_section) {
+            on_section(report.sections.back());
+        }
+    };
     for (const auto& group : groups) {
         const ConditionGroup conditions = group();
         for (const Condition& condition : conditions.conditions) {
             check.run(condition);
         }
-        report.sections.push_back({.title = conditions.title, .findings = check.take_findings()});
-        if (on_section) {
-            on_section(report.sections.back());
-        }
+        add({.title = conditions.title, .findings = check.take_findings()});
     }
+    add(make_exports(check, options));
     make_proofs(report, check, options);
     return report;
 }
 
 int run(const Options& options) {
+    if (options.emit_env) {
+        Machine machine(options.root);
+        check_selection(machine, options);
+        const Devices devices(machine, options.device);
+        write_stdout(format_environment(Check(machine, devices, options, std::nullopt)));
+        return 0;
+    }
     if (options.json) {
         const Report report = inspect(options);
         write_stdout(format_json(report));

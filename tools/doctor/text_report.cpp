@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <set>
 #include <sstream>
+#include <string_view>
 
 #include "../format.hpp"
 #include "report.hpp"
@@ -25,9 +28,27 @@ Colour colour_of(Verdict verdict) {
     return Colour::unknown;
 }
 
+/// Returns the effect of a condition that is not met, in at most five letters. The notes of --help
+/// explain the words.
+const char* word_of(Severity severity) {
+    switch (severity) {
+        case Severity::blocks:
+            return "block";
+        case Severity::no_peer_to_peer:
+            return "p2p";
+        case Severity::slows:
+            return "slow";
+        case Severity::gpu_initiated:
+            return "gpu";
+        case Severity::information:
+            break;
+    }
+    return "note";
+}
+
 /// Returns the beginning of the lines below a verdict.
 std::string indent_of(const TextStyle& style) {
-    return std::string(style.width >= 60 ? 16 : 4, ' ');
+    return std::string(style.width >= 60 ? 22 : 4, ' ');
 }
 
 /// Formats a paragraph below a verdict. @param label  "means" or "do"
@@ -59,7 +80,9 @@ std::string format_finding(const Finding& finding, const TextStyle& style) {
     }
     const std::string verdict =
         paint(style, colour_of(finding.verdict), fmt::format("{:<7}", to_string(finding.verdict)));
-    return wrap(style, text, fmt::format("  {} {:<4}  ", verdict, finding.id), indent_of(style)) +
+    const char* const severity = finding.verdict == Verdict::pass ? "" : word_of(finding.severity);
+    return wrap(style, text, fmt::format("  {} {:<5} {:<4}  ", verdict, severity, finding.id),
+                indent_of(style)) +
            format_advice(finding.advice, style);
 }
 
@@ -171,6 +194,71 @@ std::string describe_pairs(const std::vector<const Proof*>& proofs) {
     return text;
 }
 
+/// Conditions whose failure can cause others of this list to fail, before these others.
+constexpr std::array<std::string_view, 22> causes_first{
+    "C-23", "C-05", "C-04", "C-20", "C-22", "C-01", "C-03", "C-12", "C-25", "C-13", "C-14",
+    "C-15", "C-48", "C-49", "C-50", "C-59", "C-09", "C-11", "C-10", "C-06", "C-07", "C-08"};
+
+/// Returns the failed conditions that explain why no pair works, the likeliest cause first. Those
+/// on peer-to-peer DMA explain only the failure of a proof.
+std::vector<const Finding*> causes_of(const Report& report, bool proof_failed) {
+    std::vector<const Finding*> causes;
+    for (const Severity severity : {Severity::blocks, Severity::no_peer_to_peer}) {
+        if (severity == Severity::no_peer_to_peer && !proof_failed) {
+            continue;
+        }
+        const auto begin = static_cast<std::ptrdiff_t>(causes.size());
+        for (const Section& section : report.sections) {
+            for (const Finding& finding : section.findings) {
+                if (finding.verdict == Verdict::fail && finding.severity == severity) {
+                    causes.push_back(&finding);
+                }
+            }
+        }
+        std::ranges::stable_sort(causes.begin() + begin, causes.end(), {}, [](const Finding* each) {
+            return std::ranges::find(causes_first, each->id) - causes_first.begin();
+        });
+    }
+    return causes;
+}
+
+/// Names the failed conditions: the first with what was found, and the identifiers of the others.
+std::string describe_causes(const std::vector<const Finding*>& causes) {
+    if (causes.empty()) {
+        return {};
+    }
+    const Finding& first = *causes.front();
+    std::string text = fmt::format(" Likeliest cause: {}, \"{}\" is not met{}.", first.id,
+                                   first.condition, first.found.empty() ? "" : ": " + first.found);
+    std::vector<std::string> others;
+    for (const Finding* const cause : causes) {
+        if (cause->id != first.id && std::ranges::find(others, cause->id) == others.end()) {
+            others.push_back(cause->id);
+        }
+    }
+    if (!others.empty()) {
+        text += fmt::format(" Also not met: {}.", fmt::join(others, ", "));
+    }
+    return text;
+}
+
+/// Names the memory that was exported although no NIC could register it.
+std::string describe_exports(const Report& report) {
+    std::vector<std::string> memory;
+    for (const Section& section : report.sections) {
+        for (const Finding& finding : section.findings) {
+            if (finding.id == "C-59" && finding.verdict == Verdict::pass) {
+                memory.insert(memory.end(), finding.subject.begin(), finding.subject.end());
+            }
+        }
+    }
+    return memory.empty() ? ""
+                          : fmt::format(
+                                " The side of the memory is ready: the drivers of {} export "
+                                "dma-bufs.",
+                                fmt::join(memory, ", "));
+}
+
 std::string format_summary(const Report& report, const TextStyle& style) {
     std::vector<const Proof*> proven;
     std::vector<const Proof*> failed;
@@ -178,13 +266,6 @@ std::string format_summary(const Report& report, const TextStyle& style) {
         if (proof.counts && proof.verdict != Verdict::unknown) {
             (proof.verdict == Verdict::pass ? proven : failed).push_back(&proof);
         }
-    }
-    std::size_t blocking = 0;
-    for (const Section& section : report.sections) {
-        blocking += static_cast<std::size_t>(
-            std::ranges::count_if(section.findings, [](const Finding& finding) {
-                return finding.severity == Severity::blocks && finding.verdict == Verdict::fail;
-            }));
     }
     std::string text;
     switch (exit_status(report)) {
@@ -195,14 +276,17 @@ std::string format_summary(const Report& report, const TextStyle& style) {
                 describe_pairs(proven));
             break;
         case 1:
-            text = fmt::format(
-                "Result: no pair of device memory and NIC works. Conditions that "
-                "block dma-bufs and failed: {}.",
-                blocking);
+            text = "Result: no pair of device memory and NIC works." +
+                   describe_causes(causes_of(report, !failed.empty())) + describe_exports(report);
             break;
         default:
             text = "Result: it is not known whether a pair of memory and NIC works.";
             break;
+    }
+    if (report.require_dmabuf && exit_status(report) != 0 && !proven.empty()) {
+        text = fmt::format("Result: no dma-buf is proven, as --require asks.{} Proven: {}.",
+                           describe_causes(causes_of(report, !failed.empty())),
+                           describe_pairs(proven));
     }
     if (!failed.empty()) {
         text += fmt::format(" Failed: {}.", describe_pairs(failed));

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "environment.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace rdmabuf::tools::doctor {
+
+namespace {
+
+/// Returns "mlx5_0:1" for the first active port of a NIC; empty if no port is active.
+std::string active_port(const Machine& machine, const std::string& nic) {
+    const std::string ports = "/sys/class/infiniband/" + nic + "/ports";
+    for (const std::string& number : machine.list(ports)) {
+        if (machine.line(fmt::format("{}/{}/state", ports, number)).starts_with("4:")) {
+            return fmt::format("{}:{}", nic, number);
+        }
+    }
+    return {};
+}
+
+/// Returns the value of NCCL_NET_GDR_LEVEL that permits GPUDirect over a path. NCCL has no level
+/// for C2C and NODE.
+const char* level_of(PathType type) {
+    switch (type) {
+        case PathType::loc:
+        case PathType::pix:
+            return "PIX";
+        case PathType::pxb:
+            return "PXB";
+        case PathType::c2c:
+        case PathType::phb:
+            return "PHB";
+        default:
+            return "SYS";
+    }
+}
+
+} // namespace
+
+std::string format_environment(const Check& check) {
+    std::string text = "# Variables for a process that uses one GPU, by the distances in sysfs.\n";
+    if (check.gpus().empty()) {
+        text += "# This machine has no GPU on PCI.\n";
+    }
+    for (const Gpu* const gpu : check.gpus()) {
+        std::vector<std::string> ports;
+        const Path* path = nullptr;
+        std::string idle;
+        for (const GpuAndNic& pair : check.pairs()) {
+            if (pair.gpu != gpu) {
+                continue;
+            }
+            if (std::string port = active_port(check.machine(), pair.nic->name); !port.empty()) {
+                ports.push_back(std::move(port));
+                path = &pair.path;
+            } else {
+                idle += fmt::format("# {} has no active port.\n", printable(pair.nic->name));
+            }
+        }
+        text += fmt::format("\n# GPU {}\n{}", gpu->name, idle);
+        if (path == nullptr || path->type == PathType::unknown) {
+            text += path == nullptr ? "# No near NIC has an active port.\n"
+                                    : "# sysfs does not show the distance to any NIC.\n";
+            continue;
+        }
+        const std::string list = printable(fmt::format("{}", fmt::join(ports, ",")));
+        text += fmt::format(
+            "# The nearest: {}, {}. The '=' of NCCL excludes names that only begin so.\n"
+            "export UCX_NET_DEVICES={}\n"
+            "export NCCL_IB_HCA=={}\n"
+            "# NCCL uses GPUDirect up to this distance; without the variable up to PXB. Beyond "
+            "PXB,\n"
+            "# set it only if the proofs of rdmabuf doctor are faster than host memory.\n"
+            "export NCCL_NET_GDR_LEVEL={}\n"
+            "# NVSHMEM reads its list only with the mapping of NICs to PEs.\n"
+            "export NVSHMEM_ENABLE_NIC_PE_MAPPING=1\n"
+            "export NVSHMEM_HCA_LIST={}\n",
+            list, to_string(path->type), list, list, level_of(path->type), list);
+    }
+    return text;
+}
+
+} // namespace rdmabuf::tools::doctor
