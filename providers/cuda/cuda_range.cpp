@@ -24,7 +24,7 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     const Mappings mappings = mappings_of(driver, pointer, length, &extent_of);
     if (!mappings.extent.holds(pointer.address, length)) {
         throw leaves(mappings.extent, pointer.address, length,
-                     pointer.mapped() ? ", and no memory is mapped after it" : "");
+                     pointer.mapped() ? ", and no device memory is mapped after it" : "");
     }
     return mappings.count;
 }
