@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <limits>
@@ -16,11 +17,19 @@ namespace rdmabuf {
 
 void UniqueFd::reset(int fd) noexcept {
     const int old = std::exchange(fd_, fd);
+    if (old < 0) {
+        return;
+    }
+    // close(2) is a cancellation point: pthread_cancel(3) would end the process in this noexcept
+    // function.
+    int cancellation = PTHREAD_CANCEL_ENABLE;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
     // If close(2) fails with EINTR, Linux has closed the descriptor nevertheless: see "Dealing with
     // error returns from close()" in close(2).
-    if (old >= 0 && ::close(old) != 0 && errno != EINTR) {
+    if (::close(old) != 0 && errno != EINTR) {
         detail::report_teardown_failure("close", errno);
     }
+    ::pthread_setcancelstate(cancellation, nullptr);
 }
 
 UniqueFd UniqueFd::duplicate() const {

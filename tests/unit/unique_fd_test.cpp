@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include <gmock/gmock.h>
@@ -101,6 +103,18 @@ TEST(UniqueFd, DuplicatesCloseOnExec) {
     std::uint64_t read = 0;
     ASSERT_EQ(::read(copy.get(), &read, sizeof(read)), static_cast<ssize_t>(sizeof(read)));
     EXPECT_EQ(read, value);
+}
+
+TEST(UniqueFd, IsClosedInAThreadThatIsBeingCancelled) {
+    UniqueFd fd(make_fd());
+    const int number = fd.get();
+    std::thread thread([&] {
+        ::pthread_cancel(::pthread_self());
+        fd.reset(); // close(2) is a cancellation point, and reset() is noexcept.
+        ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    });
+    thread.join();
+    EXPECT_EQ(::fcntl(number, F_GETFD), -1);
 }
 
 TEST(UniqueFd, OfNothingHasNoDuplicate) {
