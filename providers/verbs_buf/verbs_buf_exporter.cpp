@@ -61,7 +61,7 @@ class VerbsBuffer {
         : free_buf_(functions.free_buf),
           pd_(std::move(pd)),
           size_(size),
-          address_(functions.alloc_buf(pd_.native(), size, &buffer_)) {
+          address_((errno = 0, functions.alloc_buf(pd_.native(), size, &buffer_))) {
         if (address_ == nullptr) {
             throw Error(
                 errno != 0 ? errno : ENOMEM, alloc_call,

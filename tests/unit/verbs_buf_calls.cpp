@@ -27,8 +27,8 @@ struct ibv_buf {
 
 extern "C" {
 static void* alloc_buf(ibv_pd* /*pd*/, std::size_t size, ibv_buf** buffer) {
-    if (fake_verbs_buf.alloc_error != 0) {
-        errno = fake_verbs_buf.alloc_error;
+    if (fake_verbs_buf.alloc_fails || fake_verbs_buf.alloc_error != 0) {
+        errno = fake_verbs_buf.alloc_error != 0 ? fake_verbs_buf.alloc_error : errno;
         return nullptr;
     }
     const int fd = ::memfd_create("fake ibv_buf", MFD_CLOEXEC);

@@ -10,6 +10,8 @@ namespace rdmabuf::testing {
 struct FakeVerbsBuf {
     /// Whether dlvsym(3) finds ibv_export_buf_dmabuf_fd.
     bool exists = true;
+    /// Whether ibv_alloc_buf() fails without setting errno.
+    bool alloc_fails = false;
     /// errno of a failure; 0 if the call succeeds.
     int alloc_error = 0;
     int export_error = 0;

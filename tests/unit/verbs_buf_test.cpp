@@ -141,6 +141,10 @@ TEST_F(VerbsBuf, ReportsTheErrorsOfBothCallsAndFreesTheBuffer) {
                 fails_with("ibv_alloc_buf", ENOMEM, "4096 bytes were requested from soft0"));
     EXPECT_THAT(exporter_->availability().reason, HasSubstr("ibv_alloc_buf"));
     fake_verbs_buf.alloc_error = 0;
+    fake_verbs_buf.alloc_fails = true;
+    errno = EBADF; // of an earlier call
+    EXPECT_THAT(refusal(), fails_with("ibv_alloc_buf", ENOMEM, "4096 bytes were requested"));
+    fake_verbs_buf.alloc_fails = false;
     fake_verbs_buf.export_error = EMFILE;
     EXPECT_THAT(refusal(), fails_with(export_call, EMFILE, "cannot be exported"));
     EXPECT_EQ(fake_verbs_buf.live, 0);
