@@ -193,6 +193,13 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
                                     : "no exporter reports this as device memory");
         return false;
     }
+    if (path == peermem && owners_.front().end() - request_.address < request_.length) {
+        refuse(path, request_.function, ERANGE,
+               "only the first " + std::to_string(owners_.front().end() - request_.address) +
+                   " bytes are in the allocation",
+               "register each allocation on its own");
+        return false;
+    }
     if (path == on_demand) {
         return may_be_host(path) && has_on_demand_paging();
     }
@@ -519,16 +526,20 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
 }
 
 bool RegistrationWalk::has_on_demand_paging() {
-    const auto without = std::ranges::find_if(nics_, [](const Nic& nic) {
-        const std::uint64_t capabilities = nic.pd->context().attributes().odp_capabilities();
-        return (capabilities & std::uint64_t{IBV_ODP_SUPPORT}) == 0;
-    });
-    if (without == nics_.end()) {
-        return true;
+    try {
+        const auto without = std::ranges::find_if(nics_, [](const Nic& nic) {
+            const std::uint64_t capabilities = nic.pd->context().attributes().odp_capabilities();
+            return (capabilities & std::uint64_t{IBV_ODP_SUPPORT}) == 0;
+        });
+        if (without == nics_.end()) {
+            return true;
+        }
+        refuse(on_demand, request_.function, EOPNOTSUPP,
+               without->pd->context().device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)",
+               "use the dma-buf paths, or a NIC with on-demand paging such as mlx5");
+    } catch (const Error& error) {
+        fail_attempt(begin(on_demand, error.function()), error);
     }
-    refuse(on_demand, request_.function, EOPNOTSUPP,
-           without->pd->context().device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)",
-           "use the dma-buf paths, or a NIC with on-demand paging such as mlx5");
     return false;
 }
 

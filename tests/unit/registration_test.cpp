@@ -452,6 +452,11 @@ TEST_F(RegistrationTest, TakesPeermemForDeviceAddressesOnly) {
     exporter_->allocation.kind = MemoryKind::managed;
     EXPECT_THAT(refusal({.paths = {peermem}}),
                 fails_with(function, EFAULT, "this is managed memory, not device memory"));
+    // The end of the range is host memory, which may follow the device memory.
+    exporter_->allocation = {.base = reinterpret_cast<std::uintptr_t>(host_memory_.data()),
+                             .length = 4096};
+    EXPECT_THAT(refusal(exporter_->allocation.base + 96, 4096, {.paths = {peermem}}),
+                fails_with(function, ERANGE, "only the first 4000 bytes are in the allocation"));
     EXPECT_TRUE(registrations().empty());
 }
 
