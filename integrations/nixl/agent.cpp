@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "agent.hpp"
 
+#include <poll.h>
+
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -17,10 +17,9 @@ namespace {
 
 using namespace rdmabuf::transport;
 
-/// The tag of the first message on a channel. The message contains the name of the agent that
-/// connects.
-constexpr Tag hello_tag = 1;
-constexpr Tag message_tag = 2;
+constexpr Tag message_tag = 1;
+/// The limit of a sleep of progress_and_sleep() in milliseconds.
+constexpr int sleep_limit = 10;
 
 template <class T>
 T value(rdmabuf::Result<T> result) {
@@ -48,11 +47,7 @@ Agent::Agent(std::string name, const std::string& device, const std::string& hos
     : name_(std::move(name)),
       endpoint_(open_endpoint(device)),
       listener_(value(endpoint_.listen(host))),
-      buffers_(2 * max_message),
-      registered_(value(endpoint_.register_memory(buffers_.data(), buffers_.size()))) {
-    if (name_.size() > max_message) {
-        throw std::runtime_error("the name of the agent is longer than a message");
-    }
+      registered_(value(endpoint_.register_memory(buffer_.data(), buffer_.size()))) {
     load_connection_info(name_, connection_info()); // For transfers within its own memory.
 }
 
@@ -75,26 +70,24 @@ void Agent::deregister(LocalMemory memory) {
 
 std::string Agent::describe(const LocalMemory& memory) {
     const RemoteMemory remote = value(memory->remote());
-    const std::uint64_t address = memory->address();
-    std::string bytes(sizeof address + RemoteMemory::wire_size, '\0');
-    std::memcpy(bytes.data(), &address, sizeof address);
-    std::memcpy(bytes.data() + sizeof address, remote.bytes().data(), RemoteMemory::wire_size);
+    std::string bytes(reinterpret_cast<const char*>(remote.bytes().data()),
+                      RemoteMemory::wire_size);
+    // Most bytes describe devices and regions that the memory does not have.
+    bytes.resize(bytes.find_last_not_of('\0') + 1);
     return bytes;
 }
 
-RemotePointer Agent::load_remote(const std::string& remote_agent, std::string_view bytes) const {
+RemotePointer Agent::load_remote(const std::string& remote_agent, std::uintptr_t address,
+                                 std::string_view bytes) const {
     {
         const Lock lock(mutex_);
         static_cast<void>(peer(remote_agent));
     }
-    RemoteBuffer buffer;
-    if (bytes.size() != sizeof buffer.address + RemoteMemory::wire_size) {
-        throw std::runtime_error("these bytes do not describe memory of a remote agent");
-    }
-    std::memcpy(&buffer.address, bytes.data(), sizeof buffer.address);
-    buffer.memory =
-        value(RemoteMemory::decode(std::as_bytes(std::span(bytes)).subspan(sizeof buffer.address)));
-    return std::make_shared<const RemoteBuffer>(buffer);
+    std::string padded(bytes);
+    padded.resize(std::max(bytes.size(), RemoteMemory::wire_size));
+    return std::make_shared<const RemoteBuffer>(
+        RemoteBuffer{.address = address,
+                     .memory = value(RemoteMemory::decode(std::as_bytes(std::span(padded))))});
 }
 
 RemotePointer Agent::load_local(const LocalMemory& memory) {
@@ -159,9 +152,6 @@ void Agent::drop(const std::string& remote_agent) {
     Peer& peer = *node.mapped();
     peer.error = "the agent was disconnected";
     peer.transfers.clear();
-    if (sending_to_ == &peer) {
-        sending_to_ = nullptr; // Closing the channel ends the request.
-    }
     peer.connector.reset();
     peer.channel.reset();
 }
@@ -200,9 +190,6 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
 }
 
 bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
-    if (notification && notification->size() > max_message) {
-        throw std::runtime_error("the notification is longer than 16,384 bytes");
-    }
     const Lock lock(mutex_);
     if (!transfer.ended()) {
         return false;
@@ -290,7 +277,7 @@ void Agent::test(Transfer& transfer) {
     if (transfer.notification_) {
         // All blocks are transferred: read, or written and acknowledged. Now the notification is
         // sent.
-        peer.messages.emplace_back(message_tag, *std::move(transfer.notification_));
+        peer.messages.push_back(*std::move(transfer.notification_));
         transfer.notification_.reset();
         send_messages(peer);
     }
@@ -333,44 +320,26 @@ bool Agent::release(Transfer& transfer) {
 }
 
 void Agent::notify(const std::string& remote_agent, std::string_view message) {
-    if (message.size() > max_message) {
-        throw std::runtime_error("the notification is longer than 16,384 bytes");
-    }
     const Lock lock(mutex_);
-    connecting_peer(remote_agent)->messages.emplace_back(message_tag, message);
+    connecting_peer(remote_agent)->messages.emplace_back(message);
     advance();
 }
 
-bool Agent::send_buffer_is_free() {
-    if (sending_to_ == nullptr) {
-        return true;
-    }
-    const Completion completion = sending_to_->channel->test(sending_);
-    if (completion.done) {
-        if (completion.error) {
-            sending_to_->error = sending_to_->channel->reason();
-        }
-        sending_to_ = nullptr;
-    }
-    return completion.done;
-}
-
 void Agent::send_messages(Peer& peer) {
-    while (peer.channel && !peer.messages.empty() && send_buffer_is_free()) {
-        const auto& [tag, message] = peer.messages.front();
-        std::copy_n(reinterpret_cast<const std::byte*>(message.data()), message.size(),
-                    buffers_.begin());
-        const std::error_code error =
-            peer.channel->isend(registered_, buffers_.data(), message.size(), tag, sending_);
-        if (error.value() == EAGAIN) {
-            return;
+    // A message is sent in parts of max_copied_message bytes. A shorter part, which may have 0
+    // bytes, is the last one of its message.
+    while (peer.channel && !peer.messages.empty()) {
+        const std::string& message = peer.messages.front();
+        const auto part = std::as_bytes(std::span(message)).subspan(peer.sent);
+        const std::size_t length = std::min(part.size(), max_copied_message);
+        if (peer.channel->send_copy(part.first(length), message_tag)) {
+            return; // There is no room now, or the channel has failed: see Channel::state().
         }
-        peer.messages.pop_front();
-        if (error) {
-            peer.error = peer.channel->reason();
-            return;
+        peer.sent += length;
+        if (length < max_copied_message) {
+            peer.messages.pop_front();
+            peer.sent = 0;
         }
-        sending_to_ = &peer;
     }
 }
 
@@ -380,9 +349,23 @@ std::vector<Notification> Agent::take_notifications() {
     return std::exchange(notifications_, {});
 }
 
-void Agent::progress() {
-    const Lock lock(mutex_);
-    advance();
+void Agent::progress_and_sleep(std::chrono::microseconds delay) {
+    bool connects = false;
+    {
+        const Lock lock(mutex_);
+        advance();
+        connects = std::ranges::any_of(
+            peers_, [](const auto& peer) { return peer.second->connector.has_value(); });
+        if (!connects && !endpoint_.arm()) {
+            return;
+        }
+    }
+    if (connects) {
+        std::this_thread::sleep_for(delay);
+    } else {
+        pollfd events = {.fd = endpoint_.descriptor(), .events = POLLIN, .revents = 0};
+        static_cast<void>(::poll(&events, 1, sleep_limit));
+    }
 }
 
 void Agent::advance() {
@@ -400,7 +383,8 @@ void Agent::accept() {
     std::optional<Channel> channel;
     static_cast<void>(listener_.try_accept(channel));
     if (channel) {
-        incoming_.push_back(std::make_unique<Incoming>(Incoming{*std::move(channel), {}}));
+        incoming_.push_back(
+            std::make_unique<Incoming>(Incoming{*std::move(channel), std::nullopt, {}}));
     }
 }
 
@@ -417,7 +401,7 @@ void Agent::advance_connection(Peer& peer) {
     }
     peer.connector.reset();
     if (peer.channel) {
-        peer.messages.emplace_front(hello_tag, name_);
+        peer.messages.push_front(name_);
     }
 }
 
@@ -425,52 +409,41 @@ void Agent::receive_all() {
     std::erase_if(incoming_, [this](const std::unique_ptr<Incoming>& from) {
         // Test the state first: what arrives before the failure is received below.
         const bool failed = static_cast<bool>(from->channel.state());
-        if (from->name.empty()) {
-            receive(from->channel, &from->name, from->name);
-        }
-        if (!from->name.empty()) {
-            receive(from->channel, nullptr, from->name);
-        }
+        receive(*from);
         return failed;
     });
 }
 
-void Agent::receive(Channel& channel, std::string* name, const std::string& known_name) {
-    std::byte* const buffer = buffers_.data() + max_message;
-    for (;;) {
-        const Tag tag = name != nullptr ? hello_tag : message_tag;
-        const std::optional<MessageInfo> found = channel.probe(tag);
-        if (!found || found->length > max_message) {
-            break;
-        }
+void Agent::receive(Incoming& from) {
+    while (from.channel.probe(message_tag)) {
         Request request;
-        if (channel.irecv(registered_, buffer, max_message, tag, request)) {
-            break;
-        }
-        Completion completion;
-        while (!(completion = channel.test(request)).done) {
-        }
-        if (completion.error) {
-            break;
-        }
-        std::string text(reinterpret_cast<const char*>(buffer), completion.bytes);
-        if (name != nullptr) {
-            *name = std::move(text);
+        if (from.channel.irecv(registered_, buffer_.data(), buffer_.size(), message_tag, request)) {
             return;
         }
-        notifications_.emplace_back(known_name, std::move(text));
+        // The message has arrived, so this call does not wait for the remote agent.
+        const Completion completion = from.channel.wait(request, rdmabuf::wait_forever);
+        if (completion.error) {
+            return;
+        }
+        from.partial.append(reinterpret_cast<const char*>(buffer_.data()), completion.bytes);
+        if (completion.bytes == buffer_.size()) {
+            continue;
+        }
+        std::string message = std::exchange(from.partial, {});
+        if (from.name) {
+            notifications_.emplace_back(*from.name, std::move(message));
+        } else {
+            from.name = std::move(message);
+        }
     }
-    if (name != nullptr) {
-        return;
-    }
-    for (;;) {
-        std::array<std::byte, max_notification> bytes{};
-        const auto size = channel.notification(bytes);
+    std::array<std::byte, max_notification> bytes{};
+    while (from.name) {
+        const auto size = from.channel.notification(bytes);
         if (!size) {
             return;
         }
         notifications_.emplace_back(
-            known_name, std::string(reinterpret_cast<const char*>(bytes.data()), *size));
+            *from.name, std::string(reinterpret_cast<const char*>(bytes.data()), *size));
     }
 }
 

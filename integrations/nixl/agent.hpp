@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -103,8 +105,11 @@ struct Peer {
     std::optional<rdmabuf::transport::Channel> channel;
     /// Why the connection could not be opened, or has ended; empty while neither is known.
     std::string error;
-    /// Messages, with their tags, that wait for the connection or for the send buffer.
-    std::deque<std::pair<rdmabuf::transport::Tag, std::string>> messages;
+    /// Messages that wait for the connection, or for room at the peer. The first message on a
+    /// channel is the name of the agent that has connected.
+    std::deque<std::string> messages;
+    /// The number of bytes of the first message that are already sent.
+    std::size_t sent = 0;
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
@@ -134,10 +139,10 @@ class Agent {
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
     void deregister(LocalMemory memory);
     /// Returns the bytes that a remote agent needs to access the memory. It passes them to
-    /// load_remote().
+    /// load_remote(), together with the address of the memory.
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
     /// @throws UnknownAgent
-    [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent,
+    [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent, std::uintptr_t address,
                                             std::string_view bytes) const;
     /// Returns memory of this agent as the target of its own transfers.
     [[nodiscard]] static RemotePointer load_local(const LocalMemory& memory);
@@ -180,11 +185,11 @@ class Agent {
     /// Makes progress, and returns the messages that have arrived since the last call.
     [[nodiscard]] std::vector<Notification> take_notifications();
 
-    void progress();
-
-    /// The maximum length of a notification, and of an agent's name, in bytes. It does not limit
-    /// the data of transfers.
-    static constexpr std::size_t max_message = 16384;
+    /// Makes progress, and sleeps until a device or a remote agent causes an event. Call it in a
+    /// loop. Each sleep ends after a few milliseconds, because connections of remote agents, and
+    /// calls in other threads, do not end it.
+    /// @param delay  the duration of the sleep while this agent connects
+    void progress_and_sleep(std::chrono::microseconds delay);
 
   private:
     using Lock = std::lock_guard<std::mutex>;
@@ -192,8 +197,10 @@ class Agent {
     /// A channel that a remote agent has opened by connecting to this agent.
     struct Incoming {
         rdmabuf::transport::Channel channel;
-        /// The name of the remote agent; empty until its first message has arrived.
-        std::string name;
+        /// The name of the remote agent, after it has arrived.
+        std::optional<std::string> name;
+        /// The beginning of a message whose other parts have not arrived.
+        std::string partial;
     };
 
     [[nodiscard]] const std::shared_ptr<Peer>& peer(const std::string& remote_agent) const;
@@ -202,9 +209,7 @@ class Agent {
     void advance();
     void accept();
     void advance_connection(Peer& peer);
-    void send_messages(Peer& peer);
-    /// Returns true if the send buffer is unused.
-    [[nodiscard]] bool send_buffer_is_free();
+    static void send_messages(Peer& peer);
     void start_transfers(Peer& peer);
     /// Forgets a remote agent. Its transfers end with the state disconnected.
     void drop(const std::string& remote_agent);
@@ -212,23 +217,16 @@ class Agent {
     void test(Transfer& transfer);
     static void end(Transfer& transfer, TransferState state, std::string reason);
     static void abort(Transfer& transfer);
-    void receive(rdmabuf::transport::Channel& channel, std::string* name,
-                 const std::string& known_name);
+    void receive(Incoming& from);
     void receive_all();
 
     std::string name_;
     mutable std::mutex mutex_;
     rdmabuf::transport::Endpoint endpoint_;
     rdmabuf::transport::Listener listener_;
-    /// Two message buffers of equal length: the first half is for sending, the second half for
-    /// receiving.
-    std::vector<std::byte> buffers_;
+    std::array<std::byte, rdmabuf::transport::max_copied_message> buffer_{};
     rdmabuf::transport::Memory registered_;
     std::map<std::string, std::shared_ptr<Peer>> peers_;
-    /// The peer to which the message in the send buffer is being sent; nullptr if the buffer is
-    /// unused.
-    Peer* sending_to_ = nullptr;
-    rdmabuf::transport::Request sending_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;
 };

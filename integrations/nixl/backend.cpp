@@ -111,8 +111,7 @@ class RdmabufEngine final : public nixlBackendEngine {
                 std::chrono::microseconds(std::max<long>(static_cast<long>(init->pthrDelay), 1));
             progress_thread_ = std::thread([this, delay] {
                 while (!stopping_) {
-                    agent_->progress();
-                    std::this_thread::sleep_for(delay);
+                    agent_->progress_and_sleep(delay);
                 }
             });
         }
@@ -163,7 +162,8 @@ class RdmabufEngine final : public nixlBackendEngine {
                                const std::string& remote_agent, nixlBackendMD*& output) override {
         return status_of(
             [&] {
-                output = new RemoteMetadata(agent_->load_remote(remote_agent, input.metaInfo));
+                output = new RemoteMetadata(
+                    agent_->load_remote(remote_agent, input.addr, input.metaInfo));
                 return NIXL_SUCCESS;
             },
             NIXL_ERR_MISMATCH);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The backend of NIXL, called by NixlCore in the order in which NIXL's core calls it.
 #include <softverbs/softverbs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -185,7 +186,7 @@ TEST_F(NixlBackend, PostsATransferAgainAfterItHasEnded) {
 
 TEST_F(NixlBackend, SendsNotificationsOfEveryLengthInTheirOrder) {
     start(1);
-    constexpr std::array<std::size_t, 6> lengths = {0, 1, 600, 1024, 1025, 16384};
+    constexpr std::array<std::size_t, 8> lengths = {0, 1, 600, 1024, 1025, 16384, 20000, 1000000};
     for (const std::size_t length : lengths) {
         ASSERT_EQ(left_->engine().genNotif("right", std::string(length, 'x')), NIXL_SUCCESS);
         ASSERT_EQ(right_->engine().genNotif("left", std::string(length, 'y')), NIXL_SUCCESS);
@@ -207,6 +208,11 @@ TEST_F(NixlBackend, TransfersBetweenMemoryOfOneAgent) {
     ASSERT_GE(left_->post(*request_), 0);
     EXPECT_EQ(finish(), NIXL_SUCCESS);
     EXPECT_TRUE(std::equal(&from_[0], &from_[block], &from_[block]));
+}
+
+TEST_F(NixlBackend, DescribesMemoryInAsFewBytesAsUcx) {
+    start(1);
+    EXPECT_LE(left_->local_metadata().memory.front().metaInfo.size(), 52U);
 }
 
 TEST_F(NixlBackend, RefusesWhatItDoesNotKnow) {
@@ -330,13 +336,21 @@ TEST_F(NixlBackend, ReleasesARequestWhenItsPostedBlocksHaveEnded) {
     }
 }
 
-TEST_F(NixlBackend, MakesProgressInItsOwnThread) {
+TEST_F(NixlBackend, SleepsInItsOwnThreadUntilSomethingHappens) {
     start(1, true);
     create(NIXL_WRITE, {0});
     // Nobody calls the right agent: its own thread accepts the connection.
     ASSERT_GE(left_->post(*request_), 0);
     EXPECT_TRUE(eventually([&] { return left_->status(*request_) != NIXL_IN_PROG; }));
     EXPECT_EQ(left_->status(*request_), NIXL_SUCCESS);
+    EXPECT_TRUE(eventually([] {
+        for (int looks = 0; looks < 20; ++looks) {
+            if (!is_at_rest(::getpid())) {
+                return false;
+            }
+        }
+        return true;
+    }));
 }
 
 } // namespace
