@@ -329,7 +329,8 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
             return;
         }
         if (repeats) {
-            flush.error = broken();
+            const auto& [culprit, error] = rails_.culprit();
+            flush.error = &flush == culprit ? error : broken();
         }
         if (broken() == 0 && flush.error == 0) {
             one_sided_.settled(flush);
