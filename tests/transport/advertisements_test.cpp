@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <map>
 #include <random>
 
 #include "features_fixture.hpp"
@@ -21,9 +20,6 @@ class Advertisements : public FeaturesTest, public ::testing::WithParamInterface
     }
     /// Waits for a send without progress at the receiver.
     [[nodiscard]] Completion finish_alone(const Request& request) { return wait(left(), request); }
-    [[nodiscard]] bool waits_for_the_receiver(const Request& request) {
-        return !wait(left(), request, 50ms).done;
-    }
 };
 
 INSTANTIATE_TEST_SUITE_P(devices, Advertisements, ::testing::Values(1, 2),
@@ -40,16 +36,6 @@ TEST_P(Advertisements, let_the_sender_write_without_the_processor_of_the_receive
         ASSERT_EQ(finish(right(), posted).bytes, 200000);
         ASSERT_TRUE(received(100, static_cast<std::size_t>(i), 200000));
     }
-}
-
-TEST_P(Advertisements, are_used_for_shorter_messages) {
-    const Request posted = receive(200000, 1, 0);
-    settle();
-    const Request sent = send(150001, 1, 0);
-    EXPECT_TRUE(finish_alone(sent).done);
-    EXPECT_EQ(finish(right(), posted).bytes, 150001);
-    EXPECT_TRUE(received(0, 0, 150001));
-    EXPECT_TRUE(to_->bytes(150001, 49999) == std::vector<std::byte>(49999));
 }
 
 TEST_P(Advertisements, need_one_work_request_of_each_device_also_for_shorter_messages) {
@@ -95,72 +81,6 @@ TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised
         EXPECT_EQ(finish(left(), sent).error, code(0));
     }
     EXPECT_TRUE(right().can_advertise(2, 32));
-}
-
-TEST_P(Advertisements, are_used_up_by_eager_messages) {
-    for (const std::size_t length : {std::size_t{0}, std::size_t{100}, std::size_t{8192}}) {
-        SCOPED_TRACE(length);
-        const Request posted = receive(200000, 1, 0);
-        settle();
-        const Request sent = send(length, 1, 7);
-        EXPECT_EQ(finish(right(), posted).bytes, length);
-        EXPECT_EQ(finish(left(), sent).error, code(0));
-        EXPECT_TRUE(received(0, 7, length));
-    }
-    // No advertisement remains.
-    const Request late = send(200000, 1, 0);
-    EXPECT_TRUE(waits_for_the_receiver(late));
-    const Request posted = receive(200000, 1, 0);
-    EXPECT_EQ(finish(right(), posted).bytes, 200000);
-    EXPECT_EQ(finish(left(), late).error, code(0));
-}
-
-TEST_P(Advertisements, of_receives_that_are_too_short_end_with_emsgsize_at_both_ends) {
-    const Request posted = receive(20000, 1, 0);
-    settle();
-    const Request sent = send(20001, 1, 0);
-    EXPECT_EQ(finish(right(), posted).error, code(EMSGSIZE));
-    EXPECT_EQ(finish(left(), sent).error, code(EMSGSIZE));
-    EXPECT_TRUE(to_->bytes(0, 20000) == std::vector<std::byte>(20000));
-    pass(*from_, *to_, 50000);
-}
-
-TEST_P(Advertisements, are_ignored_if_a_message_in_flight_matches_their_receive) {
-    const Request first = receive(100000, 1, 0);
-    right().progress();
-    const Request small = send(10, 1, 0);
-    for (int i = 0; i < 100; ++i) {
-        left().progress(); // The advertisement arrives.
-    }
-    const Request large = send(100000, 1, 10);
-    EXPECT_TRUE(waits_for_the_receiver(large));
-    EXPECT_EQ(finish(right(), first).bytes, 10);
-    const Request second = receive(100000, 1, 100000);
-    EXPECT_EQ(finish(right(), second).bytes, 100000);
-    EXPECT_EQ(finish(left(), small).error, code(0));
-    EXPECT_EQ(finish(left(), large).error, code(0));
-    EXPECT_TRUE(received(0, 0, 10));
-    EXPECT_TRUE(to_->bytes(10, 99990) == std::vector<std::byte>(99990));
-    EXPECT_TRUE(received(100000, 10, 100000));
-}
-
-TEST_P(Advertisements, of_many_tags_all_receive_their_messages) {
-    constexpr std::size_t count = 50;
-    constexpr std::size_t length = 20000;
-    std::array<Request, count> receives;
-    std::array<Request, count> sends;
-    for (std::size_t i = 0; i < count; ++i) {
-        receives[i] = receive(length, i, i * length);
-    }
-    settle();
-    for (std::size_t i = count; i-- > 0;) {
-        sends[i] = send(length, i, i * length);
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        EXPECT_EQ(finish(right(), receives[i]).bytes, length);
-        EXPECT_EQ(finish(left(), sends[i]).error, code(0));
-    }
-    EXPECT_TRUE(received(0, 0, count * length));
 }
 
 /// One message and its receive. The receive of the n-th message of a tag is the n-th one.

@@ -284,16 +284,6 @@ TEST_F(AsyncEvents, that_cannot_be_read_end_the_channels_and_do_not_keep_the_des
     EXPECT_FALSE(readable(right_end().descriptor(), 0));
 }
 
-TEST_F(AsyncEvents, of_a_port_that_is_down_for_a_short_time_change_nothing) {
-    options_.ack_timeout = 18; // 1 s for each attempt
-    connect_with_memory();
-    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
-    ASSERT_TRUE(progress_until([&] { return right_end().arm() && left_end().arm(); }));
-    EXPECT_EQ(right().state(), code(0));
-    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
-    expect_usable();
-}
-
 TEST_F(AsyncEvents, of_a_port_explain_why_the_peer_does_not_respond) {
     options_.ack_timeout = 12;
     options_.retry_count = 2;

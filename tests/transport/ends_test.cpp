@@ -150,33 +150,6 @@ TEST_F(Ends, a_late_completion_does_not_end_a_newer_request) {
     EXPECT_TRUE(left().test(stale).done);
 }
 
-TEST_F(Ends, a_receive_ends_when_the_part_of_every_device_has_arrived) {
-    for (const std::size_t devices : {std::size_t{2}, std::size_t{4}}) {
-        SCOPED_TRACE(devices);
-        use_devices(devices);
-        ASSERT_EQ(softverbs_set_disorder("all:5"), 0);
-        connect_with_memory();
-        for (unsigned round = 0; round < 60; ++round) {
-            SCOPED_TRACE(round);
-            clear_received();
-            // The whole buffer, or a shorter message, which ends with a FIN.
-            const std::size_t length = round % 2 == 0 ? memory_size : memory_size - 4096 - round;
-            Request request = receive(memory_size, 1);
-            if (round % 4 < 2) {
-                settle();
-            }
-            Request sent = send(length, 1);
-            const Completion completion = complete(right(), request);
-            EXPECT_EQ(completion.error, code(0));
-            EXPECT_EQ(completion.bytes, length);
-            ASSERT_TRUE(received(0, 0, length));
-            EXPECT_EQ(complete(left(), sent).error, code(0));
-        }
-        disconnect_all();
-        ASSERT_EQ(softverbs_set_disorder(""), 0);
-    }
-}
-
 TEST_F(Ends, the_bytes_of_failed_requests_are_0) {
     connect_with_memory();
     // The message is longer than the receive.

@@ -49,43 +49,6 @@ class LeasedMemories : public FeaturesTest {
     std::size_t regions_ = 0;
 };
 
-TEST_F(LeasedMemories, pass_messages_of_every_size) {
-    open_channel();
-    for (const std::size_t length : {0U, 9U, 1500U, 7000U, 300000U}) {
-        SCOPED_TRACE(length);
-        received_.assign(size, std::byte{0});
-        Request received = receive_leased(length);
-        Request sent = send_leased(length);
-        EXPECT_EQ(complete(right(), received).bytes, length);
-        EXPECT_EQ(complete(left(), sent).error, code(0));
-        EXPECT_TRUE(std::equal(sent_.begin(), sent_.begin() + static_cast<std::ptrdiff_t>(length),
-                               received_.begin()));
-    }
-    EXPECT_TRUE(all_given_back());
-}
-
-TEST_F(LeasedMemories, of_an_exporter_pass_messages) {
-    connect();
-    const Buffer from = memfds_->allocate(size);
-    const Buffer to = memfds_->allocate(size);
-    const auto bytes = pattern(size);
-    for (const std::size_t length : {std::size_t{9}, std::size_t{7000}, size}) {
-        from.copy_in(0, bytes);
-        Request sent;
-        Request received;
-        ASSERT_EQ(right().irecv(reinterpret_cast<void*>(to.address()), length, 1, received),
-                  code(0));
-        ASSERT_EQ(left().isend(reinterpret_cast<void*>(from.address()), length, 1, sent), code(0));
-        EXPECT_EQ(complete(right(), received).bytes, length);
-        EXPECT_EQ(complete(left(), sent).error, code(0));
-        std::vector<std::byte> result(length);
-        to.copy_out(0, result);
-        EXPECT_TRUE(std::equal(result.begin(), result.end(), bytes.begin()));
-    }
-    left_end().cache().clear();
-    right_end().cache().clear();
-}
-
 TEST_F(LeasedMemories, are_written_and_read) {
     open_channel();
     TestMemory target = right_memory(size);
@@ -99,17 +62,6 @@ TEST_F(LeasedMemories, are_written_and_read) {
     EXPECT_TRUE(received_ == sent_);
     left_end().cache().clear();
     regions_ = regions() - regions_ == 1 ? regions() : 0; // the region of `target`
-    EXPECT_TRUE(all_given_back());
-}
-
-TEST_F(LeasedMemories, receive_messages_of_any_channel) {
-    open_channel();
-    Request received;
-    ASSERT_EQ(right_end().irecv(received_.data(), size, 1, full_mask, received), code(0));
-    Request sent = send_leased(size);
-    EXPECT_EQ(complete_any(received).bytes, size);
-    EXPECT_EQ(complete(left(), sent).error, code(0));
-    EXPECT_TRUE(received_ == sent_);
     EXPECT_TRUE(all_given_back());
 }
 

@@ -3,7 +3,6 @@
 // queues are full.
 #include <algorithm>
 #include <array>
-#include <ostream>
 #include <string>
 #include <tuple>
 
@@ -143,85 +142,6 @@ TEST_P(Limits, memory_of_more_than_eight_regions_has_no_descriptor) {
     const auto remote = to_->memory().remote();
     EXPECT_EQ(remote.code(), code(regions() > 8 ? EOVERFLOW : 0)) << remote.message();
     EXPECT_EQ(regions() > 8, std::get<0>(GetParam()).region < size / 8);
-}
-
-/// Packets are lost while a message is transferred. Its memory consists of twelve regions, more
-/// than one CTS, RTS or advertisement can describe.
-struct Transfer {
-    const char* name;
-    bool receive_first;
-    /// The number of regions that the message has at most.
-    std::size_t regions;
-};
-void PrintTo(const Transfer& transfer, // NOLINT(readability-identifier-naming)
-             std::ostream* out) {
-    *out << transfer.name;
-}
-
-class LostPackets : public FeaturesTest, public ::testing::WithParamInterface<Transfer> {
-  protected:
-    static constexpr std::size_t small_region = 65536; // longer than the bounce buffers
-
-    void SetUp() override {
-        change_device([](ibv_device_attr_ex& attributes) {
-            attributes.orig_attr.max_mr_size = small_region;
-        });
-        options_.eager_limit = 1024;
-        options_.receive_buffers = 16;
-        options_.send_buffers = 16;
-        options_.ack_timeout = 12; // 17 ms
-        connect_with_memory(12 * small_region);
-        ASSERT_GE(from_->memory().state()->rail(0).size(), 12U);
-        ASSERT_GE(to_->memory().state()->rail(0).size(), 12U);
-    }
-    /// Transfers the message, and checks its bytes.
-    void transfer() {
-        const std::size_t length = GetParam().regions * small_region - 8192;
-        clear_received();
-        Request sent;
-        Request received;
-        const auto receive_message = [&] { received = receive(to_->size(), 1); };
-        if (GetParam().receive_first) {
-            receive_message();
-            settle();
-        }
-        sent = send(length, 1);
-        if (!GetParam().receive_first) {
-            settle();
-            receive_message();
-        }
-        const Completion completion = complete(right(), received);
-        EXPECT_EQ(completion.error, code(0)) << right().reason();
-        EXPECT_EQ(completion.bytes, length);
-        EXPECT_EQ(complete(left(), sent).error, code(0)) << left().reason();
-        EXPECT_TRUE(this->received(0, 0, length));
-    }
-};
-
-INSTANTIATE_TEST_SUITE_P(of, LostPackets,
-                         ::testing::Values(Transfer{"an_advertised_receive", true, 8},
-                                           Transfer{"a_partly_advertised_receive", true, 12},
-                                           Transfer{"a_message_that_is_read", false, 8},
-                                           Transfer{"a_message_that_is_written_in_parts", false,
-                                                    12}),
-                         [](const auto& value) { return std::string(value.param.name); });
-
-// Some of the packets are acknowledgements.
-TEST_P(LostPackets, of_a_message_with_many_regions_have_no_effect) {
-    unsigned n = 1;
-    for (bool happened = true; happened; ++n) {
-        ASSERT_LT(n, 500U);
-        SCOPED_TRACE(n);
-        settle();
-        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, n, 0), 0);
-        transfer();
-        happened = all_failed();
-        softverbs_clear_faults();
-        ASSERT_EQ(left().state(), code(0)) << left().reason();
-        ASSERT_EQ(right().state(), code(0)) << right().reason();
-        pass(*from_, *to_, 100, 2);
-    }
-    EXPECT_GT(n, 10U);
 }
 
 using PortLimits = TransportTest;

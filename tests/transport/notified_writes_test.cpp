@@ -6,9 +6,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <utility>
@@ -229,51 +227,6 @@ TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_not
     expect_complete(request, 4097);
 }
 
-// The send queue, the send buffers and the credits are exhausted again and again.
-TEST_F(NotifiedWrites, keep_their_order_while_requests_wait) {
-    constexpr std::size_t count = 400;
-    constexpr std::size_t block = 2048;
-    options_.send_depth = 16;
-    options_.send_buffers = 4;
-    options_.notification_limit = 4096;
-    options_.depth = 3 * count;
-    options_.ack_timeout = 18; // 1 s, for a machine with a high load
-    connect_ends();
-    std::mt19937 random(1); // NOLINT(*-msc51-cpp): the same sequence in every run
-    struct Started {
-        std::size_t length = 0;
-        std::vector<std::byte> notification;
-        Request put{};
-        Request notified{};
-    };
-    std::deque<Started> started;
-    const auto receive_one = [&](std::size_t i) {
-        Started& first = started.front();
-        ASSERT_TRUE(next() == first.notification) << i;
-        // The plain write was started before the write with the notification.
-        ASSERT_TRUE(received(i * block, i * block, first.length + 8)) << i;
-        expect_complete(first.put, 8);
-        expect_complete(first.notified, first.length);
-        started.pop_front();
-    };
-    std::size_t done = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        Started request;
-        request.length = 1 + random() % 2000;
-        request.notification = pattern(random() % (max_notification + 1), static_cast<unsigned>(i));
-        request.put = put(i * block + request.length, 8);
-        request.notified = put_notify(i * block, request.length, request.notification);
-        started.push_back(std::move(request));
-        while (random() % 50 == 0 && !started.empty()) {
-            ASSERT_NO_FATAL_FAILURE(receive_one(done++));
-        }
-    }
-    while (!started.empty()) {
-        ASSERT_NO_FATAL_FAILURE(receive_one(done++));
-    }
-    EXPECT_FALSE(has_notification());
-}
-
 // The device accepts the write, and has no room for the notification. More often than this end has
 // send buffers.
 TEST_F(NotifiedWrites, are_not_repeated_if_only_their_notification_was_not_posted) {
@@ -456,36 +409,6 @@ TEST_F(FencesOfNotifications, are_posted_again_for_the_writes_of_the_next_notifi
         }
     }
     EXPECT_EQ(numbers, (std::vector<std::uint32_t>{1, 2}));
-}
-
-// A transfer that was striped over a queue pair that is left out afterwards is repeated. The
-// notification of a later write on the first queue pair is not reported before that.
-TEST_F(FencesOfNotifications, are_replaced_by_the_recovery_of_a_queue_pair) {
-    constexpr std::size_t length = 200000;
-    options_.ack_timeout = 12; // 17 ms
-    for (unsigned calls = 0; calls < 4; ++calls) {
-        SCOPED_TRACE(calls);
-        disconnect_all();
-        use_devices(2);
-        connect_ends();
-        clear_received();
-        ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
-        Request striped = put(0, length);
-        for (unsigned i = 0; i < calls; ++i) {
-            progress_all();
-        }
-        Request request = put_notify(length, 100, pattern(8));
-        EXPECT_TRUE(next() == pattern(8));
-        EXPECT_TRUE(received(0, 0, length + 100));
-        expect_complete(striped, length);
-        expect_complete(request, 100);
-        EXPECT_EQ(left().working_rails(), 1);
-        clear_received();
-        forget_calls();
-        request = put_notify(0, length, pattern(8));
-        EXPECT_EQ(posted_calls(), "wm");
-        notified(request, length, length);
-    }
 }
 
 } // namespace

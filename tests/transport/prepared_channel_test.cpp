@@ -13,24 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(PreparedChannels, transfer_messages_in_both_directions) {
-    for (const std::size_t devices : {1U, 2U}) {
-        disconnect();
-        use_devices(devices);
-        open();
-        connect_ends();
-        EXPECT_EQ(left_->rails(), devices);
-        for (const std::size_t size : {0U, 100U, 8192U, 1000003U}) {
-            const TestMemory from = left_memory(size + 1);
-            const TestMemory to = right_memory(size + 1);
-            pass(from, to, size);
-            std::swap(left_, right_);
-            pass(to, from, size);
-            std::swap(left_, right_);
-        }
-    }
-}
-
 /// One end connects so late that packets on the queue pairs of the channel would fail. The requests
 /// that the other end has started meanwhile are all executed.
 TEST_F(PreparedChannels, keep_the_requests_until_the_later_end_is_connected) {

@@ -29,63 +29,6 @@ class QueuePairTables : public ::testing::Test {
 /// entries.
 constexpr std::uint32_t colliding = 4096;
 
-TEST_F(QueuePairTables, find_the_channel_of_a_queue_pair) {
-    EXPECT_EQ(table_.find(17).channel, nullptr);
-    table_.add(17, channel(1), 3);
-    table_.add(0, channel(2), 0);
-    table_.add(0xffffff, channel(1), 15);
-    EXPECT_EQ(table_.find(17).channel, &channel(1));
-    EXPECT_EQ(table_.find(0).channel, &channel(2));
-    EXPECT_EQ(table_.find(0xffffff).channel, &channel(1));
-    EXPECT_EQ(table_.find(18).channel, nullptr);
-    EXPECT_EQ(table_.find(17).rail, 3);
-    EXPECT_EQ(table_.find(0).rail, 0);
-    EXPECT_EQ(table_.find(0xffffff).rail, 15);
-    table_.remove(17);
-    EXPECT_EQ(table_.find(17).channel, nullptr);
-    EXPECT_EQ(table_.find(0).channel, &channel(2));
-}
-
-TEST_F(QueuePairTables, ignore_the_removal_of_an_unknown_queue_pair) {
-    table_.add(1, channel(1), 0);
-    table_.remove(2);
-    table_.remove(1 + colliding);
-    EXPECT_EQ(table_.find(1).channel, &channel(1));
-}
-
-TEST_F(QueuePairTables, keep_colliding_numbers_reachable_when_one_of_them_is_removed) {
-    constexpr std::uint32_t count = 10;
-    for (std::uint32_t removed = 0; removed < count; ++removed) {
-        QueuePairTable table;
-        for (std::uint32_t i = 0; i < count; ++i) {
-            table.add(5 + i * colliding, channel(i), 0);
-        }
-        table.remove(5 + removed * colliding);
-        for (std::uint32_t i = 0; i < count; ++i) {
-            ASSERT_EQ(table.find(5 + i * colliding).channel, i == removed ? nullptr : &channel(i))
-                << i << " after the removal of " << removed;
-        }
-    }
-}
-
-TEST_F(QueuePairTables, grow) {
-    constexpr std::uint32_t count = 20000;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        table_.add(i * 7, channel(i), i);
-    }
-    for (std::uint32_t i = 0; i < count; ++i) {
-        ASSERT_EQ(table_.find(i * 7).channel, &channel(i)) << i;
-        ASSERT_EQ(table_.find(i * 7).rail, i);
-        ASSERT_EQ(table_.find(i * 7 + 1).channel, nullptr) << i;
-    }
-    for (std::uint32_t i = 0; i < count; ++i) {
-        table_.remove(i * 7);
-    }
-    for (std::uint32_t i = 0; i < count; ++i) {
-        ASSERT_EQ(table_.find(i * 7).channel, nullptr) << i;
-    }
-}
-
 TEST_F(QueuePairTables, agree_with_a_map) {
     std::map<std::uint32_t, ChannelState*> model;
     std::mt19937 random(1); // NOLINT(*-msc51-cpp): the same sequence in every run

@@ -212,45 +212,5 @@ TEST_F(QueuePairs, each_end_one_fragment_of_a_message) {
     EXPECT_EQ(channel_->state(), code(EPROTO));
 }
 
-TEST_F(QueuePairs, of_the_fences_of_a_notification_are_all_waited_for) {
-    options_.queue_pairs_per_device = 3;
-    ASSERT_NO_FATAL_FAILURE(connect_raw(3));
-    const auto notify = [&](NotificationFences fences) {
-        raw_->send({.kind = transport::detail::Kind::notify, .value = fences.encode()});
-    };
-    const auto arrived = [&] {
-        for (int i = 0; i < 100; ++i) {
-            right_end().progress();
-        }
-        std::array<std::byte, 8> bytes{};
-        return channel_->notification(bytes).ok();
-    };
-    notify({.number = 1, .rails = 0});
-    EXPECT_TRUE(arrived());
-    notify({.number = 2, .rails = 6});
-    notify({.number = 3, .rails = 2});
-    EXPECT_FALSE(arrived());
-    // The fence of the later notification does not replace the fence of the other queue pair.
-    raw_->write_immediate({.fence = true, .request = 2}, 1);
-    raw_->write_immediate({.fence = true, .request = 3}, 1);
-    EXPECT_FALSE(arrived());
-    raw_->write_immediate({.fence = true, .request = 2}, 2);
-    EXPECT_TRUE(arrived());
-    EXPECT_TRUE(arrived());
-    EXPECT_FALSE(arrived());
-    // Sequence numbers of notifications wrap around. They are also compared correctly on a queue
-    // pair that had no fence while half of all sequence numbers were used.
-    constexpr std::uint32_t quarter = Immediate::max_request / 4;
-    for (std::uint32_t i = 1; i <= 5; ++i) {
-        const std::uint32_t number = (3 + i * quarter) & Immediate::max_request;
-        notify({.number = number, .rails = i == 3 ? 4U : 0U});
-        if (i == 3) {
-            EXPECT_FALSE(arrived());
-            raw_->write_immediate({.fence = true, .request = number}, 2);
-        }
-        EXPECT_TRUE(arrived()) << i;
-    }
-}
-
 } // namespace
 } // namespace rdmabuf::testing

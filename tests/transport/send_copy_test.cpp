@@ -49,21 +49,6 @@ TEST_F(SendCopy, sends_bytes_of_any_memory_and_registers_nothing) {
     EXPECT_EQ(left().in_flight(), 0);
 }
 
-TEST_F(SendCopy, keeps_the_order_of_messages) {
-    connect_with_memory();
-    Request long_message;
-    ASSERT_EQ(left().isend(from_->memory(), from_->data(), 100000, tag, long_message), code(0));
-    const std::vector<std::byte> second = pattern(10, 4);
-    static_cast<void>(progress_until([&] {
-        const std::error_code error = left().send_copy(second, tag);
-        EXPECT_TRUE(!error || error == code(EAGAIN)) << error.message();
-        return !error;
-    }));
-    expect_message(from_->bytes(0, 100000));
-    expect_message(second);
-    EXPECT_EQ(complete(left(), long_message).error, code(0));
-}
-
 TEST_F(SendCopy, fails_with_eagain_while_the_peer_has_no_memory_for_more_messages) {
     options_.unexpected_limit = 4096;
     connect_with_memory();

@@ -118,31 +118,6 @@ TEST_F(SetupAbort, the_receive_buffers_of_the_endpoint_are_not_lost) {
     }
 }
 
-// The messages that arrive during close() are not polled any more.
-TEST_F(SetupAbort, the_receive_buffers_of_closed_channels_are_not_lost) {
-    options_.receive_buffers = 64;
-    for (int i = 0; i < 3; ++i) {
-        SCOPED_TRACE(i);
-        ASSERT_NO_FATAL_FAILURE(connect_raw());
-        raw_->while_waiting = [] {};
-        for (int k = 0; k < 60; ++k) {
-            // The window permits 64 messages, and the credits permit these.
-            raw_->send({.kind = Kind::eager, .value = tag});
-        }
-        static_cast<void>(channel_->close());
-        channel_.reset();
-        right_end().progress(); // This posts the receive buffers again.
-        right_end().progress();
-        ASSERT_FALSE(HasFailure());
-    }
-    ASSERT_NO_FATAL_FAILURE(connect_raw());
-    const TestMemory to = right_memory(4096);
-    Request request;
-    ASSERT_EQ(channel_->irecv(to.memory(), to.data(), 4096, tag, request), code(0));
-    raw_->send({.kind = Kind::eager, .value = tag}, pattern(10));
-    EXPECT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
-}
-
 TEST_F(SetupAbort, a_forked_child_can_use_an_endpoint_of_its_own) {
     connect();
     const pid_t child = ::fork();

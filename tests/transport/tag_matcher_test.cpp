@@ -52,72 +52,6 @@ class TagMatching : public ::testing::Test {
     std::deque<ReceiveRequest> receives_;
 };
 
-TEST_F(TagMatching, finds_the_first_receive_of_a_channel_and_tag) {
-    post(channel(1), 5);
-    post(channel(0), 6);
-    ReceiveRequest& first = post(channel(0), 5);
-    ReceiveRequest& second = post(channel(0), 5);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &first);
-    matcher_.remove(first);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &second);
-    matcher_.remove(second);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), nullptr);
-    EXPECT_EQ(matcher_.find_receive(channel(2), 5), nullptr);
-}
-
-TEST_F(TagMatching, compares_only_the_bits_of_the_mask) {
-    ReceiveRequest& receive = post(channel(0), 0xab00, 0xff00);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 0xab00), &receive);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 0x12abff), &receive);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 0xaa00), nullptr);
-    EXPECT_EQ(matcher_.find_receive(channel(1), 0xab00), nullptr);
-}
-
-TEST_F(TagMatching, ignores_bits_of_the_receive_that_are_not_in_the_mask) {
-    ReceiveRequest& receive = post(channel(0), 0xabcd, 0xff00);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 0xab00), &receive);
-}
-
-TEST_F(TagMatching, accepts_every_tag_with_mask_zero) {
-    ReceiveRequest& receive = post(channel(0), 7, 0);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 0), &receive);
-    EXPECT_EQ(matcher_.find_receive(channel(0), full_mask), &receive);
-}
-
-TEST_F(TagMatching, accepts_messages_of_every_channel_for_a_receive_from_any_channel) {
-    ReceiveRequest& receive = post(nullptr, 5);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &receive);
-    EXPECT_EQ(matcher_.find_receive(channel(3), 5), &receive);
-    EXPECT_EQ(matcher_.find_receive(channel(3), 6), nullptr);
-}
-
-TEST_F(TagMatching, prefers_the_receive_that_was_posted_first_whatever_its_kind) {
-    ReceiveRequest& exact_1 = post(channel(0), 5);
-    ReceiveRequest& masked = post(channel(0), 4, 0xfffc);
-    ReceiveRequest& any = post(nullptr, 5);
-    ReceiveRequest& exact_2 = post(channel(0), 5);
-    for (ReceiveRequest* const expected : {&exact_1, &masked, &any, &exact_2}) {
-        ASSERT_EQ(matcher_.find_receive(channel(0), 5), expected);
-        matcher_.remove(*expected);
-    }
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), nullptr);
-}
-
-TEST_F(TagMatching, removes_the_receive_that_it_takes) {
-    ReceiveRequest& other_channel = post(channel(1), 5);
-    ReceiveRequest& first = post(channel(0), 5);
-    ReceiveRequest& second = post(channel(0), 5);
-    EXPECT_EQ(matcher_.take_receive(channel(0), 6), nullptr);
-    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &first);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &second);
-    ReceiveRequest& any = post(nullptr, 5);
-    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &second);
-    EXPECT_EQ(matcher_.take_receive(channel(0), 5), &any);
-    EXPECT_EQ(matcher_.take_receive(channel(0), 5), nullptr);
-    EXPECT_EQ(matcher_.take_receive(channel(1), 5), &other_channel);
-    EXPECT_EQ(matcher_.find_receive(channel(1), 5), nullptr);
-}
-
 TEST_F(TagMatching, takes_receives_with_the_same_hash_value_in_any_order) {
     // 1,000 tags share 256 lists, so that most lists hold several receives.
     constexpr Tag tags = 1000;
@@ -137,13 +71,6 @@ TEST_F(TagMatching, takes_receives_with_the_same_hash_value_in_any_order) {
     }
 }
 
-TEST_F(TagMatching, skips_earlier_receives_that_do_not_accept_the_message) {
-    post(channel(0), 8, 0xfffc);
-    post(channel(1), 5);
-    ReceiveRequest& receive = post(nullptr, 5);
-    EXPECT_EQ(matcher_.find_receive(channel(0), 5), &receive);
-}
-
 TEST_F(TagMatching, reports_earlier_receives_that_were_not_advertised) {
     EXPECT_FALSE(matcher_.has_unadvertised(channel(0), 5));
     ReceiveRequest& exact = post(channel(0), 5);
@@ -158,23 +85,6 @@ TEST_F(TagMatching, reports_earlier_receives_that_were_not_advertised) {
     EXPECT_FALSE(matcher_.has_unadvertised(channel(0), 6));
     matcher_.remove(any);
     EXPECT_FALSE(matcher_.has_unadvertised(channel(0), 5));
-}
-
-TEST_F(TagMatching, finds_the_message_that_arrived_first) {
-    UnexpectedMessage& other_tag = arrive(channel(0), 6);
-    UnexpectedMessage& other_channel = arrive(channel(1), 5);
-    UnexpectedMessage& first = arrive(channel(0), 5);
-    UnexpectedMessage& second = arrive(channel(0), 5);
-    EXPECT_EQ(matcher_.find_message(channel(0), 5, full_mask), &first);
-    EXPECT_EQ(matcher_.find_message(channel(0), 4, ~Tag{3}), &other_tag);
-    EXPECT_EQ(matcher_.find_message(nullptr, 5, full_mask), &other_channel);
-    EXPECT_EQ(matcher_.find_message(nullptr, 0, 0), &other_tag);
-    EXPECT_EQ(matcher_.find_message(channel(2), 0, 0), nullptr);
-    EXPECT_EQ(matcher_.find_message(channel(0), 7, full_mask), nullptr);
-    destroy(first);
-    EXPECT_EQ(matcher_.find_message(channel(0), 5, full_mask), &second);
-    destroy(other_tag);
-    EXPECT_EQ(matcher_.find_message(nullptr, 0, 0), &other_channel);
 }
 
 TEST_F(TagMatching, drops_only_the_unwanted_messages_of_one_channel) {
@@ -251,7 +161,7 @@ TEST_F(TagMatching, agrees_with_a_linear_search) {
                 model.messages.push_back({&arrive(from, tag), from, tag});
             } else {
                 ASSERT_EQ(found, model.receives[expected].receive) << "step " << step;
-                matcher_.remove(*found);
+                ASSERT_EQ(matcher_.take_receive(from, tag), found) << "step " << step;
                 model.receives.erase(model.receives.begin() +
                                      static_cast<std::ptrdiff_t>(expected));
             }
