@@ -139,7 +139,8 @@ TEST_F(CudaMappings, EndWhereTheReservedRangeEnds) {
 TEST_F(CudaMappings, WithAHoleOrOfTwoDevicesOrNotMadeForRdmaAreRefused) {
     const std::size_t page = page_size();
     const std::uint64_t holed = map({{1}, {.pages = 1, .hole = true}, {1}});
-    EXPECT_THAT(refusal(holed, 3 * page), fails_with(ERANGE, "no device memory is mapped after it"));
+    EXPECT_THAT(refusal(holed, 3 * page),
+                fails_with(ERANGE, "no device memory is mapped after it"));
     EXPECT_TRUE(exporter_->find(holed + 2 * page));
     EXPECT_FALSE(exporter_->find(holed + page));
     EXPECT_EQ(exporter_->find_range(holed, 3 * page)->length, page);
