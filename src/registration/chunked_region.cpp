@@ -172,7 +172,11 @@ ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
         }
         // A chunk is never longer than the range rounded to whole pages at its start and its end.
         const std::size_t longest = std::min(chunk_size, (length / page + 2) * page);
-        chunk_size = options.chunk_size == 0 ? smaller_chunk(pds, trail, longest) : 0;
+        try {
+            chunk_size = options.chunk_size == 0 ? smaller_chunk(pds, trail, longest) : 0;
+        } catch (const Error&) {
+            chunk_size = 0; // A failed query of a device must not replace the original error.
+        }
         if (chunk_size == 0) {
             if (callers_trail != nullptr) {
                 *callers_trail = std::move(trail);
