@@ -75,6 +75,10 @@ struct RegistrationCacheOptions {
 /// A cache must not be used in a child of fork(2), because it may wait for threads that do not
 /// exist in the child.
 ///
+/// A memory window must not be bound to an entry when the last lease on the entry ends:
+/// ibv_dereg_mr then fails with EBUSY when the entry is removed, the teardown failure handler is
+/// called, and the memory stays registered.
+///
 /// An rkey gives access to the whole entry, with all access flags of the entry. Do not send the
 /// rkey of a lease to a peer that must not access the memory beside the range.
 class RDMABUF_EXPORT RegistrationCache {
@@ -151,7 +155,9 @@ class RDMABUF_EXPORT RegistrationCache {
         std::uint64_t bytes = 0;
     };
 
-    /// Creates a cache for registrations on all protection domains of @p pds.
+    /// Creates a cache for registrations on all protection domains of @p pds. The cache does not
+    /// query exporters that are added to the program's resolver later, so their memory could be
+    /// registered as host memory.
     /// @throws Error EINVAL for an empty @p pds, for a limit of 0 entries or 0 bytes, and for
     ///         registration options that must not be set; EBADF for a protection domain that was
     ///         closed
