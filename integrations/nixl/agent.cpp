@@ -195,10 +195,10 @@ bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
         return false;
     }
     transfer.peer_ = connecting_peer(transfer.remote_agent_);
+    transfer.peer_->transfers.push_back(&transfer);
     transfer.notification_ = std::move(notification);
     transfer.state_ = TransferState::in_progress;
     transfer.waits_ = true;
-    transfer.peer_->transfers.push_back(&transfer);
     start_transfers(*transfer.peer_);
     return true;
 }

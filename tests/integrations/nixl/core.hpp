@@ -33,9 +33,8 @@ struct NixlBlock {
     std::size_t length = 0;
 };
 
-/// An agent with one backend. The functions call the backend in the order in which those of the
-/// same names of nixlAgent do in NIXL 1.4.0 (src/core/nixl_agent.cpp and
-/// src/infra/nixl_memory_section.cpp), and have the same results.
+/// An agent with one backend. The functions call the backend in the order in which the functions
+/// of nixlAgent and of its memory sections do in NIXL 1.4.0, and have the same results.
 class NixlCore {
   public:
     class Request {

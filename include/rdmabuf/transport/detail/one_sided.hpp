@@ -99,8 +99,8 @@ class OneSided {
             shared_.complete(request, request.error);
         }
     }
-    /// Ends a transfer list with ECANCELED after the first entry that is not posted completely. This
-    /// entry is still posted, because the last work request of a list must be signaled.
+    /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
+    /// This entry is still posted, because the last work request of a list must be signaled.
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept {
         if (request.list.size() < 2) {
             return EALREADY;
