@@ -15,8 +15,8 @@
 
 namespace rdmabuf::tools {
 
-/// A JSON value of a report. Only json.cpp includes nlohmann/json.hpp, which takes seconds to
-/// compile.
+/// A JSON value of a report. Only json.cpp includes the headers of nlohmann-json, which take
+/// seconds to compile.
 class Json {
   public:
     using Member = std::pair<std::string, Json>;
