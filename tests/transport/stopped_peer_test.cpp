@@ -139,10 +139,10 @@ class StoppedPeer : public ::testing::Test {
     }
     /// The device reports a peer that does not respond after 3 retransmissions of 67 ms. A process
     /// that only waits for a processor responds earlier.
-    static constexpr EndpointOptions quick = {.heartbeat = std::chrono::milliseconds(20),
-                                              .linger = std::chrono::milliseconds(50),
-                                              .ack_timeout = 14,
-                                              .retry_count = 3};
+    static inline const EndpointOptions quick = {.heartbeat = std::chrono::milliseconds(20),
+                                                 .linger = std::chrono::milliseconds(50),
+                                                 .ack_timeout = 14,
+                                                 .retry_count = 3};
 
     [[nodiscard]] const std::string& directory() const { return directory_.path(); }
 
