@@ -31,6 +31,7 @@ abi::Result RegisteredMemory::register_address(const Nic& nic, void* data, std::
         return log::failed("regMr", nic.name, made.error_info());
     }
     std::vector<std::span<const LocalChunk>> regions;
+    regions.reserve(devices);
     for (std::size_t i = 0; i < devices; ++i) {
         regions.push_back(region_->chunks(i));
     }
@@ -62,10 +63,12 @@ abi::Result RegisteredMemory::register_dmabuf(const Nic& nic, void* data, std::s
         return log::failed("regMrDmaBuf", nic.name, made.error_info());
     }
     std::vector<LocalChunk> chunks;
+    chunks.reserve(dmabufs_.size());
     for (const rdmabuf::DmaBufMR& region : dmabufs_) {
         chunks.push_back(as_chunk(region));
     }
     std::vector<std::span<const LocalChunk>> regions;
+    regions.reserve(chunks.size());
     for (const LocalChunk& chunk : chunks) {
         regions.emplace_back(&chunk, 1);
     }

@@ -144,22 +144,22 @@ Settings Settings::read() {
     settings.retry_count =
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
-    settings.gid_index = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
+    settings.gid_index_ = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
     const auto version = number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);
     const std::string family = text_of("NCCL_IB_ADDR_FAMILY");
     const std::string range = text_of("NCCL_IB_ADDR_RANGE");
-    settings.selects_gid = version || !family.empty() || !range.empty();
-    settings.gid_type = version == 1 ? rdmabuf::GidType::roce_v1 : rdmabuf::GidType::roce_v2;
-    settings.ipv6_gid = family == "AF_INET6";
+    settings.selects_gid_ = version || !family.empty() || !range.empty();
+    settings.gid_type_ = version == 1 ? rdmabuf::GidType::roce_v1 : rdmabuf::GidType::roce_v2;
+    settings.ipv6_gid_ = family == "AF_INET6";
     const std::size_t slash = range.find('/');
-    const std::size_t start = settings.ipv6_gid ? 0 : 12;
+    const std::size_t start = settings.ipv6_gid_ ? 0 : 12;
     if (slash != std::string::npos &&
-        ::inet_pton(settings.ipv6_gid ? AF_INET6 : AF_INET, range.substr(0, slash).c_str(),
-                    &settings.gid_range[start]) == 1) {
+        ::inet_pton(settings.ipv6_gid_ ? AF_INET6 : AF_INET, range.substr(0, slash).c_str(),
+                    &settings.gid_range_[start]) == 1) {
         const int bits = std::atoi(range.c_str() + slash + 1); // NOLINT(cert-err34-c)
-        settings.gid_prefix = bits > 0 && static_cast<std::size_t>(bits) <= 128 - 8 * start
-                                  ? static_cast<unsigned>(bits) + 8 * static_cast<unsigned>(start)
-                                  : 0;
+        settings.gid_prefix_ = bits > 0 && static_cast<std::size_t>(bits) <= 128 - 8 * start
+                                   ? static_cast<unsigned>(bits) + 8 * static_cast<unsigned>(start)
+                                   : 0;
     } else if (!range.empty()) {
         log::warn("init", "NCCL_IB_ADDR_RANGE=" + range + " is ignored: it is not an address of " +
                               "NCCL_IB_ADDR_FAMILY, a slash and a prefix length");
@@ -169,20 +169,20 @@ Settings Settings::read() {
 
 std::optional<std::uint8_t> Settings::gid_index_of(const rdmabuf::Context& context,
                                                    std::uint8_t port) const {
-    if (gid_index || !selects_gid) {
-        return gid_index;
+    if (gid_index_ || !selects_gid_) {
+        return gid_index_;
     }
     for (const rdmabuf::GidEntry& entry : context.gid_table(port)) {
         const auto in_range = [&](unsigned bit) {
-            return ((entry.gid.bytes.at(bit / 8) ^ gid_range.at(bit / 8)) >> (7 - bit % 8) & 1) ==
+            return ((entry.gid.bytes.at(bit / 8) ^ gid_range_.at(bit / 8)) >> (7 - bit % 8) & 1) ==
                    0;
         };
-        unsigned bit = ipv6_gid ? 0 : 96;
-        while (bit < gid_prefix && in_range(bit)) {
+        unsigned bit = ipv6_gid_ ? 0 : 96;
+        while (bit < gid_prefix_ && in_range(bit)) {
             ++bit;
         }
-        if (entry.type == gid_type && entry.gid.is_ipv4_mapped() != ipv6_gid &&
-            !entry.gid.is_link_local() && bit >= gid_prefix) {
+        if (entry.type == gid_type_ && entry.gid.is_ipv4_mapped() != ipv6_gid_ &&
+            !entry.gid.is_link_local() && bit >= gid_prefix_) {
             return entry.index;
         }
     }

@@ -90,14 +90,14 @@ struct Settings {
 
   private:
     /// NCCL_IB_GID_INDEX.
-    std::optional<std::uint8_t> gid_index;
+    std::optional<std::uint8_t> gid_index_;
     /// True if one of the variables for the next members is set.
-    bool selects_gid = false;
-    rdmabuf::GidType gid_type = rdmabuf::GidType::roce_v2;
-    bool ipv6_gid = false;
+    bool selects_gid_ = false;
+    rdmabuf::GidType gid_type_ = rdmabuf::GidType::roce_v2;
+    bool ipv6_gid_ = false;
     /// The range of NCCL_IB_ADDR_RANGE, in the format of a GID, and its prefix length.
-    std::array<std::uint8_t, 16> gid_range{};
-    unsigned gid_prefix = 0;
+    std::array<std::uint8_t, 16> gid_range_{};
+    unsigned gid_prefix_ = 0;
 };
 
 } // namespace nccl_net

@@ -63,7 +63,7 @@ class RegistrationWalk {
     /// An exporter that knows the memory.
     struct Owner {
         /// Points into the list of the Resolver.
-        const std::shared_ptr<Exporter>* exporter;
+        const std::shared_ptr<Exporter>* exporter = nullptr;
         Allocation allocation;
 
         [[nodiscard]] bool is_pinned_host() const noexcept {

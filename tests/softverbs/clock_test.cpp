@@ -60,18 +60,18 @@ TEST_F(Clock, CannotBeMovedWhileItRuns) {
 TEST_F(Clock, StandsStillUntilItIsMoved) {
     start();
     const ManualClock clock;
-    const auto begin = clock.now();
+    const auto begin = ManualClock::now();
     complete_with_delay(1);
     EXPECT_EQ(softverbs_next_timer(), 1000U);
     EXPECT_TRUE(eventually([] { return is_at_rest(::getpid()); }));
     EXPECT_FALSE(is_readable(channel->fd)) << "a background thread has run the timer";
-    EXPECT_EQ(clock.now(), begin);
+    EXPECT_EQ(ManualClock::now(), begin);
     EXPECT_EQ(softverbs_step(), 0);
-    clock.advance(999ns);
+    ManualClock::advance(999ns);
     EXPECT_FALSE(is_readable(channel->fd));
-    clock.advance(1ns);
+    ManualClock::advance(1ns);
     EXPECT_TRUE(is_readable(channel->fd));
-    EXPECT_EQ(clock.now() - begin, 1us);
+    EXPECT_EQ(ManualClock::now() - begin, 1us);
     EXPECT_EQ(softverbs_next_timer(), UINT64_MAX);
     take_event();
 }
@@ -97,11 +97,11 @@ TEST_F(Clock, RunsTimersOfAllThreadsInTheOrderOfTheirTimes) {
     ASSERT_EQ(softverbs_set_faults("packet#1=delay:5,port=up@6ms,port=down@3ms"), 0);
     a.set_number(0, 77);
     ASSERT_EQ(post(a, Request(a, b, IBV_WR_RDMA_WRITE, 1, 8)), 0);
-    clock.advance(8ms);
+    ManualClock::advance(8ms);
     EXPECT_EQ(b.number(0), 0U);
     ASSERT_EQ(next_event().value().event_type, IBV_EVENT_PORT_ERR);
     ASSERT_EQ(next_event().value().event_type, IBV_EVENT_PORT_ACTIVE);
-    clock.advance(1ms);
+    ManualClock::advance(1ms);
     EXPECT_EQ(b.number(0), 77U);
     expect(a, 1, IBV_WC_SUCCESS);
 }
@@ -112,7 +112,7 @@ TEST_F(Clock, ContinuesWhereItStoodWhenItRunsAgain) {
     {
         const ManualClock clock;
         complete_with_delay(2000);
-        clock.advance(1ms);
+        ManualClock::advance(1ms);
         EXPECT_FALSE(is_readable(channel->fd));
         stood_at = softverbs_now();
     }
@@ -123,7 +123,7 @@ TEST_F(Clock, ContinuesWhereItStoodWhenItRunsAgain) {
     const std::uint64_t before = softverbs_now();
     {
         const ManualClock clock;
-        clock.advance(1h);
+        ManualClock::advance(1h);
     }
     EXPECT_GE(softverbs_now() - before, std::uint64_t{3600} * 1'000'000'000);
     complete_with_delay(1000);

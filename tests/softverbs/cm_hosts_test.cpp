@@ -288,11 +288,12 @@ TEST_F(CmHosts, AreUnreachableWithoutTheCable) {
                 const UniqueId id = route(channel, port);
                 EXPECT_TRUE(run("ip link set cable down"));
                 const ManualClock clock;
-                const auto begin = clock.now();
+                const auto begin = ManualClock::now();
                 request(id);
                 const SeenEvent event = channel.next();
                 EXPECT_EQ(event.type, RDMA_CM_EVENT_UNREACHABLE);
-                EXPECT_EQ(clock.now() - begin, 16 * std::chrono::nanoseconds(4096) * (1 << 16));
+                EXPECT_EQ(ManualClock::now() - begin,
+                          16 * std::chrono::nanoseconds(4096) * (1 << 16));
                 EXPECT_EQ(event.status, -ETIMEDOUT);
                 host.wire.send(true);
             });

@@ -112,11 +112,11 @@ TEST_F(CmTwoProcesses, StoppedPeerIsUnreachableAfterTheTimeouts) {
     const Channel channel;
     server.stop();
     const ManualClock clock;
-    const auto begin = clock.now();
+    const auto begin = ManualClock::now();
     const UniqueId id = request(channel, server);
     const SeenEvent event = channel.next();
     EXPECT_EQ(event.type, RDMA_CM_EVENT_UNREACHABLE);
-    EXPECT_EQ(clock.now() - begin, 16 * std::chrono::nanoseconds(4096) * (1 << 20));
+    EXPECT_EQ(ManualClock::now() - begin, 16 * std::chrono::nanoseconds(4096) * (1 << 20));
     EXPECT_EQ(event.status, -ETIMEDOUT);
 }
 

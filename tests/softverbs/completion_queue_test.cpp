@@ -511,7 +511,7 @@ TEST_F(CompletionQueue, isStampedByTheClockOfTheDevice) {
     const ManualClock clock;
     const std::uint64_t before = read_clock();
     complete(owner.get(), 0, 1);
-    clock.advance(std::chrono::milliseconds(20));
+    ManualClock::advance(std::chrono::milliseconds(20));
     EXPECT_EQ(read_clock() - before, 20 * khz);
     ibv_poll_cq_attr poll_attr{};
     ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);

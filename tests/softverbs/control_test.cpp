@@ -111,19 +111,19 @@ TEST_F(ControlTest, FaultsOfAListChangePortsAndDevices) {
 
 TEST_F(ControlTest, FaultsOfAListOccurAfterTheirDelay) {
     const ManualClock clock;
-    const auto begin = clock.now();
+    const auto begin = ManualClock::now();
     ASSERT_EQ(softverbs_set_faults("port:0/1=down@100ms"), 0);
     EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_PORT_ERR});
-    EXPECT_EQ(clock.now() - begin, std::chrono::milliseconds(100));
+    EXPECT_EQ(ManualClock::now() - begin, std::chrono::milliseconds(100));
 }
 
 TEST_F(ControlTest, ANewListCancelsTheFaultsOfTheOldOne) {
     const ManualClock clock;
     ASSERT_EQ(softverbs_set_faults("port=down@20ms,device=reset@10ms"), 0);
     ASSERT_EQ(softverbs_set_faults("port=down@10ms"), 0);
-    clock.advance(std::chrono::milliseconds(9));
+    ManualClock::advance(std::chrono::milliseconds(9));
     softverbs_clear_faults();
-    clock.advance(std::chrono::hours(1));
+    ManualClock::advance(std::chrono::hours(1));
     EXPECT_FALSE(next_event());
 }
 
@@ -138,11 +138,11 @@ TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
     restart([](ibv_qp_attr& attr) { attr.timeout = 0; });
     ASSERT_EQ(softverbs("fault", "slow:40ms").exit_status, 0);
     const ManualClock clock;
-    const auto begin = clock.now();
+    const auto begin = ManualClock::now();
     ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 8}), 0);
     expect(a, 1, IBV_WC_SUCCESS);
     // The request and its acknowledgement have a delay of 40 ms each.
-    EXPECT_EQ(clock.now() - begin, std::chrono::milliseconds(80));
+    EXPECT_EQ(ManualClock::now() - begin, std::chrono::milliseconds(80));
 }
 
 TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {

@@ -112,7 +112,7 @@ TEST_F(Disorder, ofWritesHidesThemFromTheTargetForAWhile) {
         hidden += b.number(0) != i ? 1U : 0U;
     }
     EXPECT_GT(hidden, 0U);
-    clock.advance(std::chrono::milliseconds(2)); // nobody calls verbs
+    ManualClock::advance(std::chrono::milliseconds(2)); // nobody calls verbs
     EXPECT_EQ(b.number(0), rounds);
 }
 

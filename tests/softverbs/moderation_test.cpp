@@ -49,12 +49,12 @@ TEST_F(EventModeration, raisesTheEventAtTheCount) {
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     complete();
     complete();
-    clock.advance(3999us);
+    ManualClock::advance(3999us);
     EXPECT_FALSE(is_readable(channel->fd));
     complete();
     EXPECT_TRUE(is_readable(channel->fd));
     take_event();
-    clock.advance(10ms);
+    ManualClock::advance(10ms);
     EXPECT_FALSE(is_readable(channel->fd));
 }
 
@@ -62,9 +62,9 @@ TEST_F(EventModeration, raisesTheEventAtTheEndOfThePeriod) {
     ASSERT_EQ(moderate(100, 3000), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     complete();
-    clock.advance(3ms - 1ns);
+    ManualClock::advance(3ms - 1ns);
     EXPECT_FALSE(is_readable(channel->fd));
-    clock.advance(1ns);
+    ManualClock::advance(1ns);
     ASSERT_TRUE(is_readable(channel->fd));
     take_event();
 }
@@ -85,7 +85,7 @@ TEST_F(EventModeration, losesTheEventOfAQueueThatIsDestroyed) {
     EXPECT_EQ(softverbs_next_timer(), 2'000'000U);
     cq.reset();
     EXPECT_EQ(softverbs_next_timer(), UINT64_MAX);
-    clock.advance(2ms);
+    ManualClock::advance(2ms);
     EXPECT_FALSE(is_readable(channel->fd));
 }
 

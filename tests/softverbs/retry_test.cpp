@@ -62,7 +62,7 @@ TEST_F(Retry, SevenTimesMeansUntilAReceiveRequestIsThere) {
     }
     ASSERT_EQ(post(a, requests), 0);
     // b sends an RNR NAK at once, and then each 10 us.
-    clock.advance(1ms);
+    ManualClock::advance(1ms);
     EXPECT_EQ(counters().retried - before, 101U);
     EXPECT_TRUE(is_empty(a.cq.get()));
     for (std::uint64_t id = 1; id <= 5; ++id) {
@@ -98,7 +98,7 @@ TEST_F(Retry, SharedReceiveQueueThatIsEmptyIsWaitedFor) {
 TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
     const auto one = 4096ns * 1024; // the timeout
     for (const std::uint32_t nobody : {b.qp->qp_num + 100, b.qp->qp_num ^ (555U << 14U)}) {
-        const auto begin = clock.now();
+        const auto begin = ManualClock::now();
         const std::uint64_t before = counters().retried;
         ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
         ibv_qp_attr attr = pair_attributes(nobody);
@@ -110,7 +110,7 @@ TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
         ASSERT_EQ(post(a, requests), 0);
         expect(a, 1, IBV_WC_RETRY_EXC_ERR);
         expect(a, 2, IBV_WC_WR_FLUSH_ERR);
-        EXPECT_EQ(clock.now() - begin, 3 * one);
+        EXPECT_EQ(ManualClock::now() - begin, 3 * one);
         EXPECT_EQ(counters().retried - before, 2U);
     }
 }
@@ -161,7 +161,7 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     silent.wr.send_flags = 0;
     const std::uint64_t sent = counters().sent;
     ASSERT_EQ(post(a, silent), 0);
-    clock.advance(100ms);
+    ManualClock::advance(100ms);
     EXPECT_TRUE(is_empty(a.cq.get()));
     EXPECT_EQ(counters().sent, sent + 2) << "the request and its ACK";
     EXPECT_EQ(a.state(), IBV_QPS_RTS);
@@ -318,7 +318,7 @@ TEST_F(Retry, DelayedBulkOfMemoryThatIsGoneIsNotTouched) {
     mr.reset();
     memory.reset();
     EXPECT_EQ(b.memory[0], std::byte{0xbb});
-    clock.advance(1s); // the packet arrives, with unchanged data
+    ManualClock::advance(1s); // the packet arrives, with unchanged data
     EXPECT_EQ(b.memory[0], std::byte{0xcc});
     EXPECT_EQ(b.memory[length - 1], std::byte{0xcc});
     EXPECT_EQ(b.memory[length], std::byte{0xbb});
@@ -488,7 +488,7 @@ TEST_F(Teardown, DestroyingAQueuePairWhoseRequestsAreInFlightLeavesTheOther) {
             request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3), request(IBV_WR_SEND, 4, 100'000)};
         ASSERT_EQ(post(a, requests), 0);
         (round % 2 == 0 ? a : b).qp.reset();
-        clock.advance(round % 5 * 1ms);
+        ManualClock::advance(round % 5 * 1ms);
         const Side& left = round % 2 == 0 ? b : a;
         EXPECT_NE(left.state(), IBV_QPS_RESET);
         softverbs_clear_faults();

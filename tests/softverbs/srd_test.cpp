@@ -292,7 +292,7 @@ TEST_F(SrdTest, MessageWaitsForAReceiveRequestWithoutLimit) {
     start(7);
     const ManualClock clock;
     ASSERT_EQ(a.send(1, ah.get(), to_b, a.sge(0, 8)), 0);
-    clock.advance(std::chrono::minutes(1));
+    ManualClock::advance(std::chrono::minutes(1));
     EXPECT_TRUE(is_empty(a.native_cq()));
     ASSERT_EQ(b.receive(2, b.sge(0, 64)), 0);
     a.expect(1);

@@ -20,7 +20,7 @@ TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
                     }
                     end.post(id % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, id, 0, one_mib, 0);
                     if (id % 20 == 10) {
-                        clock.advance(std::chrono::seconds(1));
+                        ManualClock::advance(std::chrono::seconds(1));
                         ibv_wc wc{};
                         ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
                         ::kill(target, SIGCONT);
@@ -95,7 +95,7 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
                 end.tell('r');
                 EXPECT_TRUE(eventually([] { return softverbs_pending_faults() == 0; }, settle));
                 stop(reader);
-                clock.advance(std::chrono::milliseconds(1));
+                ManualClock::advance(std::chrono::milliseconds(1));
                 done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
                 end.put(0, one_mib, 9);
                 ::kill(reader, SIGCONT);

@@ -17,7 +17,6 @@ namespace nccl_net_test {
 namespace {
 
 using namespace rdmabuf::testing;
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNull;

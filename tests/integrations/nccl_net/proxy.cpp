@@ -36,7 +36,7 @@ std::size_t Operation::size(std::size_t sub, std::size_t step) const {
 }
 
 std::byte Operation::byte(std::size_t sub, std::size_t step, std::size_t i) const {
-    return static_cast<std::byte>(seed * 31 + step * 7 + sub * 3 + i * 11 + i / 251);
+    return static_cast<std::byte>(std::size_t{31} * seed + step * 7 + sub * 3 + i * 11 + i / 251);
 }
 
 std::size_t Operation::messages() const {

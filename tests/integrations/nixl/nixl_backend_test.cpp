@@ -35,7 +35,7 @@ constexpr std::size_t some = 1024;
 /// Two agents with memory, which know each other.
 class NixlBackend : public ::testing::Test {
   protected:
-    ~NixlBackend() override { stop(); }
+    void TearDown() override { stop(); }
     /// Starts both agents, and fills the memory of the left one with a pattern.
     void start(std::size_t blocks, bool progress_thread = false) {
         stop();
@@ -203,11 +203,11 @@ TEST_F(NixlBackend, SendsNotificationsOfEveryLengthInTheirOrder) {
 TEST_F(NixlBackend, TransfersBetweenMemoryOfOneAgent) {
     start(2);
     ASSERT_EQ(
-        left_->create_request(NIXL_READ, {{&from_[0], &from_[block], block}}, "left", request_),
+        left_->create_request(NIXL_READ, {{from_.data(), &from_[block], block}}, "left", request_),
         NIXL_SUCCESS);
     ASSERT_GE(left_->post(*request_), 0);
     EXPECT_EQ(finish(), NIXL_SUCCESS);
-    EXPECT_TRUE(std::equal(&from_[0], &from_[block], &from_[block]));
+    EXPECT_TRUE(std::equal(from_.data(), &from_[block], &from_[block]));
 }
 
 TEST_F(NixlBackend, DescribesMemoryInAsFewBytesAsUcx) {
@@ -217,7 +217,7 @@ TEST_F(NixlBackend, DescribesMemoryInAsFewBytesAsUcx) {
 
 TEST_F(NixlBackend, RefusesWhatItDoesNotKnow) {
     start(1);
-    EXPECT_EQ(left_->create_request(NIXL_READ, {{&from_[0], &to_[1], block}}, "right", request_),
+    EXPECT_EQ(left_->create_request(NIXL_READ, {{from_.data(), &to_[1], block}}, "right", request_),
               NIXL_ERR_INVALID_PARAM);
     EXPECT_EQ(left_->engine().connect("nobody"), NIXL_ERR_NOT_FOUND);
     EXPECT_EQ(left_->engine().genNotif("nobody", ""), NIXL_ERR_NOT_FOUND);

@@ -331,14 +331,14 @@ void World::missing() {
             }
         }
     }
-    for (std::size_t i = 0; i < links_.size(); ++i) {
-        for (const Side& side : links_[i]->sides) {
+    for (const auto& link : links_) {
+        for (const Side& side : link->sides) {
             for (const std::uint64_t id : side.sent) {
-                if (!links_[i]->may_fail && messages_[id].receive == 0) {
+                if (!link->may_fail && messages_[id].receive == 0) {
                     log("has not arrived: message #" + std::to_string(id));
                 }
             }
-            if (!links_[i]->may_fail && !side.notices.empty()) {
+            if (!link->may_fail && !side.notices.empty()) {
                 log("has not arrived: notification #" + std::to_string(side.notices.front().id[0]));
             }
         }

@@ -199,6 +199,8 @@ struct Node {
     }
 };
 
+// The functions name the objects that a number stands for as the declarations name the number.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 /// All programs, their channels, and what the transport has to guarantee.
 class World {
   public:
@@ -320,5 +322,6 @@ class World {
     bool finishing_ = false;
     bool port_is_down_ = false;
 };
+// NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
 } // namespace rdmabuf::simulation

@@ -63,9 +63,8 @@ class ChannelState : public ChannelLinks {
           one_sided_(shared, rails_, control_),
           recovery_(rails_, control_, one_sided_),
           probation_(shared, rails_, control_, one_sided_, recovery_),
-          loopback_(shared) {
-        probed_ns_ = now_ns();
-    }
+          loopback_(shared),
+          probed_ns_(now_ns()) {}
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
     ~ChannelState() {
