@@ -110,7 +110,7 @@ std::array<unsigned, 4> finished_registrations(const std::vector<ibv_pd*>& pds) 
     const auto after = [&](std::chrono::milliseconds time) {
         const auto at_rest = [] { return softverbs_test::is_at_rest(::getpid()); };
         static_cast<void>(softverbs_test::eventually(at_rest));
-        ManualClock::advance(time);
+        softverbs_test::ManualClock::advance(time);
         static_cast<void>(softverbs_test::eventually(at_rest));
         return finished.load();
     };
@@ -155,7 +155,7 @@ int next_event(ibv_context* context) {
     ibv_pd* const pd = ibv_alloc_pd(context);
     ibv_cq* const cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
     const softverbs_test::ManualClock clock;
-    ManualClock::advance(1h);
+    softverbs_test::ManualClock::advance(1h);
     const bool early = softverbs_test::is_readable(context->async_fd);
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq;
