@@ -7,7 +7,8 @@
 std::atomic<bool (*)()> softverbs_test::malloc_fails{nullptr};
 
 // The name by which glibc's own malloc can be called if a program replaces it.
-extern "C" void* __libc_malloc(std::size_t size); // NOLINT(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+extern "C" void* __libc_malloc(std::size_t size);
 
 extern "C" void* malloc(std::size_t size) noexcept {
     auto* const fails = softverbs_test::malloc_fails.load();
