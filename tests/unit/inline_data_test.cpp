@@ -12,8 +12,6 @@
 namespace rdmabuf::testing {
 namespace {
 
-constexpr WorkOptions inlined{.flags = SendFlags::signaled | SendFlags::inline_data};
-
 class InlineData : public SoftverbsTest {
   protected:
     Basics basics_;
@@ -46,6 +44,8 @@ TEST_F(InlineData, IsReadableInTheMemoryOfTheProgramOnly) {
 
 // Sanitizers do not follow the child process of a death test.
 #if !defined(RDMABUF_SANITIZED)
+
+constexpr WorkOptions inlined{.flags = SendFlags::signaled | SendFlags::inline_data};
 
 using InlineDataDeathTest = InlineData;
 
