@@ -2,7 +2,7 @@
 #include "json.hpp"
 
 #include <algorithm>
-#include <type_traits>
+#include <stdexcept>
 
 #include <nlohmann/json.hpp>
 
@@ -34,6 +34,68 @@ struct JsonWriter {
         return value;
     }
 };
+
+struct JsonReader {
+    using Input = nlohmann::ordered_json;
+
+    static Json convert(const Input& input) {
+        Json json;
+        switch (input.type()) {
+            case Input::value_t::object:
+                json.value_ = Json::Object();
+                for (const auto& [name, value] : input.items()) {
+                    json[name] = convert(value);
+                }
+                break;
+            case Input::value_t::array:
+                json.value_ = Json::Array();
+                for (const Input& each : input) {
+                    json.push_back(convert(each));
+                }
+                break;
+            case Input::value_t::string:
+                json.value_ = input.get<std::string>();
+                break;
+            case Input::value_t::boolean:
+                json.value_ = input.get<bool>();
+                break;
+            case Input::value_t::number_integer:
+                json.value_ = input.get<std::int64_t>();
+                break;
+            case Input::value_t::number_unsigned:
+                json.value_ = input.get<std::uint64_t>();
+                break;
+            case Input::value_t::number_float:
+                json.value_ = input.get<double>();
+                break;
+            default:
+                break;
+        }
+        return json;
+    }
+};
+
+Json Json::parse(std::string_view text) {
+    try {
+        return JsonReader::convert(nlohmann::ordered_json::parse(text));
+    } catch (const nlohmann::json::parse_error& error) {
+        throw std::invalid_argument(error.what());
+    }
+}
+
+const Json* Json::find(std::string_view name) const noexcept {
+    const auto* const object = members();
+    if (object == nullptr) {
+        return nullptr;
+    }
+    const auto found = std::ranges::find(*object, name, &Member::first);
+    return found != object->end() ? &found->second : nullptr;
+}
+
+std::optional<std::uint64_t> Json::number() const noexcept {
+    const auto* const number = std::get_if<std::uint64_t>(&value_);
+    return number != nullptr ? std::optional(*number) : std::nullopt;
+}
 
 Json::Json(const std::vector<std::string>& texts) : value_(Array(texts.begin(), texts.end())) {}
 

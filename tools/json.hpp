@@ -15,7 +15,7 @@
 
 namespace rdmabuf::tools {
 
-/// A JSON value of a report. Only json.cpp includes the headers of nlohmann-json, which take
+/// A JSON value. Only json.cpp includes the headers of nlohmann-json, which take
 /// seconds to compile.
 class Json {
   public:
@@ -48,6 +48,26 @@ class Json {
     /// Appends to an array.
     void push_back(Json value);
 
+    /// @throws std::invalid_argument, with the position and the cause, if @p text is not JSON
+    [[nodiscard]] static Json parse(std::string_view text);
+    /// Returns the value of a text, and nullptr for any other value.
+    [[nodiscard]] const std::string* text() const noexcept {
+        return std::get_if<std::string>(&value_);
+    }
+    /// Returns the elements of an array, and nullptr for any other value.
+    [[nodiscard]] const std::vector<Json>* elements() const noexcept {
+        return std::get_if<Array>(&value_);
+    }
+    /// Returns the members of an object in their order, and nullptr for any other value.
+    [[nodiscard]] const std::vector<Member>* members() const noexcept {
+        return std::get_if<Object>(&value_);
+    }
+    /// Returns the member @p name of an object. Returns nullptr if the object does not have it, and
+    /// for any other value.
+    [[nodiscard]] const Json* find(std::string_view name) const noexcept;
+    /// Returns the value of an integer that is not negative, and nullopt for any other value.
+    [[nodiscard]] std::optional<std::uint64_t> number() const noexcept;
+
     /// Returns the text with indented lines and a newline at its end. Bytes that are not UTF-8 are
     /// replaced.
     [[nodiscard]] std::string dump() const;
@@ -56,6 +76,7 @@ class Json {
     using Array = std::vector<Json>;
     using Object = std::vector<Member>;
     friend struct JsonWriter;
+    friend struct JsonReader;
 
     std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array,
                  Object>

@@ -4,6 +4,7 @@
 // machine and its verdicts.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,8 +13,12 @@
 #include <gtest/gtest.h>
 
 #include "doctor/environment.hpp"
+#include "doctor/machine_dump.hpp"
+#include "doctor/pci_config.hpp"
 #include "doctor/run.hpp"
+#include "options.hpp"
 #include "recorded_machine.hpp"
+#include "temporary_directory.hpp"
 
 namespace rdmabuf::tools::doctor {
 namespace {
@@ -75,11 +80,70 @@ TEST(DoctorEnvironmentTest, SaysWhyAGpuHasNoVariables) {
     EXPECT_THAT(environment_of("network_only.txt"), HasSubstr("no GPU"));
 }
 
+/// A dump in a file, and the machine that it describes.
+class DoctorReplayTest : public ::testing::Test {
+  protected:
+    [[nodiscard]] ReplayedMachine replay(const std::string& text) const {
+        std::ofstream(file_) << text;
+        return ReplayedMachine(file_);
+    }
+    [[nodiscard]] std::string refusal(const std::string& text) const {
+        try {
+            const ReplayedMachine machine = replay(text);
+        } catch (const UsageError& error) {
+            return error.what();
+        }
+        return "accepted";
+    }
+
+  private:
+    TemporaryDirectory directory_;
+    fs::path file_ = fs::path(directory_.path()) / "dump.json";
+};
+
+TEST_F(DoctorReplayTest, ReadsTheFunctionsOfRdmaTopo) {
+    // A switch port with ACS, a GPU below it, and a NIC. The registers are compressed by zlib.
+    const ReplayedMachine files = replay(R"([
+        {"realpath": "/sys/devices/pci0000:00/0000:00:01.0",
+         "modalias": "pci:v000015B3d0000197Csv00000000sd00000000bc06sc04i00",
+         "config": "eNrtxjENACAQBMFDAAkG8IJ/VXxJSwmZKTab3FvHj7ytp1VnAAAA4Gcbg7kAfA=="},
+        {"realpath": "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0", "numa_node": 1,
+         "modalias": "pci:v000010DEd00002901sv000010DEsd00001999bc03sc02i00", "iommu_group": 7},
+        {"realpath": "/sys/devices/pci0000:00/0000:00:02.0", "numa_node": -1, "config": null,
+         "modalias": "pci:v000015B3d00001023sv000015B3sd00000023bc02sc07i00",
+         "subsystems": {"infiniband": ["mlx5_0"], "net": ["ib0"]}}])");
+    const Machine machine(files.root());
+    ASSERT_EQ(machine.gpus().size(), 1U);
+    EXPECT_EQ(machine.gpus()[0].name, "0000:01:00.0");
+    EXPECT_EQ(machine.topology().find_pci_function(machine.gpus()[0].address)->numa_node, 1);
+    EXPECT_EQ(machine.link_name("/sys/bus/pci/devices/0000:01:00.0/iommu_group"), "7");
+    ASSERT_EQ(machine.nics().size(), 1U);
+    EXPECT_EQ(machine.nics()[0].name, "mlx5_0");
+    EXPECT_EQ(machine.nics()[0].pci, "0000:00:02.0");
+    EXPECT_EQ(PciConfig(machine, "0000:00:01.0").acs_control(), 0x1d);
+}
+
+TEST_F(DoctorReplayTest, WritesNothingOutsideOfItsDirectory) {
+    EXPECT_THAT(refusal(R"({"files": {"/../outside": ""}})"), HasSubstr("not an absolute path"));
+    EXPECT_THAT(refusal(R"({"files": {"sys": ""}})"), HasSubstr("not an absolute path"));
+    EXPECT_THAT(refusal(R"({"files": {"/a": {"link": "/"}, "/a/b": {"link": "c"}}})"),
+                HasSubstr("leads out of the dump"));
+}
+
+TEST_F(DoctorReplayTest, RefusesOtherFiles) {
+    EXPECT_THAT(refusal("{}"), HasSubstr("neither written by rdmabuf doctor --dump"));
+    EXPECT_THAT(refusal("no JSON"), HasSubstr("parse error"));
+    EXPECT_THAT(refusal(R"({"files": {"/a": 5}})"), HasSubstr("is not a file"));
+    EXPECT_THAT(refusal(R"([{"realpath": "/sys/devices/x"}])"), HasSubstr("no \"modalias\""));
+}
+
 class DoctorMachinesTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DoctorMachinesTest, HasTheVerdictsOfItsDescription) {
     const RecordedMachine machine(fs::path(MACHINES) / (GetParam() + ".txt"));
-    const Report report = inspect({.pair = true, .root = machine.root()});
+    const Options options{.pair = true};
+    Machine recorded(machine.root());
+    const Report report = inspect(recorded, options);
     std::vector<Finding> findings;
     for (const Section& section : report.sections) {
         findings.insert(findings.end(), section.findings.begin(), section.findings.end());
@@ -104,6 +168,13 @@ TEST_P(DoctorMachinesTest, HasTheVerdictsOfItsDescription) {
             EXPECT_FALSE(finding.advice.means.empty()) << describe(finding);
         }
     }
+    // A dump of the machine has the same findings.
+    const TemporaryDirectory directory;
+    const fs::path dump = fs::path(directory.path()) / "dump.json";
+    write_dump(dump, recorded, report);
+    const ReplayedMachine files(dump);
+    Machine replayed(files.root());
+    EXPECT_EQ(to_json(inspect(replayed, options)).dump(), to_json(report).dump());
     EXPECT_EQ(exit_status(report), machine.exit_status());
     EXPECT_THAT(report.no_proofs, HasSubstr("--root"));
     EXPECT_TRUE(report.proofs.empty());

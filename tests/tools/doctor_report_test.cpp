@@ -284,7 +284,7 @@ TEST(DoctorReportTest, ANameWithANewlineAddsNoCommandToTheScript) {
 TEST(DoctorReportTest, JsonReplacesBytesThatAreNotText) {
     Finding finding = failed(Severity::blocks);
     finding.found = "\xff\xfe";
-    const auto json = nlohmann::json::parse(format_json(report_of({finding})));
+    const auto json = nlohmann::json::parse(to_json(report_of({finding})).dump());
     EXPECT_EQ(json["exit_status"], 1);
     EXPECT_EQ(json["findings"][0]["id"], "C-31");
     EXPECT_EQ(json["findings"][0]["subject"][0], "0000:02:00.0");

@@ -55,6 +55,14 @@ TEST(DoctorSystemTest, EachNewerFunctionThatIsMissingHasItsUse) {
     EXPECT_EQ(check_one("nothing", "C-02", without_function("")).verdict, Verdict::pass);
 }
 
+TEST(DoctorSystemTest, CompletionCountersOfEfaNeedTheKernelAndTheLibrary) {
+    const Finding old = check_one("efa", "C-58", without_function("ibv_create_comp_cntr"));
+    EXPECT_EQ(old.verdict, Verdict::fail);
+    EXPECT_THAT(old.found, HasSubstr("no ibv_create_comp_cntr()"));
+    EXPECT_THAT(old.found, HasSubstr("kernel "));
+    EXPECT_THAT(check_condition("below_a_switch", "C-58", without_function("")), IsEmpty());
+}
+
 TEST(DoctorSystemTest, TwoLibibverbsInTheProcessFail) {
     // Both machines have a recorded /proc/self/maps.
     const Finding two = check_one("across_host_bridges", "C-03", {});

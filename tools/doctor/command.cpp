@@ -35,6 +35,7 @@ Examples:
   rdmabuf doctor
   rdmabuf doctor --device mlx5_0 --gpu 0 --pair
   rdmabuf doctor --gpu 0 --require dmabuf >/dev/null && echo healthy
+  rdmabuf doctor --dump node17.json; rdmabuf doctor --replay node17.json
   rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
 
 Exit status: 0 at least one pair of memory and NIC was proven in both
@@ -65,6 +66,11 @@ Command add_doctor(CLI::App& program) {
                "Read sys, proc and dev in this directory, a copy of another machine; makes no "
                "proofs")
         ->check(CLI::ExistingDirectory);
+    add_option(*app, "--replay", "FILE", options.replay,
+               "Check the machine that --dump wrote to this file, or rdma_topo dump (rdma-core); "
+               "makes no proofs")
+        ->check(CLI::ExistingFile)
+        ->excludes("--root");
     app->option_defaults()->group("Exit status");
     add_option(*app, "--require", "KIND", parsed->required,
                "dmabuf: only a proof with a dma-buf gives status 0, and not one with memory on the "
@@ -82,6 +88,11 @@ Command add_doctor(CLI::App& program) {
                   "Print the variables of UCX, NCCL and NVSHMEM for each GPU; makes no proofs")
         ->excludes(json)
         ->excludes(script);
+    add_option(*app, "--dump", "FILE", options.dump,
+               "Also write the files that were read, and the report, to this file, so that another "
+               "machine can check them with --replay; of the environment, only the variables of "
+               "rdma-core")
+        ->excludes("--emit-env");
     app->set_help_flag("-h,--help", "Print this text");
     app->footer(doctor_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf doctor --help` the long one.

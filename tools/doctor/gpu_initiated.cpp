@@ -8,13 +8,17 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <rdmabuf/error.hpp>
 
 #include "condition.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace rdmabuf::tools::doctor {
 
@@ -119,6 +123,47 @@ void check_firmware(Check& check) {
     }
 }
 
+/// Returns the first two numbers of a version: {7, 3} for "7.3.0-rc1".
+std::pair<unsigned, unsigned> first_numbers(std::string_view version) {
+    std::pair<unsigned, unsigned> numbers{};
+    const char* const end = version.data() + version.size();
+    const auto [after, error] = std::from_chars(version.data(), end, numbers.first);
+    if (error == std::errc() && after != end) {
+        std::from_chars(after + 1, end, numbers.second);
+    }
+    return numbers;
+}
+
+void check_completion_counters(Check& check) {
+    if (check.gpus().empty() || check.system() == nullptr) {
+        return;
+    }
+    for (const NicFiles* const nic : check.nics()) {
+        if (nic->driver != "efa") {
+            continue;
+        }
+        std::vector<std::string> missing;
+        const std::string kernel = check.machine().kernel_release();
+        // Only the driver that Amazon distributes has a version; it also works with older kernels.
+        const std::string driver = check.machine().line("/sys/module/efa/version");
+        if (driver.empty() && first_numbers(kernel) < std::pair(7U, 3U)) {
+            missing.push_back(fmt::format("kernel {}", kernel.empty() ? "?" : kernel));
+        } else if (!driver.empty() && first_numbers(driver) < std::pair(3U, 3U)) {
+            missing.push_back("efa " + driver);
+        }
+        if (!check.system()->has_function("ibv_create_comp_cntr", "IBVERBS_1.18")) {
+            missing.emplace_back("no ibv_create_comp_cntr() in libibverbs");
+        }
+        if (missing.empty()) {
+            check.pass({nic->name}, "completion counters");
+        } else {
+            check.fail({nic->name}, fmt::format("{}", fmt::join(missing, ", ")),
+                       {.means = "The GPU cannot wait for transfers of EFA, as NCCL's GIN does.",
+                        .remedy = "Use Linux 7.3 or the efa driver 3.3.0, and rdma-core 65."});
+        }
+    }
+}
+
 constexpr std::array gpu_initiated_list{
     Condition{"C-45", Severity::gpu_initiated, "the GPU can map the doorbells of the NIC",
               "NCCL, gdaki.c; nvshmem issues 23 and 34", check_peer_mapping},
@@ -126,6 +171,8 @@ constexpr std::array gpu_initiated_list{
               "mlx5dv_open_device(3), sglang issue 12533", check_devx},
     Condition{"C-47", Severity::gpu_initiated, "the firmware is fit for the GPU's requests",
               "mori, tools/env_check.sh", check_firmware},
+    Condition{"C-58", Severity::gpu_initiated, "EFA has completion counters",
+              "aws-ofi-nccl issues 1250 and 1369", check_completion_counters},
 };
 
 } // namespace

@@ -137,7 +137,7 @@ std::vector<std::string> Machine::list(const std::string& path) const {
     struct Close {
         void operator()(DIR* open) const noexcept { ::closedir(open); }
     };
-    const std::unique_ptr<DIR, Close> open(::opendir(full(path).c_str()));
+    const std::unique_ptr<DIR, Close> open(::opendir(full(path, true).c_str()));
     std::vector<std::string> names;
     if (open == nullptr) {
         return names;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -96,13 +97,24 @@ class Machine {
     /// Returns true if the processors report that a hypervisor runs this machine.
     [[nodiscard]] bool virtual_machine() const;
 
+    /// The root without a slash at its end; empty for "/".
+    [[nodiscard]] const std::string& root() const noexcept { return root_; }
+    /// Returns the paths that the functions above were called with. The value is true if the path
+    /// is a directory whose names were listed.
+    [[nodiscard]] const std::map<std::string, bool>& asked() const noexcept { return asked_; }
+
   private:
-    [[nodiscard]] std::string full(const std::string& path) const { return root_ + path; }
+    /// Adds @p path to asked(), and returns it with the root.
+    [[nodiscard]] std::string full(const std::string& path, bool listed = false) const {
+        bool& is_listed = asked_[path];
+        is_listed = is_listed || listed;
+        return root_ + path;
+    }
     void find_gpus();
     void find_nics();
 
-    /// The root without a slash at its end; empty for "/".
     std::string root_;
+    mutable std::map<std::string, bool> asked_;
     Topology topology_;
     std::vector<Gpu> gpus_;
     std::vector<NicFiles> nics_;

@@ -173,8 +173,11 @@ void check_gids(Check& check) {
     }
 }
 
-Advice advice_for_objects(int error) {
+Advice advice_for_objects(int error, bool virtual_machine) {
     Advice advice{.means = "The device is listed but cannot be used."};
+    constexpr const char* accelerated_networking =
+        "In a virtual machine, this device may be for accelerated networking only: choose an "
+        "instance type with RDMA.";
     switch (error) {
         case ENETDOWN:
             advice.remedy = "See the condition on the port, C-06.";
@@ -185,11 +188,21 @@ Advice advice_for_objects(int error) {
             break;
         case EPERM:
         case EACCES:
+            advice.remedy = virtual_machine ? accelerated_networking
+                                            : "The kernel or the device refuses objects to this "
+                                              "process: see the condition on the device node "
+                                              "(C-20), security modules and the kernel log.";
+            break;
         case EINVAL:
+            advice.remedy = virtual_machine ? accelerated_networking
+                                            : "The provider library and the kernel driver may not "
+                                              "fit together: see C-03 and the kernel log.";
+            break;
         case EOPNOTSUPP:
             advice.remedy =
-                "On the machine of a cloud provider, this device may be for accelerated networking "
-                "only: choose an instance type with RDMA. Otherwise, the text has the cause.";
+                "The device or its driver does not have these objects, such as RC "
+                "queue pairs: see what `rdmabuf devices` says of it, and update the "
+                "driver and rdma-core.";
             break;
         default:
             advice.remedy = "See the kernel log.";
@@ -219,7 +232,8 @@ void check_objects(Check& check) {
         if (result.error == 0) {
             check.pass({nic->name}, result.text);
         } else {
-            check.fail({nic->name}, result.text, advice_for_objects(result.error));
+            check.fail({nic->name}, result.text,
+                       advice_for_objects(result.error, check.machine().virtual_machine()));
         }
     }
 }

@@ -25,6 +25,10 @@ struct Options {
     bool require_dmabuf = false;
     /// True if the variables of UCX, NCCL and NVSHMEM are printed for each GPU.
     bool emit_env = false;
+    /// The file to which the files of the machine and the report are written; empty for none.
+    std::filesystem::path dump = {};
+    /// The dump of another machine that is checked in place of `root`; empty for none.
+    std::filesystem::path replay = {};
     /// The directory that contains the directories sys, proc and dev of the machine.
     std::filesystem::path root = "/";
 };

@@ -221,6 +221,11 @@ void explain(Proof& proof, const Trail& trail) {
             "{}{}{}: {}{}{}", attempt.call, attempt.device.empty() ? "" : " on ", attempt.device,
             describe_errno(attempt.error), attempt.meaning.empty() ? "" : ": ", attempt.meaning);
         proof.remedy = attempt.remedy;
+        if (attempt.error == kernel_enotsupp) {
+            proof.remedy +=
+                " See the mapping (C-29), ACS on platforms with direct NICs (C-56), and "
+                "the support of the GPU's driver (C-12, C-15).";
+        }
         return;
     }
 }

@@ -53,10 +53,99 @@ std::set<std::string> bridges_between(const Check& check) {
     return bridges;
 }
 
+/// The function through which a ConnectX-8 accesses the memory of a GPU below the same root port,
+/// as in GB300, and the bridges on the path of these accesses. "Direct NIC" is NVIDIA's name.
+struct DirectNic {
+    std::string function;
+    std::string gpu;
+    /// The root port above both.
+    std::string root_port;
+    /// The downstream ports of the switch where the paths part, toward the function and the GPU.
+    std::string function_port;
+    std::string gpu_port;
+};
+
+std::vector<DirectNic> direct_nics(const Machine& machine) {
+    constexpr std::uint32_t mellanox = 0x15b3;
+    constexpr std::uint32_t dma_controller = 0x2100;
+    std::vector<DirectNic> all;
+    for (const PciFunction& function : machine.topology().pci_functions()) {
+        if (!function.identity || function.identity->vendor != mellanox ||
+            function.identity->device != dma_controller) {
+            continue;
+        }
+        for (const Gpu& gpu : machine.gpus()) {
+            const PciFunction* const found = machine.topology().find_pci_function(gpu.address);
+            const auto& here = function.ancestors;
+            const auto& there = found->ancestors;
+            // The first ancestor is the host bridge, the second one the root port.
+            const auto part = std::ranges::mismatch(here, there);
+            if (part.in1 - here.begin() >= 2 && part.in1 != here.end() && part.in2 != there.end()) {
+                all.push_back({.function = to_string(function.address),
+                               .gpu = gpu.name,
+                               .root_port = here[1],
+                               .function_port = *part.in1,
+                               .gpu_port = *part.in2});
+            }
+        }
+    }
+    return all;
+}
+
+void check_direct_nics(Check& check) {
+    // Bits of ACS Control.
+    constexpr unsigned validation = 0x01;
+    constexpr unsigned request_redirect = 0x04;
+    constexpr unsigned completion_redirect = 0x08;
+    constexpr unsigned forwarding = 0x10;
+    constexpr unsigned all = validation | request_redirect | completion_redirect | forwarding;
+    for (const DirectNic& nic : direct_nics(check.machine())) {
+        const std::array<std::pair<std::string, unsigned>, 3> ports{
+            {{nic.root_port, all & ~validation},
+             {nic.function_port, all & ~request_redirect},
+             {nic.gpu_port, all & ~completion_redirect}}};
+        for (const auto& [port, wanted] : ports) {
+            const PciConfig config(check.machine(), port);
+            const auto control = config.acs_control();
+            if (!config.complete()) {
+                check.unknown({port}, only_root, run_as_root);
+            } else if (control && (*control & all) == wanted) {
+                check.pass({port}, fmt::format("ACS control {:#06x}", *control));
+            } else {
+                check.fail(
+                    {port},
+                    control
+                        ? fmt::format("ACS control {:#06x}, of which the bits {:#04x} have to be "
+                                      "{:#04x}",
+                                      *control, all, wanted)
+                        : "no ACS",
+                    {.means =
+                         fmt::format("{} cannot access the memory of {} directly: registrations "
+                                     "fail with errno 524, or transfers are slow.",
+                                     nic.function, nic.gpu),
+                     .remedy =
+                         "Let rdma_topo of rdma-core write the setting for the kernel's command "
+                         "line, and reboot.",
+                     .command = "rdma_topo write-grub-acs"});
+            }
+        }
+    }
+}
+
 void check_acs(Check& check) {
     constexpr unsigned redirects = 0x04 | 0x08 | 0x20;
     std::vector<std::string> hidden;
-    for (const std::string& bridge : bridges_between(check)) {
+    std::set<std::string> bridges = bridges_between(check);
+    for (const DirectNic& nic : direct_nics(check.machine())) {
+        // Redirects are right there, see C-56.
+        for (const PciFunction& function : check.machine().topology().pci_functions()) {
+            if (std::ranges::count(function.ancestors, nic.root_port) > 0) {
+                bridges.erase(to_string(function.address));
+            }
+        }
+        bridges.erase(nic.root_port);
+    }
+    for (const std::string& bridge : bridges) {
         const PciConfig config(check.machine(), bridge);
         if (!config.complete()) {
             hidden.push_back(bridge);
@@ -202,6 +291,8 @@ void check_relaxed_ordering(Check& check) {
 constexpr std::array registers_list{
     Condition{"C-31", Severity::no_peer_to_peer, "ACS passes peer-to-peer DMA directly",
               "NCCL, gpu_troubleshooting.rst", check_acs},
+    Condition{"C-56", Severity::no_peer_to_peer, "ACS is that of a direct NIC",
+              "rdma-core, kernel-boot/rdma_topo", check_direct_nics},
     Condition{"C-37", Severity::no_peer_to_peer, "the NIC of a virtual machine has ATS",
               "NCCL, gpu_troubleshooting.rst", check_ats},
     Condition{"C-39", Severity::slows, "PCIe requests and payloads are large",

@@ -161,7 +161,7 @@ std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
     return findings;
 }
 
-std::string format_json(const Report& report) {
+Json to_json(const Report& report) {
     Json findings = Json::array();
     for (const Section& section : report.sections) {
         for (const Finding& finding : section.findings) {
@@ -175,12 +175,11 @@ std::string format_json(const Report& report) {
     for (const Proof& proof : report.proofs) {
         pairs.push_back(json_of(proof));
     }
-    const Json all{{"version", version()},
-                   {"exit_status", exit_status(report)},
-                   {"no_proofs", or_null(report.no_proofs)},
-                   {"findings", std::move(findings)},
-                   {"pairs", std::move(pairs)}};
-    return all.dump();
+    return {{"version", version()},
+            {"exit_status", exit_status(report)},
+            {"no_proofs", or_null(report.no_proofs)},
+            {"findings", std::move(findings)},
+            {"pairs", std::move(pairs)}};
 }
 
 std::string format_script(const Report& report) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../json.hpp"
 #include "../text.hpp"
 #include "finding.hpp"
 #include "proof.hpp"
@@ -40,8 +41,8 @@ struct Report {
 [[nodiscard]] std::string format_section(const Section& section, const TextStyle& style);
 /// Formats the matrix of memory and NICs, the details of each proof, and the result.
 [[nodiscard]] std::string format_result(const Report& report, const TextStyle& style);
-/// Formats the report as a JSON object, which doctor.schema.json describes.
-[[nodiscard]] std::string format_json(const Report& report);
+/// Returns the report as a JSON object, which doctor.schema.json describes.
+[[nodiscard]] Json to_json(const Report& report);
 /// Formats the commands of all failed conditions as a shell script.
 [[nodiscard]] std::string format_script(const Report& report);
 

@@ -10,6 +10,7 @@
 #include "../options.hpp"
 #include "condition.hpp"
 #include "environment.hpp"
+#include "machine_dump.hpp"
 
 #include <fmt/format.h>
 
@@ -58,7 +59,8 @@ Section make_exports(const Check& check, const Options& options) {
 
 void make_proofs(Report& report, const Check& check, const Options& options) {
     if (check.machine().recorded()) {
-        report.no_proofs = "No proof was made: a recorded machine (--root) cannot be used.";
+        report.no_proofs =
+            "No proof was made: a recorded machine (--root, --replay) cannot be used.";
         return;
     }
     if (options.fix_script) {
@@ -96,8 +98,8 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
 
 } // namespace
 
-Report inspect(const Options& options, const std::function<void(const Section&)>& on_section) {
-    Machine machine(options.root);
+Report inspect(Machine& machine, const Options& options,
+               const std::function<void(const Section&)>& on_section) {
     check_selection(machine, options);
     const Devices devices(machine, options.device);
     Check check(machine, devices, options,
@@ -122,29 +124,41 @@ Report inspect(const Options& options, const std::function<void(const Section&)>
     return report;
 }
 
-int run(const Options& options) {
+namespace {
+
+int check(Machine& machine, const Options& options) {
     if (options.emit_env) {
-        Machine machine(options.root);
         check_selection(machine, options);
         const Devices devices(machine, options.device);
         write_stdout(format_environment(Check(machine, devices, options, std::nullopt)));
         return 0;
     }
-    if (options.json) {
-        const Report report = inspect(options);
-        write_stdout(format_json(report));
-        return exit_status(report);
-    }
-    if (options.fix_script) {
-        write_stdout(format_script(inspect(options)));
-        return 0;
-    }
     const TextStyle style = style_of_stdout();
-    const Report report = inspect(options, [&style](const Section& section) {
-        write_stdout(format_section(section, style));
+    const bool as_text = !options.json && !options.fix_script;
+    const Report report = inspect(machine, options, [&](const Section& section) {
+        if (as_text) {
+            write_stdout(format_section(section, style));
+        }
     });
-    write_stdout(format_result(report, style));
-    return exit_status(report);
+    write_stdout(options.json         ? to_json(report).dump()
+                 : options.fix_script ? format_script(report)
+                                      : format_result(report, style));
+    if (!options.dump.empty()) {
+        write_dump(options.dump, machine, report);
+    }
+    return options.fix_script ? 0 : exit_status(report);
+}
+
+} // namespace
+
+int run(const Options& options) {
+    if (options.replay.empty()) {
+        Machine machine(options.root);
+        return check(machine, options);
+    }
+    const ReplayedMachine replayed(options.replay);
+    Machine machine(replayed.root());
+    return check(machine, options);
 }
 
 } // namespace rdmabuf::tools::doctor

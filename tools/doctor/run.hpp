@@ -3,22 +3,22 @@
 
 #include <functional>
 
+#include "machine.hpp"
 #include "options.hpp"
 #include "report.hpp"
 
 namespace rdmabuf::tools::doctor {
 
-/// Checks all conditions of the machine below Options::root, the cheap ones first, and makes the
-/// proofs.
+/// Checks all conditions of the machine, the cheap ones first, and makes the proofs.
 /// @param on_section  called after each group of conditions, so that the output appears before the
 ///                    proofs are made; may be empty
-/// @throws UsageError if the options name a device or a GPU that the machine does not have; Error
-///         if Options::root is not a directory
-[[nodiscard]] Report inspect(const Options& options,
+/// @throws UsageError if the options name a device or a GPU that the machine does not have
+[[nodiscard]] Report inspect(Machine& machine, const Options& options,
                              const std::function<void(const Section&)>& on_section = {});
 
 /// Executes `rdmabuf doctor` and prints the result on stdout. @return the exit status
-/// @throws the exceptions of inspect(); Error if stdout cannot be written
+/// @throws the exceptions of inspect(), Machine(), ReplayedMachine() and write_dump(); Error if
+///         stdout cannot be written
 [[nodiscard]] int run(const Options& options);
 
 } // namespace rdmabuf::tools::doctor

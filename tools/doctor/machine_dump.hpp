@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <filesystem>
+
+#include "machine.hpp"
+#include "report.hpp"
+
+namespace rdmabuf::tools::doctor {
+
+/// Writes a JSON object with the files of @p machine that `rdmabuf doctor` has read, and with the
+/// report, for ReplayedMachine on another machine. Its member "files" has a member for each path: a
+/// text, or an object {"link": TARGET}, {"directory": true}, {"unreadable": true} or, for bytes
+/// that are not ASCII, {"hex": DIGITS}. A device node has an empty text.
+/// @throws Error if @p file cannot be written
+void write_dump(const std::filesystem::path& file, const Machine& machine, const Report& report);
+
+/// A directory with the files of a dump, which can be the root of a Machine. The destructor removes
+/// it.
+class ReplayedMachine {
+  public:
+    /// @param dump  a file of write_dump(), or the output of `rdma_topo dump` (rdma-core), which
+    /// has
+    ///              only the PCI functions
+    /// @throws UsageError if the file is not such a dump; Error if a file cannot be read or written
+    explicit ReplayedMachine(const std::filesystem::path& dump);
+    ~ReplayedMachine();
+    ReplayedMachine(const ReplayedMachine&) = delete;
+    ReplayedMachine& operator=(const ReplayedMachine&) = delete;
+
+    [[nodiscard]] const std::filesystem::path& root() const noexcept { return root_; }
+
+  private:
+    std::filesystem::path root_;
+};
+
+} // namespace rdmabuf::tools::doctor
