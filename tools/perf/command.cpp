@@ -37,6 +37,7 @@ Examples:
   rdmabuf perf --loopback --memory host --verb write --size 1M --check
   rdmabuf perf --listen --memory udmabuf --verb read --depth 16
   rdmabuf perf --connect 192.0.2.1 --verb read --depth 16
+  rdmabuf perf --loopback --memory cuda --verb write --sweep
   rdmabuf perf --loopback --memory dm --verb fadd --json | jq .latency_usec
 
 Exit status: 0 success, 1 failure, 2 wrong command line.)";
@@ -90,6 +91,8 @@ void add_transfer(CLI::App& app, PerfParsed& parsed) {
                              "Bytes per transfer: 8, 64K, 1M (default 4K; cas and fadd: 8)")
                       ->transform(CLI::AsSizeValue(false))
                       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31));
+    app.add_flag("--sweep", options.sweep,
+                 "Measure each power of two up to --size (default then 1M)");
     add_option(app, "--depth", "N", options.depth,
                "Transfers in flight in each direction (default 1)")
         ->check(CLI::Range(1, 1024));
@@ -115,8 +118,6 @@ Command add_perf(CLI::App& program) {
     add_memory_options(*app, parsed->options.memory);
     add_device_options(*app, parsed->options.device);
     app->option_defaults()->group("Output");
-    add_option(*app, "--plot", "FILE", parsed->options.plot,
-               "Plot the latency of each percentile with gnuplot to this file: .svg, .png or .pdf");
     add_output_options(*app, parsed->options.json);
     app->footer(perf_notes);
     // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.

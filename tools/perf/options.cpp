@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "plot.hpp"
-
 #include <fmt/format.h>
 
 namespace rdmabuf::tools::perf {
@@ -80,6 +78,13 @@ void complete(Options& options, bool size_given, bool warmup_given) {
             throw UsageError(fmt::format("--verb {} requires --size 8", to_string(options.verb)));
         }
         options.size = 8;
+        if (options.sweep) {
+            throw UsageError(fmt::format("--sweep excludes --verb {}, which has one size",
+                                         to_string(options.verb)));
+        }
+    }
+    if (options.sweep && !size_given) {
+        options.size = std::uint64_t{1} << 20U;
     }
     if (!warmup_given) {
         options.warmup = std::max((options.iterations + 9) / 10, options.depth);
@@ -93,12 +98,6 @@ void complete(Options& options, bool size_given, bool warmup_given) {
         check_srd(options);
     }
     tools::check(options.memory);
-    if (!options.plot.empty()) {
-        if (options.listen) {
-            throw UsageError("--plot excludes --listen: the connecting end measures the latencies");
-        }
-        check_plot(options.plot);
-    }
 }
 
 } // namespace rdmabuf::tools::perf

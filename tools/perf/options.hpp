@@ -70,8 +70,8 @@ struct Options {
     /// True if every byte that arrives is compared with the expected value.
     bool check = false;
     bool json = false;
-    /// The file to which gnuplot writes a plot of the latencies; empty for no plot.
-    std::string plot;
+    /// True if each power of two below `size` is measured before `size`.
+    bool sweep = false;
 
     [[nodiscard]] Role role() const noexcept { return listen ? Role::responder : Role::initiator; }
     /// Returns the name of the method that connects the ends: "loopback", "tcp" or "rdma_cm".

@@ -35,6 +35,15 @@ std::string describe_memory(const Origin& origin) {
            (origin.detail.empty() ? "" : " (" + origin.detail + ")");
 }
 
+std::string describe_device(const Setting& setting) {
+    std::string text = fmt::format("{} port {}", setting.device, setting.port);
+    if (setting.gid) {
+        text += fmt::format(", GID {} {} ({})", setting.gid->index, to_string(setting.gid->gid),
+                            to_string(setting.gid->type));
+    }
+    return text;
+}
+
 std::string verdict(const Options& options, const Result& result) {
     if (!options.check) {
         return fmt::format("not checked: {} transfers", options.iterations);
@@ -57,15 +66,34 @@ Rates rates_of(const Options& options, const Figures& figures) {
 
 } // namespace
 
+std::string format_row(const Options& options, const Setting& setting, const Result& result,
+                       bool first, const TextStyle& style) {
+    std::string out;
+    if (first) {
+        out +=
+            wrap(style,
+                 fmt::format("{}, {} in flight, {}; latency is {}{}", to_string(options.verb),
+                             options.depth, describe_ends(options), latency_meaning(options.verb),
+                             options.check ? ", with the time of --check" : ""),
+                 "", "");
+        out += wrap(style,
+                    fmt::format("{}, registered as {}, on {}", options.memory.type,
+                                describe_memory(setting.origin), describe_device(setting)),
+                    "", "");
+        out += fmt::format("\n{:>10}{:>11}{:>11}{:>14}{:>12}{:>16}\n", "size", "typical", "99 %",
+                           "bandwidth", "rate", "checked bytes");
+    }
+    const Rates rates = rates_of(options, result.figures);
+    return out + fmt::format("{:>10}{:>11}{:>11}{:>14}{:>12}{:>16}\n", format_size(options.size),
+                             format_usec(result.figures.p50), format_usec(result.figures.p99),
+                             format_bandwidth(rates.bytes), format_rate(rates.messages),
+                             options.check ? fmt::format("{}", result.checked.data) : "-");
+}
+
 std::string format_table(const Options& options, const Setting& setting, const Result& result,
                          const TextStyle& style) {
     const Figures& figures = result.figures;
     const Rates rates = rates_of(options, figures);
-    std::string gid;
-    if (setting.gid) {
-        gid = fmt::format(", GID {} {} ({})", setting.gid->index, to_string(setting.gid->gid),
-                          to_string(setting.gid->type));
-    }
     const bool narrow = style.width < columns_of_table;
     std::string each;
     if (is_exchange(options.verb)) {
@@ -82,7 +110,7 @@ std::string format_table(const Options& options, const Setting& setting, const R
                 fmt::format("{} after {} to warm up", options.iterations, options.warmup));
     out += line("memory", fmt::format("{}, registered as {}", options.memory.type,
                                       describe_memory(setting.origin)));
-    out += line("device", fmt::format("{} port {}{}", setting.device, setting.port, gid)) + "\n";
+    out += line("device", describe_device(setting)) + "\n";
     const std::array<std::pair<const char*, double>, 5> latencies{{{"min", figures.min},
                                                                    {"typical", figures.p50},
                                                                    {"99 %", figures.p99},

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <rdmabuf/gid.hpp>
 
@@ -31,13 +30,16 @@ struct Result {
     Figures figures;
     /// The numbers of bytes that this process compared with the expected bytes.
     Checked checked;
-    /// The latencies in microseconds, in increasing order; empty at the responder.
-    std::vector<double> latencies = {};
 };
 
 /// Returns the result as a table. The last line has the number of checked bytes and the memory.
 [[nodiscard]] std::string format_table(const Options& options, const Setting& setting,
                                        const Result& result, const TextStyle& style = {});
+
+/// Returns the result as one line of a table with a line for each size.
+/// @param first  true for the first line, which has the heading before it
+[[nodiscard]] std::string format_row(const Options& options, const Setting& setting,
+                                     const Result& result, bool first, const TextStyle& style = {});
 
 /// Returns the result as one JSON object and a newline.
 [[nodiscard]] std::string format_json(const Options& options, const Setting& setting,

@@ -18,7 +18,6 @@
 #include "../format.hpp"
 #include "endpoint.hpp"
 #include "options.hpp"
-#include "plot.hpp"
 #include "report.hpp"
 #include "transfers.hpp"
 
@@ -143,7 +142,6 @@ Message drive(std::span<Transfers> ends, Channel* control, const Options& option
 void set_times(Result& result, Transfers& initiator, Verb verb) {
     const int divisor = is_exchange(verb) ? 2 : 1;
     std::vector<std::chrono::nanoseconds> times = initiator.take_times();
-    result.latencies = sorted_latencies(times, divisor);
     result.figures = summarise(std::move(times), divisor, initiator.elapsed());
 }
 
@@ -196,22 +194,18 @@ Result run_end(End& end, Channel& control, const Options& options) {
     }
 }
 
-} // namespace
-
-void run(const Options& options) {
+/// Connects the ends, measures one size, and prints the result.
+void run_size(const Options& options, bool first) {
     const auto print = [&](const End& end, const Result& result) {
         const Resources& own = end.resources;
         const Setting setting{.device = own.context.device_name(),
                               .port = own.port,
                               .gid = own.gid,
                               .origin = own.memory.origin()};
-        const std::string text = options.json
-                                     ? format_json(options, setting, result)
-                                     : format_table(options, setting, result, style_of_stdout());
-        write_stdout(text);
-        if (!options.plot.empty()) {
-            run_gnuplot(plot_script(options, setting, result, result.latencies));
-        }
+        const TextStyle style = style_of_stdout();
+        write_stdout(options.json    ? format_json(options, setting, result)
+                     : options.sweep ? format_row(options, setting, result, first, style)
+                                     : format_table(options, setting, result, style));
     };
     if (options.loopback) {
         auto [here, there] = connect_loopback(options);
@@ -220,6 +214,19 @@ void run(const Options& options) {
     }
     auto [end, control] = connect_processes(options);
     print(end, run_end(end, control, options));
+}
+
+} // namespace
+
+void run(const Options& options) {
+    Options each = options;
+    if (options.sweep) {
+        for (each.size = 1; each.size < options.size; each.size *= 2) {
+            run_size(each, each.size == 1);
+        }
+        each.size = options.size;
+    }
+    run_size(each, each.size == 1);
 }
 
 } // namespace rdmabuf::tools::perf

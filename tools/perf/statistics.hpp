@@ -23,19 +23,6 @@ struct Figures {
     double elapsed = 0;
 };
 
-/// Returns the latencies in microseconds, in increasing order.
-/// @param divisor  2 if the latency is half of the measured time, otherwise 1
-[[nodiscard]] inline std::vector<double> sorted_latencies(
-    const std::vector<std::chrono::nanoseconds>& times, int divisor) {
-    std::vector<double> latencies;
-    latencies.reserve(times.size());
-    for (const std::chrono::nanoseconds time : times) {
-        latencies.push_back(static_cast<double>(time.count()) / 1e3 / divisor);
-    }
-    std::ranges::sort(latencies);
-    return latencies;
-}
-
 /// Calculates the figures from the time of each measured transfer.
 /// @param divisor  2 if the latency is half of the measured time, otherwise 1
 [[nodiscard]] inline Figures summarise(std::vector<std::chrono::nanoseconds> times, int divisor,
