@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
-#include <linux/kcmp.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,11 +125,28 @@ unsigned speed_code(const Port& port) noexcept {
     }
 }
 
-/// Returns true if both descriptors refer to the same open file, so that one is a duplicate of the
-/// other. Returns false also if the kernel has no kcmp(2), or if a container forbids the call.
+/// Returns true if one descriptor is a duplicate of the other: the lock of an open file description
+/// conflicts with locks of other open file descriptions, but not with its own. Containers forbid
+/// kcmp(2), which compares descriptors directly. Returns false if the file cannot be locked.
 bool is_same_file(int one, int other) noexcept {
-    const pid_t self = ::getpid();
-    return ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other) == 0;
+    struct stat file {};
+    struct stat other_file {};
+    if (::fstat(one, &file) != 0 || ::fstat(other, &other_file) != 0 ||
+        file.st_dev != other_file.st_dev || file.st_ino != other_file.st_ino) {
+        return false;
+    }
+    const auto lock_first_byte = [](int fd, int command, short type) {
+        struct flock lock {};
+        lock.l_type = type;
+        lock.l_len = 1;
+        return ::fcntl(fd, command, &lock) == 0 ? lock.l_type : -1;
+    };
+    if (lock_first_byte(one, F_OFD_SETLK, F_RDLCK) != F_RDLCK) {
+        return false;
+    }
+    const bool same = lock_first_byte(other, F_OFD_GETLK, F_WRLCK) == F_UNLCK;
+    lock_first_byte(one, F_OFD_SETLK, F_UNLCK);
+    return same;
 }
 
 } // namespace
@@ -195,7 +211,7 @@ Context Context::import_descriptor(UniqueFd command_fd) {
         // If ibv_import_device() fails before the provider has made a context, it leaves the
         // descriptor open. If it fails later, it has closed the descriptor, and the number may
         // belong to another thread.
-        if (is_same_file(given, duplicate.get())) {
+        if (is_same_file(duplicate.get(), given)) {
             ::close(given);
         }
         errno = error;
