@@ -123,8 +123,8 @@ bool detail::call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& err
         error = ErrorInfo(thrown.code(), thrown.function(), thrown.hint());
     } catch (const std::system_error& thrown) {
         error = ErrorInfo(thrown.code(), "", thrown.what());
-    } catch (const std::bad_alloc& thrown) {
-        error = ErrorInfo(ENOMEM, "", thrown.what());
+    } catch (const std::bad_alloc&) {
+        error = ErrorInfo(ENOMEM, "operator new", "the process has no host memory left");
     } catch (const std::exception& thrown) {
         error = ErrorInfo(EIO, "", thrown.what());
     }

@@ -71,12 +71,14 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     return static_cast<std::size_t>(options.chunk_size != 0 ? options.chunk_size : most);
 }
 
-/// Returns the result of @p make, a function that allocates a list of chunks.
-/// @throws Error ENOMEM if there is no memory for the list of chunks
+/// Returns the result of @p make, a function that allocates a list of chunks, and may call
+/// exporters.
+/// @throws Error ENOMEM if @p make throws std::bad_alloc
 template <class Make>
 auto with_memory(const Make& make) {
     constexpr const char* hint =
-        "there is no memory for the list of chunks: the chunks are too small for the range";
+        "a call had no host memory left, for example for the list of chunks: larger chunks need a "
+        "shorter list";
     try {
         return make();
     } catch (const std::bad_alloc&) {

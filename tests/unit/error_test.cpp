@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -69,6 +70,8 @@ TEST(Result, OfAnExceptionWithoutAFunctionHasOnlyItsText) {
     const auto result = attempt([]() -> int { throw std::length_error("too long"); });
     EXPECT_EQ(result.error(), EIO);
     EXPECT_EQ(result.message(), "too long");
+    EXPECT_EQ(attempt([] { throw std::bad_alloc(); }).message(),
+              "operator new: Cannot allocate memory (ENOMEM): the process has no host memory left");
     EXPECT_TRUE(attempt([] {}).ok());
 }
 
