@@ -51,6 +51,10 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
     ///     devices because of the PCI topology
     DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
              const DmaBufOptions& options = {});
+    /// Registers an exported range, which may be a temporary object.
+    DmaBufMR(const ProtectionDomain& pd, const ExportedRange& range,
+             const DmaBufOptions& options = {})
+        : DmaBufMR(pd, static_cast<DmaBufRange>(range), options) {}
 
     /// Returns the offset of the range in the dma-buf, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }

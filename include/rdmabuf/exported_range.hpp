@@ -62,12 +62,12 @@ class RDMABUF_EXPORT ExportedRange {
                   std::size_t length, std::uintptr_t address,
                   MappingKind mapping = MappingKind::standard);
 
-    /// Returns the range as a DmaBufRange, which DmaBufMR can register. The descriptor in the
-    /// result is valid until this object is destroyed.
-    [[nodiscard]] DmaBufRange range() const noexcept {
+    /// Converts to a DmaBufRange. The descriptor in the result is valid until this object is
+    /// destroyed, so a temporary object cannot be converted.
+    /* implicit */ operator DmaBufRange() const& noexcept {
         return {.fd = fd(), .offset = offset_, .length = length_, .address = address_};
     }
-    /* implicit */ operator DmaBufRange() const noexcept { return range(); }
+    operator DmaBufRange() const&& = delete;
 
     [[nodiscard]] int fd() const noexcept { return held_->fd.get(); }
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }

@@ -75,15 +75,18 @@ class RDMABUF_EXPORT Resolver {
     /// Returns the exporter with the name @p name.
     /// @throws Error ENOENT if there is no exporter with this name; Error::hint() lists the names
     ///         of all exporters
-    [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
+    [[nodiscard]] std::shared_ptr<Exporter> exporter(std::string_view name) const;
     /// Returns the allocator with the name @p name.
     /// @throws Error ENOENT if there is no exporter with this name; ENOTSUP if the exporter cannot
     ///         allocate memory
     [[nodiscard]] std::shared_ptr<Allocator> allocator(std::string_view name) const;
 
-    [[nodiscard]] std::span<const std::shared_ptr<Exporter>> exporters() const noexcept {
+    /// Returns the exporters in the order of the list. The result is valid until this object is
+    /// changed or destroyed.
+    [[nodiscard]] std::span<const std::shared_ptr<Exporter>> exporters() const& noexcept {
         return exporters_;
     }
+    void exporters() const&& = delete;
 
   private:
     std::vector<std::shared_ptr<Exporter>> exporters_;

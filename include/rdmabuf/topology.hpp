@@ -126,21 +126,28 @@ class RDMABUF_EXPORT Topology {
     [[nodiscard]] static Topology read(const std::filesystem::path& root = "/");
 
     // The spans and pointers that the functions below return are valid until this object is
-    // assigned or destroyed.
+    // assigned or destroyed. So the functions cannot be called on a temporary object.
 
     /// Returns the RDMA devices, ordered by PCI address and name.
-    [[nodiscard]] std::span<const Nic> nics() const noexcept { return nics_; }
+    [[nodiscard]] std::span<const Nic> nics() const& noexcept { return nics_; }
+    void nics() const&& = delete;
     /// Returns the RDMA device with the name @p name; nullptr if the topology does not contain this
     /// device.
-    [[nodiscard]] const Nic* find_nic(std::string_view name) const noexcept;
+    [[nodiscard]] const Nic* find_nic(std::string_view name) const& noexcept;
+    void find_nic(std::string_view name) const&& = delete;
     /// Returns the PCI functions, ordered by address.
-    [[nodiscard]] std::span<const PciFunction> pci_functions() const noexcept { return functions_; }
+    [[nodiscard]] std::span<const PciFunction> pci_functions() const& noexcept {
+        return functions_;
+    }
+    void pci_functions() const&& = delete;
     /// Returns the PCI function with the address @p address; nullptr if the topology does not
     /// contain this function.
-    [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const noexcept;
+    [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const& noexcept;
+    void find_pci_function(const PciAddress& address) const&& = delete;
     /// Returns one sentence (without a full stop) for each file that could not be read or parsed.
     /// The sentence contains the name of the file and the reason.
-    [[nodiscard]] std::span<const std::string> problems() const noexcept { return problems_; }
+    [[nodiscard]] std::span<const std::string> problems() const& noexcept { return problems_; }
+    void problems() const&& = delete;
 
     /// Queries the data-direct function of an open device, and sets Nic::data_direct of the NIC.
     /// The query is needed because sysfs does not show which data-direct function belongs to a NIC.

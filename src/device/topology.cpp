@@ -39,13 +39,13 @@ Topology Topology::read(const std::filesystem::path& root) {
     return detail::TopologyReader((root / "sys").string()).read();
 }
 
-const Nic* Topology::find_nic(std::string_view name) const noexcept {
+const Nic* Topology::find_nic(std::string_view name) const& noexcept {
     const auto found = std::find_if(nics_.begin(), nics_.end(),
                                     [name](const Nic& nic) { return nic.name == name; });
     return found != nics_.end() ? &*found : nullptr;
 }
 
-const PciFunction* Topology::find_pci_function(const PciAddress& address) const noexcept {
+const PciFunction* Topology::find_pci_function(const PciAddress& address) const& noexcept {
     const auto found = std::lower_bound(
         functions_.begin(), functions_.end(), address,
         [](const PciFunction& each, const PciAddress& wanted) { return each.address < wanted; });

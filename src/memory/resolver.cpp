@@ -168,7 +168,7 @@ ExportedRange Resolver::export_range(std::uintptr_t address, std::size_t length,
     return detail::export_range(*find(address).exporter, address, length, mapping);
 }
 
-const std::shared_ptr<Exporter>& Resolver::exporter(std::string_view name) const {
+std::shared_ptr<Exporter> Resolver::exporter(std::string_view name) const {
     for (const auto& exporter : exporters_) {
         if (exporter->name() == name) {
             return exporter;
