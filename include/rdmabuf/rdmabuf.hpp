@@ -24,7 +24,6 @@
 //   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
 #include <rdmabuf/access.hpp>
-#include <rdmabuf/adapters.hpp>
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
@@ -84,4 +83,3 @@
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>
-#include <rdmabuf/zero_copy_receive.hpp>
