@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/protection_domain.hpp>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

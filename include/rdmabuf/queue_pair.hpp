@@ -3,22 +3,387 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cassert>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/prepared_queue_pair.hpp>
 #include <rdmabuf/protection_domain.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
-#include <rdmabuf/queue_pair_options.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 
 namespace rdmabuf {
+
+/// The transport service of a queue pair.
+enum class QueuePairType : std::uint8_t {
+    reliable_connected = IBV_QPT_RC,
+    unreliable_connected = IBV_QPT_UC,
+    unreliable_datagram = IBV_QPT_UD,
+    /// Scalable Reliable Datagram (SRD) of EFA, the Elastic Fabric Adapter of Amazon, which has no
+    /// RC queue pairs. An SRD queue pair exchanges messages and RDMA with any number of peers. Like
+    /// a UD queue pair, an SRD queue pair is activated instead of connected, and each request names
+    /// its destination (AddressHandle, Destination). Each request is executed exactly once, or
+    /// fails.
+    ///
+    /// The order is not guaranteed. Messages to one peer arrive in any order, requests complete in
+    /// any order, and a message that follows an RDMA write may arrive before the data of the write.
+    /// The data of a write is in place when the write has completed, or when its immediate data has
+    /// arrived. A request that fails has no effect on the queue pair or on other requests.
+    ///
+    /// - All requests must be signaled (EINVAL).
+    /// - Messages have at most Context::max_message_size() bytes.
+    /// - RDMA needs the ibv_wr_* interface and a device that supports RDMA: see
+    ///   Context::srd_attributes(). The protection domain of the target must have an
+    ///   AddressHandle for the initiator: without it, RDMA fails with IBV_WC_REM_OP_ERR.
+    /// - SRD has no atomics, fences, solicited events, shared receive queues or access flags.
+    /// - The completion of an RDMA read has the opcode IBV_WC_SEND.
+    scalable_reliable_datagram = IBV_QPT_DRIVER,
+    /// The queue pair at the sending side of an XRC connection: see XrcDomain. No receives can be
+    /// posted to this queue pair. QueuePair::post_to_srq() posts requests to it.
+    xrc_send = IBV_QPT_XRC_SEND,
+    /// The queue pair at the receiving side of an XRC connection. Neither requests nor receives can
+    /// be posted to this queue pair. Messages consume receives of shared receive queues.
+    xrc_receive = IBV_QPT_XRC_RECV,
+};
+/// Returns "RC", "UC", "UD", "SRD", "XRC_SEND" or "XRC_RECV".
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(QueuePairType type) noexcept;
+
+/// The address of a queue pair: the data that a peer needs to connect to the queue pair, or to send
+/// datagrams to it.
+struct RDMABUF_EXPORT QueuePairAddress {
+    QueuePairType type = QueuePairType::reliable_connected;
+    /// The queue pair number; 24 bits.
+    std::uint32_t number = 0;
+    /// The packet sequence number of the first packet that the queue pair sends; 24 bits.
+    std::uint32_t psn = 0;
+    /// The Q_Key that requests to this UD or SRD queue pair must contain; 0 for connected queue
+    /// pairs.
+    std::uint32_t qkey = 0;
+    /// The GID of the port. All bytes are zero on InfiniBand if QueuePairOptions::gid_index is not
+    /// set: packets then have no GRH.
+    Gid gid = {};
+    /// The local identifier (LID) of the port; 0 on RoCE.
+    std::uint16_t lid = 0;
+    /// The maximum path MTU of this queue pair. A connection uses the smaller MTU of its two sides.
+    ibv_mtu mtu = IBV_MTU_1024;
+    /// The maximum number of outstanding RDMA reads and atomics from the peer that this queue pair
+    /// executes as the target.
+    std::uint8_t max_dest_rd_atomic = 1;
+
+    /// The size of the wire format in bytes.
+    static constexpr std::size_t wire_size = 40;
+    /// Returns the address in the wire format, which is little-endian and contains a version
+    /// number.
+    [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
+    /// Decodes an address from the wire format. The bytes can come from an untrusted peer.
+    /// @return the address, or an error: EMSGSIZE if the size is not wire_size, EPROTO if the bytes
+    ///         are not a valid address, EPROTONOSUPPORT if the version is not supported
+    [[nodiscard]] static Result<QueuePairAddress> decode(std::span<const std::byte> bytes) noexcept;
+
+    friend bool operator==(const QueuePairAddress&, const QueuePairAddress&) noexcept = default;
+};
+
+namespace detail {
+struct RDMABUF_EXPORT DestroyAh {
+    static constexpr const char* name = "ibv_destroy_ah";
+    static int call(ibv_ah* ah) noexcept;
+};
+} // namespace detail
+
+struct AddressHandleOptions {
+    /// The number of the local port to send from; the first port is 1.
+    std::uint8_t port = 1;
+    /// The index of the source GID in the GID table of the local port.
+    std::uint8_t gid_index = 0;
+    std::uint8_t service_level = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 64;
+    /// The flow label of the GRH, 20 bits. For RoCE v2, drivers compute the UDP source port from
+    /// the flow label. Switches use the UDP source port to choose one of several equal paths.
+    std::uint32_t flow_label = 0;
+    /// The maximum rate at which the NIC sends packets; IBV_RATE_MAX means no limit. For RoCE, most
+    /// drivers ignore this value.
+    ibv_rate static_rate = IBV_RATE_MAX;
+    /// The low bits of the source LID, on InfiniBand only. If the local port has several LIDs (its
+    /// LMC is not 0), these bits select one LID.
+    std::uint8_t src_path_bits = 0;
+};
+
+/// An address handle, which contains the address vector of a peer's port. UD and SRD queue pairs
+/// need an address handle to send. Objects can be moved but not copied. An address handle keeps its
+/// protection domain alive. See ibv_create_ah(3).
+class RDMABUF_EXPORT AddressHandle {
+  public:
+    /// Creates an address handle for the port to which the address @p peer belongs.
+    /// @throws Error
+    ///   - EINVAL: the device has no such port or GID index
+    ///   - EHOSTUNREACH, ETIMEDOUT: the kernel cannot resolve the peer's IP address (RoCE)
+    ///   - EBADF: @p pd was closed, released or moved from
+    AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
+                  const AddressHandleOptions& options);
+
+    /// Queries the address handle number (EFA only). When an SRD queue pair receives a message from
+    /// this peer, WorkCompletion::slid contains the number. All address handles of one protection
+    /// domain for the same GID have the same number. See efadv_query_ah(3).
+    /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded; EBADF
+    ///         if this object was closed, released or moved from
+    [[nodiscard]] std::uint16_t number() const;
+
+    /// Returns the queue pair @p peer as the destination of a send request. @p peer must be a queue
+    /// pair of the port for which this address handle was created. The result points to this
+    /// address handle, which must outlive the request.
+    [[nodiscard]] Destination destination(const QueuePairAddress& peer) const noexcept {
+        return {.ah = native(), .queue_pair = peer.number, .qkey = peer.qkey};
+    }
+
+    [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
+    /// Transfers ownership to the caller, which must destroy the returned ibv_ah.
+    [[nodiscard]] ibv_ah* release() noexcept { return handle_.release(); }
+    /// Destroys the address handle.
+    /// @throws Error with the errno of ibv_destroy_ah(3); this object then still owns the handle.
+    void close() { detail::close_handle(handle_); }
+
+  private:
+    detail::unique_handle<ibv_ah, detail::DestroyAh, ProtectionDomain> handle_;
+};
+
+namespace detail {
+/// Returns the address vector with which packets reach @p peer. ibv_create_ah() takes the result,
+/// and ibv_modify_qp() takes it when a queue pair is connected.
+[[nodiscard]] RDMABUF_EXPORT ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
+                                                      const AddressHandleOptions& options) noexcept;
+} // namespace detail
+
+/// Selects whether a queue pair has the ibv_wr_* interface, which QueuePair::batch() needs.
+enum class ExtendedInterface : std::uint8_t {
+    off,
+    /// The queue pair gets the ibv_wr_* interface if the provider has this interface.
+    automatic,
+    /// Creating the queue pair fails if the provider does not have the ibv_wr_* interface.
+    required,
+};
+
+struct QueuePairOptions {
+    CompletionQueue send_cq;
+    CompletionQueue recv_cq;
+    QueuePairType type = QueuePairType::reliable_connected;
+
+    /// The maximum number of outstanding requests in the send queue. The device can round up this
+    /// limit and the four limits below.
+    std::uint32_t max_send_wr = 128;
+    /// The maximum number of posted receives. This limit is not used if `srq` is set.
+    std::uint32_t max_recv_wr = 128;
+    /// The maximum number of scatter-gather entries of a request in the send queue.
+    std::uint32_t max_send_sge = 1;
+    /// The maximum number of scatter-gather entries of a receive. This limit is not used if `srq`
+    /// is set.
+    std::uint32_t max_recv_sge = 1;
+    /// The maximum number of inline bytes of a request (SendFlags::inline_data); 0 for no inline
+    /// data.
+    std::uint32_t max_inline_data = 0;
+    /// If true, every request in the send queue is signaled, even without SendFlags::signaled.
+    bool signal_all = false;
+    /// The shared receive queue of the queue pair; nullptr if the queue pair has its own receive
+    /// queue.
+    const SharedReceiveQueue* srq = nullptr;
+    /// The XRC domain of the queue pair. It must be set for queue pairs of the type xrc_receive,
+    /// and must be nullptr for other types.
+    const XrcDomain* xrc_domain = nullptr;
+    ExtendedInterface extended = ExtendedInterface::automatic;
+    /// Allows libmlx5 to deliver small received data in the completion entry (scatter-to-CQE),
+    /// which saves one PCIe write. When the completion is polled, the CPU copies up to 64 bytes to
+    /// the address in the request. The copy is made for receives and, with `signal_all`, for the
+    /// results of reads and atomics. Set this option only if all these requests use host memory
+    /// whose iova is equal to its CPU address. With memory of a GPU or of the NIC, the copy would
+    /// crash the program or corrupt memory. Devices of other drivers ignore this option.
+    /// mlx5dv_create_qp(3).
+    bool scatter_to_cqe = false;
+    /// Allows the device to place data and consume receives out of order, so that packets can use
+    /// several network paths at the same time (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order,
+    /// and each has the wr_id of the receive that it consumed. The data of an earlier write can
+    /// become visible after the data of a later write. Both sides of a connection must set this
+    /// option. Creating the queue pair fails with EOPNOTSUPP on devices other than mlx5, and if the
+    /// device or the kernel does not support the option. mlx5dv_create_qp(3).
+    bool out_of_order_placement = false;
+    /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
+    /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. If the provider does
+    /// not support one of these operations, the queue pair gets no ibv_wr_* interface. In this
+    /// case, creating the queue pair fails if `extended` is ExtendedInterface::required.
+    std::uint64_t batch_operations = 0;
+
+    /// The operations that this queue pair permits to peers. The memory region must also permit the
+    /// operation. The default is all operations that the queue pair type and the device support.
+    /// For SRD queue pairs, which cannot restrict peers, this option must be empty (EOPNOTSUPP).
+    std::optional<Access> access = std::nullopt;
+    std::uint8_t port = 1;
+    /// The index of the queue pair's GID in the GID table of the port. The default is the index
+    /// that Context::best_gid() returns on RoCE, no GID on InfiniBand, and index 0 for SRD queue
+    /// pairs.
+    std::optional<std::uint8_t> gid_index = std::nullopt;
+    std::uint16_t pkey_index = 0;
+    /// The maximum path MTU; the default is the active MTU of the port. A connection uses the
+    /// smaller MTU of its two sides.
+    std::optional<ibv_mtu> mtu = std::nullopt;
+    std::uint8_t service_level = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 64;
+    /// The flow label of the GRH, 20 bits. See AddressHandleOptions::flow_label.
+    std::uint32_t flow_label = 0;
+    /// The maximum rate of the packets; IBV_RATE_MAX for no limit.
+    ibv_rate static_rate = IBV_RATE_MAX;
+    /// The low bits of the source LID (InfiniBand). See AddressHandleOptions::src_path_bits.
+    std::uint8_t src_path_bits = 0;
+    /// The maximum number of outstanding reads and atomics that this queue pair sends as the
+    /// initiator. A value above the device's limit is reduced to that limit.
+    std::uint8_t max_rd_atomic = 16;
+    /// The maximum number of outstanding reads and atomics of the peer that this queue pair
+    /// executes as the target. A value above the device's limit is reduced to that limit.
+    std::uint8_t max_dest_rd_atomic = 16;
+
+    /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. With
+    /// 0, the NIC waits without limit.
+    std::uint8_t timeout = 14;
+    /// The maximum number of retransmissions of a request (RC): 0 to 7. The NIC retransmits when
+    /// `timeout` has expired. If no retransmission succeeds, the request fails with
+    /// IBV_WC_RETRY_EXC_ERR.
+    std::uint8_t retry_count = 7;
+    /// The maximum number of times that the NIC repeats a request because the peer has no receive
+    /// posted: 0 to 6, or 7 for no limit. If no retry succeeds, the request fails with
+    /// IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs, values below 7 need SrdAttributes::rnr_retry.
+    std::uint8_t rnr_retry = 7;
+    /// The time for which the peer must wait after an RNR NAK before it repeats the request (RC).
+    /// This queue pair sends an RNR NAK if it has no receive posted. The value is an index into the
+    /// table of ibv_modify_qp(3); 12 means 0.64 ms.
+    std::uint8_t min_rnr_timer = 12;
+    /// The Q_Key that requests of peers must contain (UD and SRD only).
+    std::uint32_t qkey = 0x11111111;
+};
+
+namespace detail {
+struct RDMABUF_EXPORT DestroyQp {
+    static constexpr const char* name = "ibv_destroy_qp";
+    static int call(ibv_qp* qp) noexcept;
+};
+using QueuePairHandle =
+    unique_handle<ibv_qp, DestroyQp, ProtectionDomain, CompletionQueue, CompletionQueue,
+                  SharedReceiveQueueHandle, std::optional<XrcDomain>>;
+} // namespace detail
+
+class QueuePair;
+
+/// A queue pair in the INIT state. connect() and activate() convert a PreparedQueuePair to a
+/// QueuePair. Receives can be posted before the queue pair is connected. Both sides create a
+/// PreparedQueuePair, exchange the addresses, and connect:
+///
+///     auto prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
+///     bootstrap.send(prepared.address().encode());
+///     QueuePair qp = std::move(prepared).connect(peer);
+class RDMABUF_EXPORT PreparedQueuePair {
+  public:
+    /// Creates a queue pair and moves it to the INIT state.
+    /// @throws Error EINVAL for a value above the device's limit, which the error text contains, or
+    ///         for a port that is not active or does not exist; EADDRNOTAVAIL if the port has no
+    ///         GID; EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
+    ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
+    ///         memory is left
+    PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
+
+    /// Returns the address of this queue pair, which a peer needs to connect to the queue pair or
+    /// to send datagrams to it.
+    [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
+
+    /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the address
+    /// is sent to the peer, so that the peer cannot send too early.
+    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
+                                            std::uint64_t wr_id = 0) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
+        ibv_recv_wr request = make_recv(local, wr_id);
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
+        return Status(ibv_post_recv(handle_.get(), &request, &failed));
+    }
+    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
+                                            std::uint64_t wr_id = 0) const noexcept {
+        return post_recv(std::span(&local, 1), wr_id);
+    }
+
+    /// Returns the ECE options (enhanced connection establishment) that the device supports for
+    /// this queue pair. The meaning of ibv_ece::options depends on ibv_ece::vendor_id, so the
+    /// options of different vendors cannot be compared. ibv_query_ece(3).
+    /// @throws Error EOPNOTSUPP if the provider has no ECE
+    [[nodiscard]] ibv_ece ece() const;
+    /// Sets the ECE options that the connection will use. Call set_ece() before connect(). Without
+    /// set_ece(), a connection uses no ECE options. The two sides agree on the options in three
+    /// steps:
+    ///  - The first side sends its ece() with its address().
+    ///  - If the vendor_ids are equal, the second side sets these options and connects. It sends
+    ///    back its QueuePair::ece(), which has the accepted options, with its address().
+    ///  - The first side sets the accepted options and connects.
+    ///
+    /// ibv_set_ece(3).
+    /// @throws Error EOPNOTSUPP if the provider has no ECE, or if vendor_id is 0; EINVAL if
+    ///         vendor_id is not that of this device
+    void set_ece(const ibv_ece& ece);
+
+    /// Connects to @p peer (RC, UC, XRC): moves the queue pair from INIT to RTR to RTS. A queue
+    /// pair of the type xrc_send connects to a peer of the type xrc_receive. After an error, this
+    /// object still owns the queue pair, which can only be destroyed.
+    /// @throws Error EPROTO if the peer's queue pair type does not match; EINVAL for UD and SRD
+    ///         queue pairs; the errno value if ibv_modify_qp(3) fails, for example ETIMEDOUT or
+    ///         EHOSTUNREACH if the GID of the peer cannot be resolved
+    [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
+    /// Moves a UD or SRD queue pair to the RTS state, in which it can send to any peer.
+    /// @throws Error EINVAL for queue pairs of other types
+    [[nodiscard]] QueuePair activate() &&;
+    /// Converts this object to a QueuePair without changing the state of the queue pair. This
+    /// function is for connection managers that change the state themselves, such as librdmacm.
+    /// @throws Error EINVAL if the queue pair is not in the RTS state
+    [[nodiscard]] QueuePair assume_connected() &&;
+
+    /// The connection options of this queue pair. Code that connects the queue pair without
+    /// connect(), such as librdmacm, needs these options.
+    struct Connection {
+        AddressHandleOptions path;
+        std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
+    };
+    [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
+
+    /// Returns the protection domain of the queue pair.
+    /// @throws Error EBADF if the queue pair was closed
+    [[nodiscard]] const ProtectionDomain& protection_domain() const {
+        return handle_.get_deleter().parent<0>("PreparedQueuePair::protection_domain",
+                                               "PreparedQueuePair");
+    }
+    [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
+    /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
+    [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
+    /// Destroys the queue pair now. After an error, this object still owns the queue pair.
+    /// @throws Error with the errno value of ibv_destroy_qp(3)
+    void close() { detail::close_handle(handle_); }
+
+  private:
+    void find_address(const QueuePairOptions& options);
+    void initialise(const QueuePairOptions& options, Access access);
+    void ready_to_receive(const QueuePairAddress& peer);
+    void ready_to_send(const QueuePairAddress& peer);
+
+    detail::QueuePairHandle handle_;
+    ibv_qp_ex* extended_ = nullptr;
+    QueuePairAddress address_;
+    Connection connection_{};
+};
 
 /// The maximum rate at which a queue pair sends. ibv_modify_qp_rate_limit(3).
 struct RateLimit {

@@ -25,7 +25,6 @@
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/added_range.hpp>
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/chunked_region.hpp>
@@ -53,11 +52,8 @@
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>
-#include <rdmabuf/prepared_queue_pair.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
-#include <rdmabuf/queue_pair_options.hpp>
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registered_memory.hpp>

@@ -3,10 +3,10 @@
 #include <optional>
 #include <utility>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "connection/cm_async.hpp"
 #include "connection/cm_event.hpp"

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <string>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "device/efadv.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "base/wire_format.hpp"
 

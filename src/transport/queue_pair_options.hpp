@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <rdmabuf/queue_pair_options.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/options.hpp>
 

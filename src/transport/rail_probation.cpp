@@ -4,8 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include <rdmabuf/prepared_queue_pair.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/rail_probation.hpp>

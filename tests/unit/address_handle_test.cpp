@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "softverbs_fixture.hpp"
 

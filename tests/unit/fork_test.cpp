@@ -9,11 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 
 #include "softverbs_fixture.hpp"

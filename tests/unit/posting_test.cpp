@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/work_list.hpp>
 
 #include "posting_fixture.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Attributes of the path, and of queue pairs that exist: queries, changes, rate limits and ECE.
-#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "queue_pair_fixture.hpp"
 

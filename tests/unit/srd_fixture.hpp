@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
 

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/remote_region.hpp>
 
 #include "support.hpp"

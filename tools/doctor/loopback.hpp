@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>

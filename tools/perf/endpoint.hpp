@@ -5,7 +5,6 @@
 #include <utility>
 #include <variant>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_queue.hpp>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <rdmabuf/access.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 
 #include "../options.hpp"
 

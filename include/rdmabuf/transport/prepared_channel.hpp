@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/channel.hpp>
 #include <rdmabuf/transport/detail/channel_setup.hpp>

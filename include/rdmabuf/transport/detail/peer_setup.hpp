@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <rdmabuf/address_handle.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/detail/setup_queue_pair.hpp>
 #include <rdmabuf/transport/handle.hpp>
 

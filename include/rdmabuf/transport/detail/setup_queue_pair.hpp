@@ -7,11 +7,9 @@
 #include <memory>
 #include <optional>
 
-#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/queue_pair_address.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/options.hpp>

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/handle.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
