@@ -31,8 +31,6 @@
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/cm_channel.hpp>
 #include <rdmabuf/cm_multicast.hpp>
-#include <rdmabuf/completion_batch.hpp>
-#include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/cpu_access.hpp>
@@ -75,7 +73,6 @@
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
 #include <rdmabuf/work_batch.hpp>
-#include <rdmabuf/work_completion.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/status.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 namespace rdmabuf {
 

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 namespace rdmabuf {
 

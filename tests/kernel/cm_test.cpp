@@ -18,7 +18,6 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/memory_region.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"

@@ -6,7 +6,7 @@
 
 #include <gmock/gmock.h>
 
-#include <rdmabuf/completion_channel.hpp>
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/memory_region.hpp>
 
 #include "fails_with.hpp"

@@ -25,7 +25,6 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/unique_fd.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"

@@ -8,7 +8,6 @@
 #include <limits>
 #include <thread>
 
-#include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 
 #include "manual_clock.hpp"

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 
 #include "poll_counter.hpp"

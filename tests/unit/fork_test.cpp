@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include <rdmabuf/completion_channel.hpp>
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/memory_region.hpp>

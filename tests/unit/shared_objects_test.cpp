@@ -13,9 +13,9 @@
 #include <functional>
 #include <vector>
 
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/shared_objects.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 #include "softverbs_fixture.hpp"
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/work_completion.hpp>
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {

@@ -12,7 +12,6 @@
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/remote_region.hpp>
-#include <rdmabuf/work_completion.hpp>
 
 namespace rdmabuf::tools::doctor {
 

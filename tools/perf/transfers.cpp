@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <span>
 
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/work_completion.hpp>
 #include <rdmabuf/work_list.hpp>
 
 #include <fmt/format.h>

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/memory_region.hpp>
