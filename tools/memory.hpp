@@ -9,14 +9,13 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "options.hpp"

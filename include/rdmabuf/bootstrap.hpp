@@ -11,7 +11,7 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::bootstrap {

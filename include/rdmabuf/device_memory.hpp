@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <span>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>

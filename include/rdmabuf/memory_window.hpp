@@ -6,12 +6,10 @@
 #include <cassert>
 #include <cstdint>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/remote_region.hpp>
 
 namespace rdmabuf {
 

@@ -10,13 +10,13 @@
 #include <optional>
 #include <span>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>

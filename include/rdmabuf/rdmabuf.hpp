@@ -23,7 +23,6 @@
 //
 //   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
@@ -38,7 +37,6 @@
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/dma_handle.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
@@ -46,7 +44,6 @@
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/imported_mr.hpp>
 #include <rdmabuf/memory_location.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>
@@ -59,7 +56,6 @@
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/remote_chunks.hpp>
-#include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/send_queue_size.hpp>

@@ -3,18 +3,124 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/protection_domain.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf {
+
+/// Access flags of a memory region or a memory window; combine flags with `|`. Local reads are
+/// always permitted. See ibv_reg_mr(3).
+enum class Access : unsigned {
+    local_read = 0,
+    local_write = IBV_ACCESS_LOCAL_WRITE,
+    remote_write = IBV_ACCESS_REMOTE_WRITE,
+    remote_read = IBV_ACCESS_REMOTE_READ,
+    remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+    memory_window_bind = IBV_ACCESS_MW_BIND,
+    /// Work requests and peers address a byte by its offset from the beginning of the region, not
+    /// by its virtual address.
+    zero_based = IBV_ACCESS_ZERO_BASED,
+    /// On-demand paging: the pages are not pinned. The NIC raises a page fault when it accesses a
+    /// page that is not present.
+    on_demand = IBV_ACCESS_ON_DEMAND,
+    /// The program guarantees that all pages of the region are huge pages. The NIC can then use
+    /// larger address translations. Valid only together with on_demand.
+    hugetlb = IBV_ACCESS_HUGETLB,
+    /// Permits flush requests of a peer, which make the earlier writes of this peer globally
+    /// visible. Peers post flush requests with WorkBatch::native(). Valid for host memory only. The
+    /// value is IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45.
+    flush_global = 1U << 8U,
+    /// Permits flush requests of a peer, which make the earlier writes of this peer persistent.
+    /// Valid for host memory only. The value is IBV_ACCESS_FLUSH_PERSISTENT of rdma-core 45.
+    flush_persistent = 1U << 9U,
+    /// Permits PCIe relaxed ordering, which is faster on some systems. The bytes of one write may
+    /// become visible in any order. For host memory the flag is optional: libibverbs drops the flag
+    /// if the kernel does not support it.
+    relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
+};
+
+[[nodiscard]] constexpr Access operator|(Access a, Access b) noexcept {
+    return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+[[nodiscard]] constexpr Access operator&(Access a, Access b) noexcept {
+    return static_cast<Access>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
+[[nodiscard]] constexpr Access operator~(Access a) noexcept {
+    return static_cast<Access>(~static_cast<unsigned>(a));
+}
+constexpr Access& operator|=(Access& a, Access b) noexcept {
+    return a = a | b;
+}
+
+/// Returns whether @p set contains every flag of @p flags.
+[[nodiscard]] constexpr bool has(Access set, Access flags) noexcept {
+    return (set & flags) == flags;
+}
+/// Returns whether @p set contains at least one flag of @p flags.
+[[nodiscard]] constexpr bool has_any(Access set, Access flags) noexcept {
+    return (set & flags) != Access::local_read;
+}
+
+/// All flags that a region needs for RDMA writes, RDMA reads and atomics of peers. The value
+/// contains local_write, because verbs requires local_write for remote writes and remote atomics.
+inline constexpr Access full_access =
+    Access::local_write | Access::remote_write | Access::remote_read | Access::remote_atomic;
+
+/// Returns the names of the flags joined by `|`, or "local_read" if no flag is set. All bits
+/// without a name are appended together as one hexadecimal number.
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
+
+/// The target of a one-sided operation: an address in the memory of a peer, and the rkey for it.
+struct RemoteAddress {
+    std::uint64_t address = 0;
+    std::uint32_t rkey = 0;
+};
+
+/// A range of a peer's memory for one-sided operations. The peer creates the object with remote()
+/// of its DmaBufMR, MemoryRegion or DeviceMemoryMR, and sends the result of encode().
+struct RDMABUF_EXPORT RemoteRegion {
+    /// The address of the first byte: the iova of the peer's registration.
+    std::uint64_t address = 0;
+    /// The length of the range in bytes.
+    std::uint64_t length = 0;
+    std::uint32_t rkey = 0;
+
+    /// Returns the part of the region with @p count bytes at @p offset; both parameters are in
+    /// bytes.
+    /// @throws Error ERANGE if the part is not inside the region; Error::hint() contains the
+    ///         offset, the count and the length of the region
+    [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
+
+    /// Returns the address of the byte at @p offset. This function does not check the offset,
+    /// because the peer's NIC checks the address.
+    [[nodiscard]] constexpr RemoteAddress at(std::uint64_t offset) const noexcept {
+        return {address + offset, rkey};
+    }
+    /* implicit */ constexpr operator RemoteAddress() const noexcept { return {address, rkey}; }
+
+    /// The size of the wire format in bytes.
+    static constexpr std::size_t wire_size = 28;
+    /// Returns the region in the wire format, which is little-endian and contains a version number.
+    [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
+    /// Decodes a region from the wire format. The bytes can come from an untrusted peer.
+    /// @return the region, or an error: EMSGSIZE if the size is not wire_size, EPROTO if the bytes
+    ///         are not a valid region, EPROTONOSUPPORT if the version is not supported
+    [[nodiscard]] static Result<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
+
+    friend bool operator==(const RemoteRegion&, const RemoteRegion&) noexcept = default;
+};
 
 namespace detail {
 struct RDMABUF_EXPORT DeregMr {
@@ -129,6 +235,112 @@ class RDMABUF_EXPORT Region {
     std::uint64_t iova_;
     std::size_t length_;
     Access access_;
+};
+
+struct MemoryRegionOptions {
+    Access access = Access::local_write;
+    /// The iova of the first byte: the address that work requests and peers use for this byte. The
+    /// iova and the virtual address must be equal modulo the page size. The default is the virtual
+    /// address, or 0 with Access::zero_based.
+    std::optional<std::uint64_t> iova = std::nullopt;
+};
+
+/// A memory region of host memory. The caller owns the memory, and must not free the memory before
+/// the region is destroyed. ibv_reg_mr(3).
+class RDMABUF_EXPORT MemoryRegion : public Region {
+  public:
+    /// Registers host memory.
+    /// @param address  a pointer to the first byte. With Access::zero_based, the pointer must be
+    ///                 aligned to the page size. Without this flag, it needs no alignment.
+    /// @param length   the length of the memory in bytes
+    /// @throws Error
+    ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page
+    ///     offsets of iova and address; access flags that the device rejects
+    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the error text has the limit)
+    ///   - EFAULT: the memory is not mapped, is read-only while the access permits writes, or is
+    ///     device memory, for which DmaBufMR must be used
+    ///   - EBADF: @p pd was closed, released or moved from
+    MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,
+                 const MemoryRegionOptions& options = {});
+
+    /// Registers the whole address space of the process, including later mappings: implicit
+    /// on-demand paging. No page is pinned; the NIC raises page faults for the pages that it
+    /// accesses. The iova of a byte is its virtual address, so the offset parameter of sge() is an
+    /// address. rkey() gives peers access to all memory of the process. ibv_reg_mr(3).
+    ///
+    ///     const MemoryRegion all = MemoryRegion::implicit_on_demand(pd);
+    ///     qp.post_send(all.sge(reinterpret_cast<std::uintptr_t>(buffer), length));
+    ///
+    /// @param access  the permitted access; the function adds Access::on_demand
+    /// @throws Error EOPNOTSUPP or EINVAL if the device has no implicit on-demand paging.
+    ///         DeviceAttributes::odp_capabilities() then does not contain IBV_ODP_SUPPORT_IMPLICIT.
+    ///         ConnectX NICs have implicit on-demand paging.
+    [[nodiscard]] static MemoryRegion implicit_on_demand(const ProtectionDomain& pd,
+                                                         Access access = Access::local_write);
+
+    /// Returns a pointer to the first byte of the memory. Returns nullptr if implicit_on_demand()
+    /// created the region.
+    [[nodiscard]] void* address() const noexcept { return address_; }
+
+  private:
+    void* address_;
+};
+
+struct DmaBufOptions {
+    /// The access flags: a combination of local_write, remote_write, remote_read, remote_atomic and
+    /// relaxed_ordering.
+    Access access = Access::local_write;
+    /// The iova of the first byte: the address that work requests and peers use for this byte. The
+    /// iova and DmaBufRange::offset must be equal modulo the page size. The default is
+    /// DmaBufRange::address, so that peers use the pointers of this program. If
+    /// DmaBufRange::address is 0, the default is DmaBufRange::offset.
+    std::optional<std::uint64_t> iova = std::nullopt;
+};
+
+/// A registered range of a dma-buf, such as memory of a GPU, an accelerator or another device.
+///
+/// The kernel holds its own reference to the dma-buf. So the program may close the descriptor or
+/// destroy the ExportedRange after the constructor has returned. Several regions can be created
+/// from one dma-buf, also on different protection domains. See ibv_reg_dmabuf_mr() in ibv_reg_mr(3)
+/// and drivers/infiniband/core/uverbs_std_types_mr.c of Linux.
+class RDMABUF_EXPORT DmaBufMR : public Region {
+  public:
+    /// Registers the range. The constructor does not take ownership of the descriptor.
+    ///
+    /// Some invalid arguments are checked before the kernel is called, and the error text has the
+    /// reason: a length of 0; an overflow of offset + length; different page offsets of iova and
+    /// offset; an access flag that ibv_reg_dmabuf_mr() does not accept; remote write or remote
+    /// atomic without local write. The errno value is EINVAL, as from the kernel.
+    ///
+    /// @throws Error
+    ///   - EINVAL: an argument listed above; the descriptor is not a dma-buf; the range ends after
+    ///     the end of the dma-buf (the error text has both sizes)
+    ///   - EACCES: the descriptor is open for reading only, and the access flags have local_write
+    ///   - EBADF: the descriptor is not open, or @p pd was closed, released or moved from
+    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter rejects
+    ///     this importer
+    ///   - EPROTONOSUPPORT: the kernel is older than 5.12
+    ///   - ENODEV: the buffer was revoked
+    ///   - ENOMEM: there is not enough memory for the region
+    ///   - 524 (kernel_enotsupp): the exporter, such as the NVIDIA driver, rejects this pair of
+    ///     devices because of the PCI topology
+    DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
+             const DmaBufOptions& options = {});
+    /// Registers an exported range, which may be a temporary object.
+    DmaBufMR(const ProtectionDomain& pd, const ExportedRange& range,
+             const DmaBufOptions& options = {})
+        : DmaBufMR(pd, static_cast<DmaBufRange>(range), options) {}
+
+    /// Returns the offset of the range in the dma-buf, in bytes.
+    [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+    /// Returns the address of the range in the exporter's address space: a CPU or a device pointer,
+    /// or 0 if the address is unknown. (ibv_mr::addr of a dma-buf region contains the offset, not
+    /// this address.)
+    [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+
+  private:
+    std::uint64_t offset_;
+    std::uintptr_t address_;
 };
 
 } // namespace rdmabuf

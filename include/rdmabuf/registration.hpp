@@ -12,9 +12,9 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration_trail.hpp>
-#include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/topology.hpp>
 

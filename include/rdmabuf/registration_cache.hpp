@@ -8,12 +8,11 @@
 #include <span>
 #include <utility>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/cached_registration.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 
 namespace rdmabuf {

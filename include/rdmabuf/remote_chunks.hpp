@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 
 namespace rdmabuf {

@@ -10,7 +10,6 @@
 
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/remote_chunks.hpp>
-#include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/status.hpp>
 
 namespace rdmabuf {

@@ -12,7 +12,7 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
 

@@ -11,7 +11,7 @@
 #include <span>
 
 #include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/send_queue_size.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>

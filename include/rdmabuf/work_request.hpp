@@ -9,7 +9,7 @@
 #include <span>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 
 namespace rdmabuf {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <rdmabuf/chunked_region.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/transport.hpp>
 
 #include "nccl_net_abi.hpp"

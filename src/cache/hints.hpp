@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rdmabuf/access.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "cache/pages.hpp"
 #include "cache/retire_list.hpp"

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/region.hpp>
 
 namespace rdmabuf::detail {
 

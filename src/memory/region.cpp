@@ -2,20 +2,59 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/region.hpp>
 
+#include "base/wire_format.hpp"
 #include "memory/checks.hpp"
 #include "memory/dmabuf_diagnosis.hpp"
 
 namespace rdmabuf {
+namespace {
+
+constexpr std::array<std::pair<Access, const char*>, 11> flag_names{{
+    {Access::local_write, "local_write"},
+    {Access::remote_write, "remote_write"},
+    {Access::remote_read, "remote_read"},
+    {Access::remote_atomic, "remote_atomic"},
+    {Access::memory_window_bind, "memory_window_bind"},
+    {Access::zero_based, "zero_based"},
+    {Access::on_demand, "on_demand"},
+    {Access::hugetlb, "hugetlb"},
+    {Access::flush_global, "flush_global"},
+    {Access::flush_persistent, "flush_persistent"},
+    {Access::relaxed_ordering, "relaxed_ordering"},
+}};
+
+} // namespace
+
+std::string to_string(Access access) {
+    std::string text;
+    const auto append = [&text](const char* name) {
+        text.append(text.empty() ? "" : "|").append(name);
+    };
+    for (const auto& [flag, name] : flag_names) {
+        if (has(access, flag)) {
+            append(name);
+            access = access & ~flag;
+        }
+    }
+    if (const auto unnamed = static_cast<unsigned>(access); unnamed != 0) {
+        std::array<char, 16> digits{};
+        std::snprintf(digits.data(), digits.size(), "0x%x", unnamed);
+        append(digits.data());
+    }
+    return text.empty() ? "local_read" : text;
+}
+
 namespace {
 
 /// A registration with this length, a null address and Access::on_demand covers the whole address
@@ -177,5 +216,47 @@ DmaBufMR::DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
              choose_iova(range, options), range.length, options.access),
       offset_(range.offset),
       address_(range.address) {}
+
+namespace {
+constexpr detail::WireHeader region_header{{'R', 'D', 'R', 'G'}, 1};
+} // namespace
+
+RemoteRegion RemoteRegion::slice(std::uint64_t offset, std::uint64_t count) const {
+    detail::check_inside(offset, count, length, "RemoteRegion::slice", "the remote region");
+    return {.address = address + offset, .length = count, .rkey = rkey};
+}
+
+std::array<std::byte, RemoteRegion::wire_size> RemoteRegion::encode() const noexcept {
+    std::array<std::byte, wire_size> bytes{};
+    detail::WireWriter writer(bytes, region_header);
+    writer.put(std::uint16_t{0}); // reserved
+    writer.put(rkey);
+    writer.put(address);
+    writer.put(length);
+    return bytes;
+}
+
+Result<RemoteRegion> RemoteRegion::decode(std::span<const std::byte> bytes) noexcept {
+    if (bytes.size() != wire_size) {
+        return ErrorInfo{EMSGSIZE, "decode",
+                         bytes.size() < wire_size ? "a remote region has 28 bytes: truncated"
+                                                  : "a remote region has 28 bytes: more follow"};
+    }
+    detail::WireReader reader(bytes);
+    if (const auto problem = reader.check(region_header); problem.error() != 0) {
+        return problem;
+    }
+    if (reader.get<std::uint16_t>() != 0) {
+        return ErrorInfo{EPROTO, "decode", "reserved bytes are set"};
+    }
+    RemoteRegion region;
+    region.rkey = reader.get<std::uint32_t>();
+    region.address = reader.get<std::uint64_t>();
+    region.length = reader.get<std::uint64_t>();
+    if (region.length > std::numeric_limits<std::uint64_t>::max() - region.address) {
+        return ErrorInfo{EPROTO, "decode", "address + length overflows 64 bits"};
+    }
+    return region;
+}
 
 } // namespace rdmabuf

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <rdmabuf/access.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/srd_attributes.hpp>
 
 namespace rdmabuf::detail {

@@ -8,9 +8,8 @@
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "base/address_space.hpp"
 #include "memory/checks.hpp"

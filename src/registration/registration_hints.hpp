@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
 /// The following functions find the cause of a failed registration, and add the cause to an

@@ -17,7 +17,7 @@
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/device.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"

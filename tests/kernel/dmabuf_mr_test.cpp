@@ -9,8 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/dmabuf_mr.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "fails_with.hpp"

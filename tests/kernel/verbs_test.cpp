@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <rdmabuf/completion_queue.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "fails_with.hpp"
 #include "loopback.hpp"

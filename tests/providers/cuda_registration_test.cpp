@@ -8,7 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "cuda/cuda_abi.hpp"
 #include "drivers/driver_fixture.hpp"

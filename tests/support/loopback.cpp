@@ -7,11 +7,10 @@
 
 #include <rdmabuf/detail/config.hpp>
 #include <rdmabuf/device_memory.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/exporter.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/providers/verbs_dm.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "support.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "transport_fixture.hpp"
 

@@ -16,8 +16,8 @@
 
 #include <gtest/gtest.h>
 
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/transport.hpp>
 
 #include "raw_peer.hpp"

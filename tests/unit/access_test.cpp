@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <gtest/gtest.h>
 
-#include <rdmabuf/access.hpp>
+#include <rdmabuf/region.hpp>
 
 namespace rdmabuf {
 namespace {

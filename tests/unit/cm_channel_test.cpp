@@ -23,7 +23,7 @@
 #include <rdmabuf/cm_channel.hpp>
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/completion_queue.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 #include "fails_with.hpp"

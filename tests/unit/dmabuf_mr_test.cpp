@@ -9,7 +9,7 @@
 #include <limits>
 #include <string>
 
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "memory/dmabuf_diagnosis.hpp"
 #include "softverbs_fixture.hpp"

@@ -12,8 +12,8 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/exported_range.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 
 #include "softverbs_fixture.hpp"

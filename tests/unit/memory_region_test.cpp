@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "softverbs_fixture.hpp"
 

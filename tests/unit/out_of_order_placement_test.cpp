@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "queue_pair_fixture.hpp"
 

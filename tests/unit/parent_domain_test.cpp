@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 
 #include "softverbs_fixture.hpp"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <rdmabuf/completion_queue.hpp>
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_objects.hpp>
 
 #include "softverbs_fixture.hpp"

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "softverbs_fixture.hpp"
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/verbs_buf.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/resolver.hpp>
 

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "support.hpp"
 

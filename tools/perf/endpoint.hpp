@@ -11,7 +11,7 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "../memory.hpp"
 #include "layout.hpp"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 
 #include "../options.hpp"
 

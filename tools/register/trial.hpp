@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/access.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_trail.hpp>
 

@@ -11,8 +11,8 @@
 #include <system_error>
 #include <utility>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>

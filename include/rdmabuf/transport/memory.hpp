@@ -11,9 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/access.hpp>
 #include <rdmabuf/chunked_region.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transfer_splitter.hpp>

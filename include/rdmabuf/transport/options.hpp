@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include <rdmabuf/access.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_cache.hpp>
 
 namespace rdmabuf::transport {

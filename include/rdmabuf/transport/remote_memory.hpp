@@ -9,8 +9,7 @@
 #include <span>
 #include <type_traits>
 
-#include <rdmabuf/access.hpp>
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/options.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 
 // A number is no access: it may be meant for something else, as queue pair states are.
 rdmabuf::DmaBufOptions readable() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <utility>
 
-#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/region.hpp>
 
 // A copy would deregister the memory under the original.
 rdmabuf::MemoryRegion other_owner(rdmabuf::MemoryRegion& region) {

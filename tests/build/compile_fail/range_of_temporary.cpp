@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
 
 // A DmaBufRange does not own its descriptor, which a temporary ExportedRange would close.

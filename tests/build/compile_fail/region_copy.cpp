@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <utility>
 
-#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/region.hpp>
 
 // Two owners of one registration would deregister it twice.
 rdmabuf::DmaBufMR other_owner(rdmabuf::DmaBufMR& region) {

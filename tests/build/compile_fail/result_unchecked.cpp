@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/region.hpp>
 
 // What a peer sent may be anything.
 rdmabuf::RemoteRegion region_of(std::span<const std::byte> bytes) {

@@ -2,8 +2,8 @@
 // Memory of a program registered and written to, on softverbs.
 #include <algorithm>
 
-#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/providers/external.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
 
 #include "driver_fixture.hpp"

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include <rdmabuf/chunked_region.hpp>
-#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/leased_memory.hpp>

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/options.hpp>

@@ -12,9 +12,9 @@
 
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
