@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,12 +13,225 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/remote_chunks.hpp>
-#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
+
+namespace detail {
+/// Returns the chunk that contains the byte at @p address; nullptr if no chunk contains this byte.
+/// The chunks must be in ascending order and without gaps.
+/// @tparam Chunk  a struct with the members `address` and `length`
+template <class Chunk>
+[[nodiscard]] const Chunk* find_chunk(std::span<const Chunk> chunks,
+                                      std::uint64_t address) noexcept {
+    const auto next = std::upper_bound(
+        chunks.begin(), chunks.end(), address,
+        [](std::uint64_t wanted, const Chunk& chunk) { return wanted < chunk.address; });
+    if (next == chunks.begin()) {
+        return nullptr;
+    }
+    const Chunk& chunk = *(next - 1);
+    return address - chunk.address < chunk.length ? &chunk : nullptr;
+}
+} // namespace detail
+
+/// Memory of a peer that is registered in chunks. Each chunk has its own rkey, and begins where the
+/// previous chunk ends. Memory that is registered as one region is one chunk. The peer creates the
+/// object with ChunkedRegion::remote(), and sends the result of encode().
+class RDMABUF_EXPORT RemoteChunks {
+  public:
+    RemoteChunks() = default;
+    /// Creates an object with one chunk.
+    /// @throws Error EINVAL if the region has 0 bytes, or ends above 2^64 - 1
+    /* implicit */ RemoteChunks(const RemoteRegion& region);
+    /// Creates an object with the chunks of @p chunks.
+    /// @throws Error EINVAL if a chunk has 0 bytes, does not begin where the previous chunk ends,
+    ///         or ends above 2^64 - 1; Error::hint() describes the chunk
+    explicit RemoteChunks(std::vector<RemoteRegion> chunks);
+
+    [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }
+    /// Returns the address of the first byte, which is the iova of the peer's first chunk. Returns
+    /// 0 if there are no chunks.
+    [[nodiscard]] std::uint64_t address() const noexcept {
+        return chunks_.empty() ? 0 : chunks_.front().address;
+    }
+    /// Returns the total length of all chunks in bytes.
+    [[nodiscard]] std::uint64_t length() const noexcept {
+        return chunks_.empty() ? 0 : chunks_.back().address + chunks_.back().length - address();
+    }
+    /// Returns the chunk that contains the byte at @p address; nullptr if no chunk contains this
+    /// byte. The search takes O(log n).
+    [[nodiscard]] const RemoteRegion* find(std::uint64_t address) const noexcept;
+
+    /// Returns the chunks in the wire format, which is little-endian and contains a version number.
+    /// The size is 24 bytes, plus 12 bytes for each chunk.
+    [[nodiscard]] std::vector<std::byte> encode() const;
+    /// Decodes chunks from the wire format. The bytes can come from an untrusted peer.
+    /// @return the chunks, or an error: EMSGSIZE if the size does not match the number of chunks,
+    ///         EPROTO if the bytes are not valid chunks, EPROTONOSUPPORT if the version is not
+    ///         supported, ENOMEM if no memory is left
+    [[nodiscard]] static Result<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
+
+    friend bool operator==(const RemoteChunks&, const RemoteChunks&) = default;
+
+  private:
+    std::vector<RemoteRegion> chunks_;
+};
+
+/// A range of local memory with one lkey. A ChunkedRegion has a list of such chunks.
+struct LocalChunk {
+    /// The iova of the first byte.
+    std::uint64_t address = 0;
+    /// The length of the chunk in bytes.
+    std::uint64_t length = 0;
+    std::uint32_t lkey = 0;
+    std::uint32_t rkey = 0;
+
+    friend bool operator==(const LocalChunk&, const LocalChunk&) noexcept = default;
+};
+/// Returns @p region as one chunk.
+[[nodiscard]] inline LocalChunk as_chunk(const Region& region) noexcept {
+    return {.address = region.iova(),
+            .length = region.length(),
+            .lkey = region.lkey(),
+            .rkey = region.rkey()};
+}
+
+/// The local and the remote address of one work request: `qp.post_write(piece.local,
+/// piece.remote)`.
+struct TransferPiece {
+    ibv_sge local{};
+    RemoteAddress remote{};
+};
+
+/// A transfer between local and remote memory. The addresses are iovas, and the length is in bytes.
+struct Transfer {
+    std::uint64_t local_address = 0;
+    std::uint64_t remote_address = 0;
+    std::uint64_t length = 0;
+};
+
+/// Splits one transfer into the smallest number of pieces, in order. No piece crosses the end of a
+/// local or remote chunk, and no piece is longer than the maximum message size. The local and the
+/// remote memory may have different chunks, or one chunk. The splitter neither throws nor
+/// allocates. The chunks are not copied, and must outlive the splitter.
+///
+///     TransferSplitter splitter(region.chunks(), peer.chunks(), {.local_address = …, …});
+///     for (TransferPiece piece; splitter.next(piece);) {
+///         qp.post_write(piece.local, piece.remote).throw_if_failed("ibv_post_send");
+///     }
+///     splitter.status().throw_if_failed("TransferSplitter");
+class TransferSplitter {
+  public:
+    /// The maximum size of a message in InfiniBand: 2 GiB, in bytes. A device may have a smaller
+    /// maximum (ConnectX: 1 GiB).
+    static constexpr std::uint32_t most = std::uint32_t{1} << 31U;
+
+    /// Creates a splitter for @p transfer. status() reports invalid parameters.
+    /// @param max_message_size  the maximum size of a piece in bytes: Context::max_message_size(),
+    ///                          or ibv_port_attr::max_msg_sz of the port
+    TransferSplitter(std::span<const LocalChunk> local, std::span<const RemoteRegion> remote,
+                     const Transfer& transfer, std::uint32_t max_message_size) noexcept
+        : transfer_(transfer), max_message_size_(max_message_size) {
+        if (max_message_size == 0) {
+            status_ = Status(EINVAL);
+        } else if (transfer.length != 0) {
+            local_ = find_first(local, transfer.local_address);
+            remote_ = find_first(remote, transfer.remote_address);
+        }
+        if (!status_) {
+            transfer_.length = 0;
+        }
+    }
+
+    /// Creates a splitter that has no pieces.
+    /// @param status  the error that status() returns
+    explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
+
+    /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, or
+    /// EINVAL if the maximum message size is 0. The constructor sets the status, and next() does
+    /// not change it. After an error, next() returns no pieces.
+    [[nodiscard]] Status status() const noexcept { return status_; }
+    /// Returns the number of bytes for which next() has not returned a piece yet.
+    [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
+
+    /// Sets @p piece to the next piece.
+    /// @return false, with @p piece unchanged, if there are no more pieces
+    [[nodiscard]] bool next(TransferPiece& piece) noexcept {
+        if (transfer_.length == 0) {
+            return false;
+        }
+        local_ += behind(*local_, transfer_.local_address);
+        remote_ += behind(*remote_, transfer_.remote_address);
+        const std::uint64_t length = std::min({transfer_.length, std::uint64_t{max_message_size_},
+                                               left_in(*local_, transfer_.local_address),
+                                               left_in(*remote_, transfer_.remote_address)});
+        piece.local = {.addr = transfer_.local_address,
+                       .length = static_cast<std::uint32_t>(length),
+                       .lkey = local_->lkey};
+        piece.remote = {.address = transfer_.remote_address, .rkey = remote_->rkey};
+        transfer_.local_address += length;
+        transfer_.remote_address += length;
+        transfer_.length -= length;
+        return true;
+    }
+
+    /// An iterator for a range-based loop: `for (const TransferPiece& piece : splitter)`. The loop
+    /// calls next(), so the splitter does not return the same pieces again.
+    class Iterator {
+      public:
+        explicit Iterator(TransferSplitter& splitter) noexcept : splitter_(&splitter) { ++*this; }
+        [[nodiscard]] const TransferPiece& operator*() const noexcept { return piece_; }
+        [[nodiscard]] const TransferPiece* operator->() const noexcept { return &piece_; }
+        Iterator& operator++() noexcept {
+            more_ = splitter_->next(piece_);
+            return *this;
+        }
+        struct End {};
+        friend bool operator==(const Iterator& iterator, End) noexcept { return !iterator.more_; }
+
+      private:
+        TransferSplitter* splitter_;
+        TransferPiece piece_{};
+        bool more_ = false;
+    };
+    [[nodiscard]] Iterator begin() noexcept { return Iterator(*this); }
+    [[nodiscard]] static Iterator::End end() noexcept { return {}; }
+
+  private:
+    template <class Chunk>
+    [[nodiscard]] static std::uint64_t left_in(const Chunk& chunk, std::uint64_t address) noexcept {
+        return chunk.length - (address - chunk.address);
+    }
+    /// Returns 1 if @p address is the end of @p chunk: the transfer then continues in the next
+    /// chunk. Otherwise returns 0.
+    template <class Chunk>
+    [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
+        return address - chunk.address == chunk.length ? 1 : 0;
+    }
+    /// Returns the chunk that contains the first byte of the transfer. Sets the status to ERANGE if
+    /// the transfer is not inside @p chunks.
+    template <class Chunk>
+    [[nodiscard]] const Chunk* find_first(std::span<const Chunk> chunks,
+                                          std::uint64_t address) noexcept {
+        const Chunk* const first = detail::find_chunk(chunks, address);
+        if (first == nullptr ||
+            transfer_.length > chunks.back().address - address + chunks.back().length) {
+            status_ = Status(ERANGE);
+        }
+        return first;
+    }
+
+    Transfer transfer_{};
+    const LocalChunk* local_ = nullptr;
+    const RemoteRegion* remote_ = nullptr;
+    std::uint32_t max_message_size_;
+    Status status_;
+};
 
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};

@@ -55,7 +55,6 @@
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/registration_trail.hpp>
-#include <rdmabuf/remote_chunks.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/send_queue_size.hpp>
@@ -65,7 +64,6 @@
 #include <rdmabuf/srd_completion_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/topology.hpp>
-#include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
 #include <rdmabuf/work_batch.hpp>

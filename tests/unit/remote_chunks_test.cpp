@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/remote_chunks.hpp>
+#include <rdmabuf/chunked_region.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"

@@ -7,8 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/remote_chunks.hpp>
-#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/chunked_region.hpp>
 
 namespace rdmabuf {
 namespace {

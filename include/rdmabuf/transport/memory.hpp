@@ -15,7 +15,6 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/result.hpp>
-#include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 

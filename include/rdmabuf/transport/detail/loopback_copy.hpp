@@ -7,7 +7,7 @@
 #include <cstring>
 #include <span>
 
-#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 

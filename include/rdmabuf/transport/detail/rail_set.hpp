@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/result.hpp>
-#include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
 #include <rdmabuf/transport/detail/held_buffers.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
