@@ -14,7 +14,6 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/status.hpp>

@@ -51,10 +51,8 @@
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_cache.hpp>
-#include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/send_queue_size.hpp>

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +15,160 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
 
+#include "memory/exporter_calls.hpp"
 #include "registration/registration_walk.hpp"
 
 namespace rdmabuf {
+
+const char* to_string(RegistrationPath path) noexcept {
+    switch (path) {
+        case RegistrationPath::dmabuf:
+            return "dmabuf";
+        case RegistrationPath::dmabuf_data_direct:
+            return "dmabuf_data_direct";
+        case RegistrationPath::peermem:
+            return "peermem";
+        case RegistrationPath::host:
+            return "host";
+        case RegistrationPath::on_demand:
+            return "on_demand";
+    }
+    return "unknown";
+}
+
+std::string to_string(const Attempt& attempt) {
+    std::string text = to_string(attempt.path);
+    text.append(": ").append(attempt.call);
+    if (!attempt.device.empty()) {
+        text.append(" on ").append(attempt.device);
+    }
+    if (!attempt.exporter.empty()) {
+        text.append(", memory of ").append(attempt.exporter);
+        if (attempt.mapping == MappingKind::pcie) {
+            text += " mapped for PCIe";
+            if (*attempt.reason != '\0') {
+                text.append(" (").append(attempt.reason).append(")");
+            }
+        }
+    }
+    text.append(": ").append(attempt.worked() ? "registered" : describe_errno(attempt.error));
+    if (!attempt.meaning.empty()) {
+        text.append(": ").append(attempt.meaning);
+    }
+    if (!attempt.remedy.empty()) {
+        text.append("; ").append(attempt.remedy);
+    }
+    return text;
+}
+
+std::string to_string(const Trail& trail) {
+    if (trail.empty()) {
+        return "nothing was tried.";
+    }
+    std::string text;
+    for (const Attempt& attempt : trail) {
+        text.append(text.empty() ? "" : " ").append(to_string(attempt)).append(".");
+    }
+    return text;
+}
+
+const char* to_string(RegistrationState state) noexcept {
+    switch (state) {
+        case RegistrationState::registered:
+            return "registered";
+        case RegistrationState::revoked:
+            return "revoked";
+        case RegistrationState::closed:
+            return "closed";
+    }
+    return "unknown";
+}
+
+bool may_mean_revocation(const WorkCompletion& completion) noexcept {
+    switch (completion.status) {
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_LOC_ACCESS_ERR:
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_OP_ERR:
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool may_mean_revocation(const AsyncEvent& event) noexcept {
+    switch (event.type) {
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_DEVICE_FATAL:
+            return true;
+        default:
+            return false;
+    }
+}
+
+void RegisteredMemory::mark_revoked() noexcept {
+    if (set_ != nullptr) {
+        auto expected = RegistrationState::registered;
+        set_->state.compare_exchange_strong(expected, RegistrationState::revoked,
+                                            std::memory_order_relaxed);
+    }
+}
+
+RegistrationState RegisteredMemory::verify() {
+    // Host memory is not verified, because host memory stays pinned until it is deregistered. If
+    // the exporter no longer finds the host memory, the memory can still exist: the program may
+    // have unregistered the memory from the driver of the GPU.
+    if (state() != RegistrationState::registered || !set_->allocation ||
+        path() == RegistrationPath::host) {
+        return state();
+    }
+    const std::shared_ptr<const Exporter> exporter = set_->source.lock();
+    if (exporter == nullptr) {
+        throw Error(ENOENT, "RegisteredMemory::verify",
+                    "the exporter '" + set_->exporter +
+                        "' was destroyed: keep the exporter, or a Resolver that has it, until the "
+                        "registration is closed");
+    }
+    const std::optional<Allocation> now =
+        detail::find_range(*exporter, set_->address, set_->length);
+    const std::uint64_t generation = set_->allocation->generation;
+    const bool replaced = now && now->generation != generation && generation != 0;
+    if (!now || replaced) {
+        mark_revoked();
+    }
+    return state();
+}
+
+void RegisteredMemory::close() {
+    if (set_ == nullptr) {
+        return;
+    }
+    std::optional<Error> first;
+    for (detail::AnyRegion& region : set_->regions) {
+        try {
+            region.close();
+        } catch (const Error& error) {
+            if (!first) {
+                first = error;
+            }
+        }
+    }
+    if (first) {
+        throw Error(*first);
+    }
+    set_->state.store(RegistrationState::closed, std::memory_order_relaxed);
+}
+
+void RegisteredMemory::refuse(const char* function) const {
+    if (state() == RegistrationState::revoked) {
+        throw Error(
+            ENODEV, function,
+            "the memory was revoked, and the keys are invalid: close() the registration, and "
+            "register the memory again");
+    }
+    throw Error(EBADF, function, "the registration was closed or released");
+}
 
 PathOrder::PathOrder(std::initializer_list<RegistrationPath> paths) {
     for (const RegistrationPath path : paths) {
@@ -129,6 +284,46 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
         *options.trail = std::move(trail);
     }
     return made;
+}
+
+namespace {
+
+/// A protection domain, and the values that Topology::nearest() returns for its NIC: the position
+/// in the list, and the rank (NICs that are equally near and equally fast have the same rank).
+struct Candidate {
+    const ProtectionDomain* pd = nullptr;
+    std::size_t position = std::numeric_limits<std::size_t>::max();
+    unsigned rank = std::numeric_limits<unsigned>::max();
+};
+
+} // namespace
+
+std::vector<ProtectionDomain> nearest_domains(std::span<const ProtectionDomain> pds,
+                                              const Topology& topology,
+                                              const MemoryLocation& memory, std::size_t most) {
+    const std::vector<RankedNic> nics = topology.nearest(memory);
+    std::vector<Candidate> candidates;
+    candidates.reserve(pds.size());
+    for (const ProtectionDomain& pd : pds) {
+        static_cast<void>(detail::native_of(pd, "nearest_domains", "ProtectionDomain"));
+        Candidate candidate{.pd = &pd};
+        const auto nic = std::ranges::find(nics, pd.context().device_name(), &RankedNic::name);
+        if (nic != nics.end()) {
+            candidate.position = static_cast<std::size_t>(std::distance(nics.begin(), nic));
+            candidate.rank = nic->rank;
+        }
+        candidates.push_back(candidate);
+    }
+    std::ranges::stable_sort(candidates, {}, &Candidate::position);
+    std::vector<ProtectionDomain> nearest;
+    for (const Candidate& candidate : candidates) {
+        const bool wanted =
+            most != 0 ? nearest.size() < most : candidate.rank == candidates.front().rank;
+        if (wanted) {
+            nearest.push_back(*candidate.pd);
+        }
+    }
+    return nearest;
 }
 
 } // namespace rdmabuf

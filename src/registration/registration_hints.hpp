@@ -8,7 +8,7 @@
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/registration_trail.hpp>
+#include <rdmabuf/registration.hpp>
 
 /// The following functions find the cause of a failed registration, and add the cause to an
 /// Attempt.

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <rdmabuf/quirks.hpp>
-#include <rdmabuf/registration_trail.hpp>
+#include <rdmabuf/registration.hpp>
 
 #include "device/sysfs.hpp"
 #include "registration/registration_hints.hpp"

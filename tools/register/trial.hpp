@@ -10,7 +10,6 @@
 
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/registration_trail.hpp>
 
 #include "../options.hpp"
 #include "../text.hpp"
