@@ -21,7 +21,6 @@
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_batch.hpp>
-#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>
 

@@ -55,7 +55,6 @@
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
-#include <rdmabuf/send_queue_size.hpp>
 #include <rdmabuf/shared_objects.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/srd_attributes.hpp>
@@ -65,6 +64,5 @@
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
 #include <rdmabuf/work_batch.hpp>
-#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>

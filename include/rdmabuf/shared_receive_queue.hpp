@@ -13,7 +13,6 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/status.hpp>
-#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include <rdmabuf/shared_receive_queue.hpp>
-#include <rdmabuf/work_list.hpp>
+#include <rdmabuf/work_request.hpp>
 
 #include "posting_fixture.hpp"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/work_list.hpp>
+#include <rdmabuf/work_request.hpp>
 
 #include "posting_fixture.hpp"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/work_list.hpp>
+#include <rdmabuf/work_request.hpp>
 
 #include "posting_fixture.hpp"
 

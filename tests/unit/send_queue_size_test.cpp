@@ -2,8 +2,7 @@
 // The size of a send queue that SendList::size_needed() computes is enough, and not too large.
 #include <cerrno>
 
-#include <rdmabuf/send_queue_size.hpp>
-#include <rdmabuf/work_list.hpp>
+#include <rdmabuf/work_request.hpp>
 
 #include "posting_fixture.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/work_list.hpp>
+#include <rdmabuf/work_request.hpp>
 
 #include <fmt/format.h>
 
