@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/added_range.hpp>
-#include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,11 +12,134 @@
 #include <utility>
 
 #include <rdmabuf/availability.hpp>
-#include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {
+
+/// A range of a dma-buf that DmaBufMR can register. The structure does not own the descriptor and
+/// does not close it.
+struct DmaBufRange {
+    int fd = -1;
+    /// The offset of the range in the dma-buf, in bytes.
+    std::uint64_t offset = 0;
+    /// The length of the range in bytes.
+    std::size_t length = 0;
+    /// The address of the range in the exporter's address space: a CPU or a device pointer, or 0 if
+    /// the address is unknown.
+    std::uintptr_t address = 0;
+};
+
+/// The path on which NICs access the memory of a dma-buf: PCIe or a chip-to-chip link. The exporter
+/// maps the dma-buf for one path.
+enum class MappingKind : std::uint8_t {
+    /// The exporter selects the path.
+    standard,
+    /// NICs access the memory through the PCIe BAR of the device, even if the device has a faster
+    /// path, for example NVLink-C2C of the NVIDIA GB200.
+    pcie,
+};
+
+/// A range that an exporter has exported as a dma-buf. The object owns the descriptor of the
+/// dma-buf. The destructor releases the descriptor as the exporter's driver requires, which is not
+/// always close(2). Objects can be moved but not copied. A program exports a range once, registers
+/// it on any number of protection domains, and then destroys the ExportedRange. If
+/// Allocation::single_import is set, it must export the range for each registration.
+class RDMABUF_EXPORT ExportedRange {
+  public:
+    /// A function of the exporter that releases the descriptor, which is its argument. The function
+    /// is called once and must not throw.
+    using Release = std::function<void(int)>;
+
+    /// Takes ownership of @p fd. The destructor releases @p fd with close(2).
+    /// @param exporter  the name of the exporter
+    /// @param offset    the offset of the range in the dma-buf, in bytes
+    /// @param length    in bytes
+    /// @param address   the address of the range in the exporter's address space; 0 if unknown
+    /// @param mapping   the mapping of the dma-buf, which determines how NICs access the memory
+    ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
+                  std::uintptr_t address, MappingKind mapping = MappingKind::standard);
+    /// Takes ownership of @p fd. The destructor calls @p release with @p fd. If this constructor
+    /// throws, it has already called @p release. The other parameters are those of the constructor
+    /// above.
+    ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
+                  std::size_t length, std::uintptr_t address,
+                  MappingKind mapping = MappingKind::standard);
+
+    /// Converts to a DmaBufRange. The descriptor in the result is valid until this object is
+    /// destroyed, so a temporary object cannot be converted.
+    /* implicit */ operator DmaBufRange() const& noexcept {
+        return {.fd = fd(), .offset = offset_, .length = length_, .address = address_};
+    }
+    operator DmaBufRange() const&& = delete;
+
+    [[nodiscard]] int fd() const noexcept { return held_->fd.get(); }
+    [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
+    [[nodiscard]] std::size_t length() const noexcept { return length_; }
+    [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+    /// Returns the mapping that the exporter has used. The result may be MappingKind::standard even
+    /// if the program requested MappingKind::pcie: see Exporter::export_range().
+    [[nodiscard]] MappingKind mapping() const noexcept { return mapping_; }
+    /// Returns the name of the exporter, as Exporter::name() returns it.
+    [[nodiscard]] const std::string& exporter() const noexcept { return exporter_; }
+
+  private:
+    struct Held {
+        UniqueFd fd;
+        Release release;
+        detail::CreatorProcess creator;
+        Held() = default;
+        Held(const Held&) = delete;
+        Held& operator=(const Held&) = delete;
+        ~Held();
+    };
+    static std::unique_ptr<Held> hold(UniqueFd fd, Release release);
+
+    std::unique_ptr<Held> held_;
+    std::uint64_t offset_;
+    std::size_t length_;
+    std::uintptr_t address_;
+    MappingKind mapping_;
+    std::string exporter_;
+};
+
+/// The kind of CPU access to a dma-buf. The values are DMA_BUF_SYNC_READ, _WRITE and _RW of
+/// linux/dma-buf.h.
+enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
+
+/// Keeps CPU and device caches coherent while the CPU accesses a mapped dma-buf. The constructor
+/// calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START. The destructor calls DMA_BUF_IOCTL_SYNC with
+/// DMA_BUF_SYNC_END and the same mode. This object is not a lock. See "CPU Access to DMA Buffer
+/// Objects" in Documentation/driver-api/dma-buf.rst of Linux.
+class RDMABUF_EXPORT CpuAccess {
+  public:
+    /// Begins the CPU access.
+    /// @param dmabuf   the borrowed descriptor of the dma-buf; -1 for memory that needs no
+    ///                 synchronisation
+    /// @param mapping  the bytes of the dma-buf that are mapped into this process
+    /// @throws Error ENOTSUP if @p mapping is empty; the errno of DMA_BUF_IOCTL_SYNC if the ioctl
+    ///         fails. After EAGAIN and EINTR the constructor repeats the ioctl.
+    CpuAccess(int dmabuf, std::span<std::byte> mapping, CpuAccessMode mode);
+    CpuAccess(CpuAccess&& other) noexcept
+        : dmabuf_(std::exchange(other.dmabuf_, -1)),
+          mapping_(std::exchange(other.mapping_, {})),
+          mode_(other.mode_) {}
+    CpuAccess& operator=(CpuAccess&&) = delete;
+    CpuAccess(const CpuAccess&) = delete;
+    CpuAccess& operator=(const CpuAccess&) = delete;
+    /// Ends the CPU access. If DMA_BUF_IOCTL_SYNC fails, the destructor calls the
+    /// TeardownFailureHandler.
+    ~CpuAccess();
+
+    /// Returns the mapped bytes, which must not be accessed after this object is destroyed.
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return mapping_; }
+
+  private:
+    int dmabuf_;
+    std::span<std::byte> mapping_;
+    CpuAccessMode mode_;
+};
 
 /// The kind of memory of an allocation.
 enum class MemoryKind : std::uint8_t {
@@ -199,6 +323,44 @@ class RDMABUF_EXPORT Allocator : public Exporter {
     ///   - other errno values of the kernel or the driver, for example if the driver is not
     ///     installed
     [[nodiscard]] virtual Buffer allocate(std::size_t size) = 0;
+};
+
+/// A memory range that the program has added to an exporter. The exporter can find and export the
+/// range until this object is destroyed. Objects can be moved but not copied. An object may outlive
+/// the exporter.
+///
+/// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
+/// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
+/// memory. Remove the range before the memory is freed, so that a registration cache does not use
+/// its old registration again.
+class AddedRange {
+  public:
+    /// Exporters call this constructor.
+    /// @param held  an object whose destructor removes the range from the exporter
+    AddedRange(Allocation allocation, std::shared_ptr<const void> held) noexcept
+        : allocation_(std::move(allocation)), held_(std::move(held)) {}
+    AddedRange(AddedRange&&) noexcept = default;
+    AddedRange& operator=(AddedRange&&) noexcept = default;
+    AddedRange(const AddedRange&) = delete;
+    AddedRange& operator=(const AddedRange&) = delete;
+    ~AddedRange() = default;
+
+    /// Returns the allocation of the range, as Exporter::find() reports it. Allocation::generation
+    /// distinguishes successive allocations at the same address.
+    [[nodiscard]] const Allocation& allocation() const noexcept { return allocation_; }
+    [[nodiscard]] std::uintptr_t address() const noexcept { return allocation_.base; }
+    /// Returns the length of the range in bytes.
+    [[nodiscard]] std::size_t length() const noexcept { return allocation_.length; }
+
+    /// Removes the range from the exporter. Does nothing if the range was already removed.
+    void remove() noexcept { held_.reset(); }
+    /// Returns true until the range is removed from the exporter by remove(). Returns false also
+    /// after a move from this object.
+    [[nodiscard]] bool added() const noexcept { return held_ != nullptr; }
+
+  private:
+    Allocation allocation_;
+    std::shared_ptr<const void> held_;
 };
 
 } // namespace rdmabuf

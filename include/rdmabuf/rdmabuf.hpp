@@ -23,7 +23,6 @@
 //
 //   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/chunked_region.hpp>
@@ -32,13 +31,11 @@
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>

@@ -14,7 +14,7 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/result.hpp>
 

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

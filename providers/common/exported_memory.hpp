@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 #include "cuda/cuda_pointer.hpp"

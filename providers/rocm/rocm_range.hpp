@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 
 #include "rocm/rocm_pointer.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
 
 namespace rdmabuf::detail {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf::detail {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cxxabi.h>
+#include <linux/dma-buf.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,15 +10,103 @@
 #include <system_error>
 #include <utility>
 
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 
 #include "base/address_space.hpp"
+#include "base/file_descriptor.hpp"
 #include "base/text.hpp"
 #include "memory/checks.hpp"
 #include "memory/exporter_calls.hpp"
 
 namespace rdmabuf {
+
+ExportedRange::Held::~Held() {
+    // In a child process after fork(2), `release` is not called, because drivers work only in the
+    // process that opened them. The destructor of `fd` then closes the descriptor.
+    if (release && fd && creator.is_current()) {
+        release(fd.release());
+    }
+}
+
+std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release release) {
+    // If make_unique() throws, the catch block passes the descriptor to its release function.
+    // Without the catch block, UniqueFd would only close the descriptor.
+    std::unique_ptr<Held> held;
+    try {
+        held = std::make_unique<Held>();
+    } catch (...) {
+        if (release && fd) {
+            release(fd.release());
+        }
+        throw;
+    }
+    held->fd = std::move(fd);
+    held->release = std::move(release);
+    return held;
+}
+
+ExportedRange::ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset,
+                             std::size_t length, std::uintptr_t address, MappingKind mapping)
+    : held_(hold(std::move(fd), nullptr)),
+      offset_(offset),
+      length_(length),
+      address_(address),
+      mapping_(mapping),
+      exporter_(std::move(exporter)) {}
+
+ExportedRange::ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
+                             std::size_t length, std::uintptr_t address, MappingKind mapping)
+    : held_(hold(UniqueFd(fd), std::move(release))),
+      offset_(offset),
+      length_(length),
+      address_(address),
+      mapping_(mapping),
+      exporter_(std::move(exporter)) {}
+
+namespace {
+
+static_assert(static_cast<unsigned>(CpuAccessMode::read) == DMA_BUF_SYNC_READ);
+static_assert(static_cast<unsigned>(CpuAccessMode::write) == DMA_BUF_SYNC_WRITE);
+static_assert(static_cast<unsigned>(CpuAccessMode::read_write) == DMA_BUF_SYNC_RW);
+
+constexpr const char* sync_call = "ioctl(DMA_BUF_IOCTL_SYNC)";
+
+/// Calls the ioctl DMA_BUF_IOCTL_SYNC. Returns 0 or the errno value.
+int sync(int dmabuf, unsigned flags) noexcept {
+    dma_buf_sync argument{};
+    argument.flags = flags;
+    return detail::ioctl_retrying(dmabuf, DMA_BUF_IOCTL_SYNC, &argument) < 0 ? errno : 0;
+}
+
+} // namespace
+
+CpuAccess::CpuAccess(int dmabuf, std::span<std::byte> mapping, CpuAccessMode mode)
+    : dmabuf_(dmabuf), mapping_(mapping), mode_(mode) {
+    if (mapping.empty()) {
+        throw Error(
+            ENOTSUP, "mmap",
+            "the CPU has no mapping of this memory; reach it through RDMA or the device that "
+            "holds it");
+    }
+    if (dmabuf >= 0) {
+        detail::check_zero(sync(dmabuf, DMA_BUF_SYNC_START | static_cast<unsigned>(mode)),
+                           sync_call);
+    }
+}
+
+CpuAccess::~CpuAccess() {
+    if (dmabuf_ < 0) {
+        return;
+    }
+    if (const int error = sync(dmabuf_, DMA_BUF_SYNC_END | static_cast<unsigned>(mode_));
+        error != 0) {
+        detail::report_teardown_failure(sync_call, error);
+    }
+}
+
 namespace detail {
 namespace {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 
-#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 
 /// The following functions call the functions of an Exporter. A program can write its own exporter,

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/registration.hpp>
 
 #include "registration/mapping_choice.hpp"

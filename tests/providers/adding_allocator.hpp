@@ -6,7 +6,6 @@
 #include <span>
 #include <utility>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf::testing {

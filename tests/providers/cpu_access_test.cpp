@@ -6,8 +6,8 @@
 
 #include <gmock/gmock.h>
 
-#include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/providers/dma_heap.hpp>
 
 #include "fails_with.hpp"

@@ -8,7 +8,7 @@
 
 #include <gmock/gmock.h>
 
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf::testing {
 namespace {

@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf::testing {
 

@@ -11,7 +11,7 @@
 
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/device_memory.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>

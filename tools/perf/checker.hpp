@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/cpu_access.hpp>
+#include <rdmabuf/exporter.hpp>
 
 #include "layout.hpp"
 #include "options.hpp"

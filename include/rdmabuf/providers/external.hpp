@@ -6,9 +6,7 @@
 #include <memory>
 #include <string>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 

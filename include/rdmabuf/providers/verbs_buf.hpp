@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <memory>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>

@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 

@@ -14,7 +14,6 @@
 
 #include <gmock/gmock.h>
 
-#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/result.hpp>

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <rdmabuf/chunked_region.hpp>
-#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
