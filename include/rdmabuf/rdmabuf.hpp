@@ -40,7 +40,6 @@
 #include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/imported_mr.hpp>
-#include <rdmabuf/memory_location.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>

@@ -5,7 +5,8 @@
 #include <cerrno>
 #include <system_error>
 
-#include <rdmabuf/memory_location.hpp>
+#include <rdmabuf/exporter.hpp>
+#include <rdmabuf/topology.hpp>
 
 namespace rdmabuf {
 
@@ -26,6 +27,10 @@ MemoryLocation locate_memory(const Allocation& allocation, std::uintptr_t addres
             "the exporter reports \"" + allocation.pci_address + "\", which is not a PCI address";
     }
     return location;
+}
+
+MemoryLocation locate_memory(const Allocation& allocation) {
+    return locate_memory(allocation, allocation.base);
 }
 
 MemoryLocation locate_host_memory(std::uintptr_t address) {

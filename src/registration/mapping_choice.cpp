@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/memory_location.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "device/verbs_extensions.hpp"
 

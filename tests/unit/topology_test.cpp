@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/memory_location.hpp>
+#include <rdmabuf/exporter.hpp>
 #include <rdmabuf/topology.hpp>
 
 #include "sysfs_tree.hpp"
