@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 /// Returns the value of a result. @throws std::runtime_error with the message of a failed result
 template <class T>

@@ -13,7 +13,6 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport.hpp>
 
 namespace examples {

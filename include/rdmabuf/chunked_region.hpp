@@ -13,10 +13,9 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/result.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 

@@ -16,8 +16,8 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/device.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/unique_fd.hpp>

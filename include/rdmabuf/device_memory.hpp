@@ -10,8 +10,8 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <optional>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 
 /// The DMA handle type of rdma-core 59. The library declares the type itself, because older
 /// versions of rdma-core do not declare it.

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {

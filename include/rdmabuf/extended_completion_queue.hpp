@@ -14,8 +14,8 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/device_clock.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/parent_domain.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 

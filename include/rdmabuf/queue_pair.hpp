@@ -13,13 +13,12 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>

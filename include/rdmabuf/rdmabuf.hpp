@@ -23,7 +23,6 @@
 //
 //   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/cm.hpp>
@@ -50,12 +49,10 @@
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_objects.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/srd_completion_queue.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/topology.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>

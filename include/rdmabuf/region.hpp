@@ -14,9 +14,9 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
-#include <rdmabuf/result.hpp>
 
 namespace rdmabuf {
 

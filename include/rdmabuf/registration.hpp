@@ -17,11 +17,11 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/dma_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/topology.hpp>
 
 namespace rdmabuf {

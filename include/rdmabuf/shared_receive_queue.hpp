@@ -11,8 +11,8 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
 #include <rdmabuf/xrc_domain.hpp>
 

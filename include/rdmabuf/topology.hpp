@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/pci_function.hpp>
 
 namespace rdmabuf {

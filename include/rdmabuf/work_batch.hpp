@@ -11,9 +11,9 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {

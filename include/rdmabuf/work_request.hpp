@@ -13,9 +13,9 @@
 #include <span>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 

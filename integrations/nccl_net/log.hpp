@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "nccl_net_abi.hpp"
 

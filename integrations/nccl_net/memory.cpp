@@ -7,7 +7,7 @@
 #include <span>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "log.hpp"
 

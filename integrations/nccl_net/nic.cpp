@@ -10,7 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/error.hpp>

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/topology.hpp>
 #include <rdmabuf/transport.hpp>
 

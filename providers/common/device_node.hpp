@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail {
 

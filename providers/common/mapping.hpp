@@ -8,7 +8,7 @@
 #include <memory>
 #include <span>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {

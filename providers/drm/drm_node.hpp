@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {

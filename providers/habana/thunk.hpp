@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/habana.hpp>
-#include <rdmabuf/result.hpp>
 
 #include "common/exported_memory.hpp"
 #include "common/process_driver.hpp"

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "common/process_driver.hpp"
 #include "level_zero/level_zero_abi.hpp"

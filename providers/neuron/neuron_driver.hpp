@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "common/exported_memory.hpp"
 #include "common/process_driver.hpp"

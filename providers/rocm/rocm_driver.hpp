@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "common/process_driver.hpp"
 #include "rocm/rocm_abi.hpp"

@@ -9,7 +9,6 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/verbs_buf.hpp>
-#include <rdmabuf/result.hpp>
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"

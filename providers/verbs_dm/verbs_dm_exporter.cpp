@@ -14,7 +14,6 @@
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/verbs_dm.hpp>
-#include <rdmabuf/result.hpp>
 
 #include "base/address_space.hpp"
 #include "common/buffer_table.hpp"

@@ -11,7 +11,6 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/vfio.hpp>
-#include <rdmabuf/result.hpp>
 
 #include "base/address_space.hpp"
 #include "base/file_descriptor.hpp"

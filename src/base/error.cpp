@@ -8,11 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/result.hpp>
-#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail {
 

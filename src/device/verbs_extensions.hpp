@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/dma_handle.hpp>
+#include <rdmabuf/error.hpp>
 
 /// Declares functions of newer versions of rdma-core, which the headers of this build may lack. The
 /// functions are looked up in the process at run time. If the headers have the functions,

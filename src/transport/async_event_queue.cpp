@@ -11,7 +11,7 @@
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 namespace rdmabuf::transport::detail {
 

@@ -4,8 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/rail_probation.hpp>
 

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"

@@ -18,8 +18,8 @@
 #include <utility>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport.hpp>
 
 #include "waiting.hpp"

@@ -8,12 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/result.hpp>
-#include <rdmabuf/status.hpp>
 
 #include "support.hpp"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/device.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/srd_attributes.hpp>

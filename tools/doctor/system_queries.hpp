@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include <rdmabuf/availability.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "../resources/kernel_resources.hpp"
 #include "cuda_devices.hpp"

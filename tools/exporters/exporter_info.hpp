@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <rdmabuf/availability.hpp>
+#include <rdmabuf/error.hpp>
 
 #include "../text.hpp"
 

@@ -8,7 +8,6 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/result.hpp>
 
 namespace rdmabuf::detail {
 

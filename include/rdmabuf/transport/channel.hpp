@@ -12,8 +12,8 @@
 #include <utility>
 
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/spin_wait.hpp>

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/channel.hpp>
 #include <rdmabuf/transport/connector.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>

@@ -9,7 +9,7 @@
 #include <span>
 #include <type_traits>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/checksum.hpp>
 
 namespace rdmabuf::transport {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/channel.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/handshake.hpp>

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_cache.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 

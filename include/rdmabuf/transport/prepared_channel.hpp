@@ -10,8 +10,8 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/channel.hpp>
 #include <rdmabuf/transport/detail/channel_setup.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>

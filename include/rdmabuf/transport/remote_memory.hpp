@@ -9,8 +9,8 @@
 #include <span>
 #include <type_traits>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/options.hpp>
 
 namespace rdmabuf::transport {

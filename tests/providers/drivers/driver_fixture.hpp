@@ -16,7 +16,6 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
-#include <rdmabuf/result.hpp>
 
 #include "fails_with.hpp"
 #include "fake_driver.hpp"

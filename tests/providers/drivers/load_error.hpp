@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 
 namespace rdmabuf::testing {
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <utility>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/eager_protocol.hpp>
 #include <rdmabuf/transport/detail/loopback_copy.hpp>

@@ -21,10 +21,10 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/setup_queue_pair.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>

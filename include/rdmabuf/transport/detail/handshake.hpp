@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/channel_setup.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>

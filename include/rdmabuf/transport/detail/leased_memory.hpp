@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_cache.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/memory.hpp>
 
 namespace rdmabuf::transport::detail {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/handshake.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>

@@ -17,8 +17,8 @@
 
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
 #include <rdmabuf/transport/detail/held_buffers.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>

@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/leased_memory.hpp>
 #include <rdmabuf/transport/memory.hpp>

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/result.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/memory.hpp>

@@ -8,9 +8,9 @@
 #include <optional>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/status.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/options.hpp>
 
