@@ -8,8 +8,6 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
-#include <rdmabuf/gid.hpp>
 
 namespace rdmabuf::tools {
 

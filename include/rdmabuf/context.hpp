@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,13 +16,137 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/device.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/gid.hpp>
-#include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {
+
+/// An RDMA device of this machine, which is not open yet: create a Context to open the device. The
+/// object keeps alive the list of ibv_get_device_list(3) that contains the device.
+class RDMABUF_EXPORT Device {
+  public:
+    /// Returns the name of the device in /sys/class/infiniband, for example "mlx5_0".
+    [[nodiscard]] std::string name() const;
+    /// Returns the node GUID in host byte order, or 0 if the driver has not set the GUID yet.
+    [[nodiscard]] std::uint64_t guid() const noexcept;
+    /// Returns the name of the kernel driver of the device, read from sysfs, for example
+    /// "mlx5_core". Returns "rxe" for Soft-RoCE, and an empty string for other software devices.
+    [[nodiscard]] std::string driver() const;
+
+    [[nodiscard]] ibv_device* native() const noexcept { return device_; }
+
+  private:
+    friend class DeviceList;
+    Device(std::shared_ptr<ibv_device*> list, ibv_device* device) noexcept
+        : list_(std::move(list)), device_(device) {}
+
+    std::shared_ptr<ibv_device*> list_;
+    ibv_device* device_;
+};
+
+/// A list of the RDMA devices of this machine at the time of the construction. An empty list is not
+/// an error.
+class RDMABUF_EXPORT DeviceList {
+  public:
+    /// Lists the devices. See ibv_get_device_list(3).
+    /// @throws Error ENOSYS if the kernel module ib_uverbs is not loaded; EPERM if permission is
+    ///         denied; ENOMEM if there is not enough memory for the list
+    DeviceList();
+
+    [[nodiscard]] std::size_t size() const noexcept { return devices_.size(); }
+    [[nodiscard]] bool empty() const noexcept { return devices_.empty(); }
+    [[nodiscard]] auto begin() const noexcept { return devices_.begin(); }
+    [[nodiscard]] auto end() const noexcept { return devices_.end(); }
+    [[nodiscard]] const Device& operator[](std::size_t i) const noexcept { return devices_[i]; }
+
+    /// Returns the first device of the list.
+    /// @throws Error ENODEV if the list is empty
+    [[nodiscard]] const Device& front() const;
+    /// Returns the device with the name @p name.
+    /// @throws Error ENODEV if the list does not contain the device. The error text lists all
+    ///         devices. If the list is empty, the error text names the likely causes: the NIC's
+    ///         driver or ib_uverbs is not loaded, or a container has no /dev/infiniband.
+    [[nodiscard]] const Device& find(std::string_view name) const;
+    /// Returns the device with the node GUID @p guid, which is in host byte order.
+    /// @throws Error ENODEV if the list does not contain the device. The error text is the same as
+    ///         that of find() for a name.
+    [[nodiscard]] const Device& find(std::uint64_t guid) const;
+
+  private:
+    std::vector<Device> devices_;
+};
+
+/// Formats a GUID as ibv_devinfo(1) does: 0x0002c903000ae254 as "0002:c903:000a:e254".
+/// @param guid  in host byte order
+[[nodiscard]] RDMABUF_EXPORT std::string guid_to_string(std::uint64_t guid);
+
+/// A global identifier (GID): 128 bits in network byte order, in the format of an IPv6 address.
+struct RDMABUF_EXPORT Gid {
+    std::array<std::uint8_t, 16> bytes{};
+
+    [[nodiscard]] static Gid from_native(const union ibv_gid& gid) noexcept;
+    [[nodiscard]] union ibv_gid native() const noexcept;
+
+    /// Returns true if the GID is an IPv4-mapped address (RFC 4291), as RoCE uses for IPv4.
+    [[nodiscard]] bool is_ipv4_mapped() const noexcept;
+    /// Returns true if the GID is a link-local address (fe80::/10).
+    [[nodiscard]] bool is_link_local() const noexcept;
+    /// Returns true if all bits of the GID are zero, as in an unused entry of a GID table.
+    [[nodiscard]] bool is_zero() const noexcept;
+
+    friend bool operator==(const Gid&, const Gid&) noexcept = default;
+};
+
+/// Formats a GID in IPv6 notation.
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(const Gid& gid);
+
+/// The protocol that uses an entry of the GID table. See ibv_query_gid_ex(3).
+enum class GidType : std::uint8_t {
+    infiniband = IBV_GID_TYPE_IB,
+    roce_v1 = IBV_GID_TYPE_ROCE_V1,
+    roce_v2 = IBV_GID_TYPE_ROCE_V2,
+};
+
+/// Returns "IB", "RoCE v1" or "RoCE v2".
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(GidType type) noexcept;
+
+/// An entry of the GID table of a port. The GID of the entry is not zero.
+struct GidEntry {
+    Gid gid;
+    /// The index of this entry in the GID table. AddressHandleOptions::gid_index and
+    /// QueuePairOptions::gid_index take this index.
+    std::uint8_t index = 0;
+    GidType type = GidType::infiniband;
+    std::uint8_t port = 0;
+    /// The index of the network interface to which the GID belongs, as if_nametoindex(3) returns
+    /// the index; 0 for InfiniBand.
+    std::uint32_t netdev_ifindex = 0;
+};
+
+/// The features and limits of an EFA device for SRD queue pairs
+/// (QueuePairType::scalable_reliable_datagram). Context::max_message_size() returns the maximum
+/// size of a sent message. efadv_query_device(3).
+struct SrdAttributes {
+    /// True if the device supports RDMA reads. A read can have only one scatter-gather entry.
+    bool rdma_read = false;
+    /// True if the device supports RDMA writes, also with immediate data. A write can have only one
+    /// scatter-gather entry, and no inline data.
+    bool rdma_write = false;
+    /// The maximum size of one RDMA read or write in bytes; 0 if the device has no RDMA.
+    std::uint32_t max_rdma_size = 0;
+    /// True if QueuePairOptions::rnr_retry may be less than 7. With the value 7, the NIC retries
+    /// without limit.
+    bool rnr_retry = false;
+    /// True if an SrdCompletionQueue, which reports the GIDs of unknown senders, can be created.
+    bool sender_gid = false;
+    /// The five members below are the maximum values of the members of QueuePairOptions with the
+    /// same names.
+    std::uint32_t max_send_wr = 0;
+    std::uint32_t max_recv_wr = 0;
+    std::uint32_t max_send_sge = 0;
+    std::uint32_t max_recv_sge = 0;
+    std::uint32_t max_inline_data = 0;
+};
 
 namespace detail {
 struct RDMABUF_EXPORT CloseDevice {

@@ -11,10 +11,10 @@
 #include <span>
 
 #include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/region.hpp>

@@ -30,14 +30,12 @@
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
 #include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/gid.hpp>
 #include <rdmabuf/imported_mr.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
@@ -51,7 +49,6 @@
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/shared_objects.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
-#include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/srd_completion_queue.hpp>
 #include <rdmabuf/topology.hpp>
 #include <rdmabuf/unique_fd.hpp>

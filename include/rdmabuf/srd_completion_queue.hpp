@@ -9,7 +9,6 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/gid.hpp>
 
 namespace rdmabuf {
 

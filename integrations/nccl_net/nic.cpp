@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 

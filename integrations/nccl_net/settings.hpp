@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/gid.hpp>
 
 namespace nccl_net {
 

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdio>
 
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/device.hpp>
 
 #include "device/sysfs.hpp"
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstring>
 
-#include <rdmabuf/gid.hpp>
+#include <rdmabuf/context.hpp>
 
 namespace rdmabuf {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/srd_attributes.hpp>
 
 namespace rdmabuf::detail {
 

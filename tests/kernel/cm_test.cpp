@@ -16,7 +16,7 @@
 
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_queue.hpp>
-#include <rdmabuf/device.hpp>
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/region.hpp>
 
 #include "fails_with.hpp"

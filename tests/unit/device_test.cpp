@@ -2,7 +2,6 @@
 #include <endian.h>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
 
 #include "softverbs_fixture.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <rdmabuf/gid.hpp>
+#include <rdmabuf/context.hpp>
 
 namespace rdmabuf {
 namespace {

@@ -7,11 +7,8 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/gid.hpp>
 #include <rdmabuf/quirks.hpp>
-#include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/topology.hpp>
 
 #include "../text.hpp"

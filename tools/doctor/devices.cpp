@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <exception>
 
-#include <rdmabuf/device.hpp>
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 

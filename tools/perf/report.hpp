@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include <rdmabuf/gid.hpp>
+#include <rdmabuf/context.hpp>
 
 #include "../memory.hpp"
 #include "../text.hpp"

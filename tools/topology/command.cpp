@@ -8,7 +8,6 @@
 #include <string>
 
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device.hpp>
 
 #include "../command_line.hpp"
 #include "../options.hpp"
