@@ -39,7 +39,6 @@
 #include <rdmabuf/imported_mr.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
-#include <rdmabuf/pci_function.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/quirks.hpp>

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include <rdmabuf/pci_function.hpp>
+#include <rdmabuf/topology.hpp>
 
 namespace rdmabuf {
 namespace {
