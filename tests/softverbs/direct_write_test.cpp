@@ -2,9 +2,11 @@
 // Direct writes: RDMA writes whose data the process of the initiator writes directly to memory of
 // the target process. They need no activity of the target, and obey the same rules as other RDMA
 // writes.
+#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <cstdarg>
 #include <cstring>
 
 #include "two_processes.hpp"
@@ -13,8 +15,10 @@ namespace softverbs_test {
 namespace {
 
 constexpr std::uint32_t size = 64;
+/// Length of the longest write that the initiator executes.
+constexpr std::uint32_t longest = 65536;
 
-/// Called before process_vm_writev(2), once.
+/// Called before a write to memory of the other process, once.
 std::function<void()>& before_write() {
     static std::function<void()> function;
     return function;
@@ -32,14 +36,14 @@ void warm_up(End& end) {
 /// Executes writes until one of them is a direct write, and calls @p action before that one. A
 /// write is sent as a packet if the target has not consumed all earlier packets.
 void write_until_direct(
-    End& end, const std::function<void()>& action = [] {}) {
+    End& end, std::uint32_t length = size, const std::function<void()>& action = [] {}) {
     bool direct = false;
     before_write() = [&] {
         direct = true;
         action();
     };
-    const auto write = [&end] {
-        end.post(IBV_WR_RDMA_WRITE, 0, 0, size, half);
+    const auto write = [&end, length] {
+        end.post(IBV_WR_RDMA_WRITE, 0, 0, length, half);
         end.expect(0);
     };
     EXPECT_TRUE(eventually([&] { return direct; }, write));
@@ -56,12 +60,12 @@ class DirectWrite : public TwoProcesses {
         return target;
     }
     /// Returns whether the memory of the target is equal to that of the initiator at offset 0.
-    static bool target_has(const End& end, pid_t target) {
-        std::array<std::byte, size> there{};
+    static bool target_has(const End& end, pid_t target, std::uint32_t length = size) {
+        std::vector<std::byte> there(length);
         const iovec local{there.data(), there.size()};
         const iovec remote{reinterpret_cast<void*>(end.peer.memory + half), there.size()};
-        EXPECT_EQ(::process_vm_readv(target, &local, 1, &remote, 1, 0), ssize_t{size});
-        return std::memcmp(there.data(), end.data, size) == 0;
+        EXPECT_EQ(::process_vm_readv(target, &local, 1, &remote, 1, 0), ssize_t{length});
+        return std::memcmp(there.data(), end.data, length) == 0;
     }
     static void expect_nothing(const End& end) {
         ibv_wc wc{};
@@ -78,24 +82,29 @@ class DirectWrite : public TwoProcesses {
 TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
     for (const ibv_qp_type each : {IBV_QPT_RC, IBV_QPT_UC}) {
         for (const Memory kind : {Memory::host, Memory::memfd}) {
-            type = each;
-            memory = kind;
-            run(
-                [](End& end) {
-                    const auto target = end.hear<pid_t>();
-                    write_until_direct(end);
-                    stop(target);
-                    for (unsigned seed = 9; seed < 20; ++seed) {
-                        end.put(0, size, seed);
-                        EXPECT_FALSE(target_has(end, target));
-                        end.post(IBV_WR_RDMA_WRITE, seed, 0, size, half);
-                        end.expect(seed);
-                        EXPECT_TRUE(target_has(end, target));
-                    }
-                    ::kill(target, SIGCONT);
-                    end.tell('d');
-                },
-                wait_for_other);
+            for (const std::uint32_t length : {size, longest}) {
+                type = each;
+                memory = kind;
+                run(
+                    [length](End& end) {
+                        const auto target = end.hear<pid_t>();
+                        write_until_direct(end, length);
+                        stop(target);
+                        for (unsigned seed = 9; seed < 20; ++seed) {
+                            end.put(0, length, seed);
+                            EXPECT_FALSE(target_has(end, target, length));
+                            end.post(IBV_WR_RDMA_WRITE, seed, 0, length, half);
+                            // A program that polls its memory may leave completions unpolled.
+                            EXPECT_TRUE(target_has(end, target, length));
+                        }
+                        for (unsigned seed = 9; seed < 20; ++seed) {
+                            end.expect(seed);
+                        }
+                        ::kill(target, SIGCONT);
+                        end.tell('d');
+                    },
+                    wait_for_other);
+            }
         }
     }
 }
@@ -126,27 +135,6 @@ TEST_F(DirectWrite, ComesByAPacketWhilePacketFaultsArePlanned) {
             expect_nothing(end);
             ::kill(target, SIGCONT);
             end.expect(9);
-            end.tell('d');
-        },
-        wait_for_other);
-}
-
-TEST_F(DirectWrite, ComesByAPacketWhileTheProgramHasNotPolledACompletion) {
-    run(
-        [](End& end) {
-            const auto target = end.hear<pid_t>();
-            write_until_direct(end);
-            stop(target);
-            end.put(0, size, 8);
-            end.post(IBV_WR_RDMA_WRITE, 8, 0, size, half);
-            EXPECT_TRUE(target_has(end, target));
-            end.put(0, size, 9);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            EXPECT_FALSE(target_has(end, target));
-            ::kill(target, SIGCONT);
-            end.expect(8);
-            end.expect(9);
-            EXPECT_TRUE(target_has(end, target));
             end.tell('d');
         },
         wait_for_other);
@@ -277,7 +265,7 @@ void run_interrupted_write(const std::function<void(End&)>& withdraw,
             static_cast<void>(end.hear<pid_t>());
             warm_up(end);
             end.put(0, size, 9);
-            write_until_direct(end, [&end] {
+            write_until_direct(end, size, [&end] {
                 end.tell('w');
                 static_cast<void>(end.hear<char>());
             });
@@ -344,7 +332,7 @@ TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
         [](End& end) {
             static_cast<void>(end.hear<pid_t>());
             warm_up(end);
-            write_until_direct(end, [&end] {
+            write_until_direct(end, size, [&end] {
                 end.tell(::getpid());
                 ::raise(SIGSTOP);
             });
@@ -373,6 +361,64 @@ TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
     EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+/// In a program that ReachesNoMemoryOfAProgramThatReplacesTheTarget has executed: maps memory at
+/// the address of the memory of its predecessor, and checks that nobody writes to it.
+const bool is_replacement = [] {
+    const char* const address = std::getenv("SOFTVERBS_TEST_REPLACEMENT");
+    if (address == nullptr) {
+        return false;
+    }
+    constexpr int from_initiator = 100;
+    constexpr int to_initiator = 101;
+    const std::string nothing(longest, 'n');
+    void* const wanted = reinterpret_cast<void*>(std::strtoull(address, nullptr, 10));
+    void* const memory = ::mmap(wanted, longest, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (memory != wanted) {
+        std::_Exit(2);
+    }
+    std::memcpy(memory, nothing.data(), nothing.size());
+    char end = 0;
+    if (::write(to_initiator, "r", 1) != 1 || ::read(from_initiator, &end, 1) != 1) {
+        std::_Exit(3);
+    }
+    std::_Exit(std::memcmp(memory, nothing.data(), nothing.size()) == 0 ? 0 : 1);
+}();
+
+TEST_F(DirectWrite, ReachesNoMemoryOfAProgramThatReplacesTheTarget) {
+    timeout = 10;
+    std::array<int, 2> to_target{};
+    std::array<int, 2> to_initiator{};
+    ASSERT_EQ(::pipe2(to_target.data(), O_CLOEXEC), 0);
+    ASSERT_EQ(::pipe2(to_initiator.data(), O_CLOEXEC), 0);
+    for (const std::uint32_t length : {size, longest}) {
+        start(
+            [&](End& end) {
+                static_cast<void>(end.hear<pid_t>());
+                write_until_direct(end, length);
+                before_write() = [&] {
+                    end.tell('x');
+                    char ready = 0;
+                    EXPECT_EQ(::read(to_initiator[0], &ready, 1), 1);
+                };
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, length, half);
+                EXPECT_EQ(end.next().status, IBV_WC_RETRY_EXC_ERR);
+                EXPECT_EQ(::write(to_target[1], "e", 1), 1);
+                std::exit(HasFailure() ? 1 : 0); // the other end is gone
+            },
+            [&](End& end) {
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                ::dup2(to_target[0], 100);
+                ::dup2(to_initiator[1], 101);
+                const std::string address = std::to_string(end.base + half);
+                ::setenv("SOFTVERBS_TEST_REPLACEMENT", address.c_str(), 1);
+                ::execl("/proc/self/exe", "replacement", nullptr);
+            });
+        finish();
+    }
+}
+
 } // namespace
 
 void call_before_write() {
@@ -384,9 +430,17 @@ void call_before_write() {
 } // namespace softverbs_test
 
 // This stands before libc's for all libraries of this program.
-extern "C" ssize_t process_vm_writev(pid_t pid, const iovec* lvec, unsigned long liovcnt,
-                                     const iovec* rvec, unsigned long riovcnt,
-                                     unsigned long flags) noexcept {
-    softverbs_test::call_before_write();
-    return ::syscall(SYS_process_vm_writev, pid, lvec, liovcnt, rvec, riovcnt, flags);
+extern "C" long syscall(long number, ...) noexcept {
+    static auto* const next = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));
+    if (number == SYS_pwrite64) {
+        softverbs_test::call_before_write();
+    }
+    va_list arguments;
+    va_start(arguments, number);
+    std::array<long, 6> values{};
+    for (long& value : values) {
+        value = va_arg(arguments, long);
+    }
+    va_end(arguments);
+    return next(number, values[0], values[1], values[2], values[3], values[4], values[5]);
 }

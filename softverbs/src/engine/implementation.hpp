@@ -17,6 +17,7 @@
 #include "engine/packet.hpp"
 #include "fabric/clock.hpp"
 #include "fabric/node.hpp"
+#include "fabric/ring.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
@@ -26,6 +27,9 @@ namespace softverbs {
 /// receiver copies the data from memory of the sender: one copy instead of two, but slower for
 /// small messages. The value is a power of two plus some bytes for a header of a higher protocol.
 inline constexpr std::size_t small_message = 8192 + 256;
+/// Maximum length in bytes of an RDMA write that the requester executes by copying the data into
+/// memory of the other process. For longer data, it is faster if the responder copies the data.
+inline constexpr std::size_t longest_direct_write = std::size_t{64} * 1024;
 /// Maximum number of data bytes in a packet. The ring in shared memory between two processes has
 /// space for several such packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
@@ -235,12 +239,18 @@ struct Engine::Implementation : fabric::Handler {
     /// Executes an RDMA write by copying the data directly into memory of the other process, which
     /// has permitted this with grant_writes(). Returns false if this is not possible; the request
     /// must then be sent as a packet.
-    [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
-                                      std::span<const std::byte> data);
+    /// @param parts  the data
+    [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request, fabric::RecordParts parts);
+    /// Like write_directly(), for the next posted request of the queue pair if send_short() cannot
+    /// send it: for data of several memory regions or of up to longest_direct_write bytes.
+    [[nodiscard]] bool write_long_directly(Qp& qp);
     /// Called after this process has executed an RDMA write from another process, which arrived as
     /// a packet. Permits that process to execute later writes to the same memory region directly,
     /// without a packet.
-    void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
+    /// @param source  number of the queue pair of the other process
+    /// @param rkey  the key of the memory region
+    void grant_writes(const Qp& qp, fabric::Connection& to, std::uint32_t source,
+                      std::uint32_t rkey);
     /// Executes a received request with a short header. Returns false and changes nothing if the
     /// fast path cannot be used; InboundRequest must then execute the request.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);

@@ -85,7 +85,7 @@ void Engine::Implementation::run(Qp& qp) {
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
     };
     while (may_send()) {
-        if (requester.short_path && send_short(qp)) {
+        if (requester.short_path && (send_short(qp) || write_long_directly(qp))) {
             if (qp.type() == IBV_QPT_UC) {
                 retire(qp);
             }

@@ -220,6 +220,10 @@ void InboundRequest::write() {
     if (!is_last()) {
         return;
     }
+    if (from_ != nullptr && !from_->between_hosts() && !at_once && is_plain(window) &&
+        qp_.requester.short_path && header_.mtu_or_rnr_timer == qp_.attributes.path_mtu) {
+        engine_.grant_writes(qp_, *from_, header_.source, header_.rkey);
+    }
     if (with_immediate) {
         complete(IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_SUCCESS, header_.length);
     }

@@ -77,7 +77,7 @@ bool Engine::Implementation::execute_short(fabric::Connection* from, const Short
     responder.gap_reported = false;
     responder.expected_psn = (header.psn + 1) & psn_mask;
     if (from != nullptr && header.kind == Kind::write && !data.empty()) {
-        grant_writes(*qp, *from, header);
+        grant_writes(*qp, *from, header.source, header.rkey);
     }
     if ((header.flags & PacketHeader::ack_request) != 0) {
         responder.ack_pending = false;
@@ -213,8 +213,8 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 }
 
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
-                                          const ShortHeader& header) {
-    const Grant* const grant = process().keys.find_remote(header.rkey);
+                                          std::uint32_t source, std::uint32_t rkey) {
+    const Grant* const grant = process().keys.find_remote(rkey);
     // Do not permit other processes to write directly to memory windows, which are often bound and
     // invalidated, to on-demand regions, whose pages are not pinned, or to imported regions, which
     // the process that has registered them can deregister. Also do not permit direct
@@ -231,8 +231,8 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
             return; // without this entry the grant could not be withdrawn
         }
     }
-    static_cast<void>(to.grant({.writer = std::uint64_t{header.source} << 32U | qp.number(),
-                                .key = header.rkey,
+    static_cast<void>(to.grant({.writer = std::uint64_t{source} << 32U | qp.number(),
+                                .key = rkey,
                                 .first = grant->iova,
                                 .length = grant->length,
                                 .address = reinterpret_cast<std::uint64_t>(grant->base)}));

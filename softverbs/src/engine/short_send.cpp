@@ -75,16 +75,23 @@ bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const
     return data != nullptr;
 }
 
+/// Returns whether the fast path can send the next posted request of the queue pair at once.
+bool may_send_short(const Qp& qp, const SendRequest& request) {
+    const Requester& requester = qp.requester;
+    return request.state == SendRequest::State::waiting &&
+           requester.port->attributes.state == IBV_PORT_ACTIVE &&
+           requester.fetches_in_flight == 0 && requester.next >= requester.resent_until &&
+           !process().disturbs_packets() &&
+           ((request.flags & IBV_SEND_FENCE) == 0 || requester.reads_in_flight == 0);
+}
+
 } // namespace
 
 bool Engine::Implementation::send_short(Qp& qp) {
     Requester& requester = qp.requester;
     const std::uint64_t position = requester.next;
     SendRequest& request = qp.sends[position];
-    if (request.state != SendRequest::State::waiting || request.length > small_message ||
-        requester.port->attributes.state != IBV_PORT_ACTIVE || requester.fetches_in_flight != 0 ||
-        position < requester.resent_until || process().disturbs_packets() ||
-        ((request.flags & IBV_SEND_FENCE) != 0 && requester.reads_in_flight != 0)) {
+    if (request.length > small_message || !may_send_short(qp, request)) {
         return false;
     }
     ShortHeader header; // NOLINT: all members are set below
@@ -94,8 +101,9 @@ bool Engine::Implementation::send_short(Qp& qp) {
     }
     const std::size_t header_size = ShortHeader::size(header.kind);
     const auto length = static_cast<std::size_t>(request.length);
-    if (request.opcode == IBV_WR_RDMA_WRITE && length != 0 &&
-        write_directly(qp, request, {data, length})) {
+    if (const std::span<const std::byte> part(data, length);
+        request.opcode == IBV_WR_RDMA_WRITE && length != 0 &&
+        write_directly(qp, request, {&part, 1})) {
         return true;
     }
     const std::size_t size = header_size + length;
@@ -177,25 +185,43 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
 }
 
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
-                                            std::span<const std::byte> data) {
+                                            fabric::RecordParts parts) {
     Requester& requester = qp.requester;
     // A direct write (a copy into memory of the other process) must not overtake earlier requests.
     // Therefore all earlier requests of this queue pair must have completed. write_granted() also
-    // checks that the other process has consumed all packets of the connection. A program that has
-    // not polled earlier completions keeps many requests in flight: packets are faster for it,
-    // because they need no system call for each request.
-    const Cq& cq = *qp.send_queue;
-    if (requester.connection == nullptr || qp.sends.first() != requester.next ||
-        cq.taken != cq.pushed || !delayed.empty() ||
+    // checks that the other process has consumed all packets of the connection.
+    if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,
-            request.remote_address, data)) {
+            request.remote_address, parts)) {
         return false;
     }
     request.state = SendRequest::State::done;
     ++requester.next;
     retire(qp);
     return true;
+}
+
+bool Engine::Implementation::write_long_directly(Qp& qp) {
+    SendRequest& request = qp.sends[qp.requester.next];
+    if (request.opcode != IBV_WR_RDMA_WRITE || request.length == 0 || request.is_inline ||
+        request.length > longest_direct_write ||
+        request.length > qp.requester.port->attributes.max_msg_sz || !may_send_short(qp, request)) {
+        return false;
+    }
+    EntryList entries;
+    std::array<std::span<const std::byte>, max_sge> parts;
+    std::size_t count = 0;
+    if (entries.open(qp.pd(), qp.entries(qp.requester.next), request.length, false) != Denied::no) {
+        return false;
+    }
+    for (const Window& window : entries.windows()) {
+        if (window.data == nullptr || is_unmapped(window)) {
+            return false;
+        }
+        parts[count++] = {window.data, static_cast<std::size_t>(window.length)};
+    }
+    return write_directly(qp, request, std::span(parts).first(count));
 }
 
 void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn) {

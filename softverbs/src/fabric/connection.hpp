@@ -148,21 +148,21 @@ class Connection {
     /// Returns whether the other process may still be executing a direct write that it began before
     /// withdraw_grants(). Returns false if the other process has ended.
     [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
-    /// Writes @p bytes directly to memory of the other process, if that process has permitted the
-    /// write with grant(). Writes nothing if the other process has not consumed all requests of
-    /// this process yet, because the write must not overtake these requests. Returns false if not
-    /// all bytes were written; the caller then sends the data in a record (a message on the
-    /// connection) instead.
+    /// Writes the bytes of all @p parts directly to memory of the other process, if that process
+    /// has permitted the write with grant(). Writes nothing if the other process has not consumed
+    /// all requests of this process yet, because the write must not overtake these requests.
+    /// Returns false if not all bytes were written; the caller then sends the data in a record (a
+    /// message on the connection) instead.
     /// @param writer  the queue pairs, as in WriteGrant::writer
     /// @param key  the rkey, as in WriteGrant::key
     /// @param address  the address (iova) of the first byte to write
-    [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
-                                             std::uint64_t address,
-                                             std::span<const std::byte> bytes) noexcept {
+    [[nodiscard]] virtual bool write_granted(
+        std::uint64_t writer, std::uint64_t key, std::uint64_t address,
+        std::span<const std::span<const std::byte>> parts) noexcept {
         static_cast<void>(writer);
         static_cast<void>(key);
         static_cast<void>(address);
-        static_cast<void>(bytes);
+        static_cast<void>(parts);
         return false;
     }
 

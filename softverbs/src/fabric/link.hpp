@@ -23,7 +23,7 @@ struct LinkContext {
     /// The eventfd that wakes this process. The processes at the other ends of the connections
     /// write to it.
     int doorbell = -1;
-    /// Whether this process may read memory of other processes with process_vm_readv(2).
+    /// Whether this process may access memory of other processes.
     bool pull = true;
     /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
     /// other processes must wake it through its doorbell (an eventfd).
@@ -72,7 +72,7 @@ class Link final : public Connection {
     void withdraw_grants() noexcept override;
     [[nodiscard]] bool write_in_progress() noexcept override;
     [[nodiscard]] bool write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t address,
-                                     std::span<const std::byte> bytes) noexcept override;
+                                     RecordParts parts) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
     /// Returns whether the connection is open, so that records can be sent. May still return true
@@ -177,7 +177,8 @@ class Link final : public Connection {
 
     unsigned slot_;
     pid_t pid_;
-    bool can_pull_ = false;
+    /// Empty if this process cannot access memory of the other process.
+    ProcessMemory peer_memory_;
     bool welcomed_;
     LinkMemory memory_;
     UniqueFd doorbell_;

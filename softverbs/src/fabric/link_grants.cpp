@@ -6,8 +6,8 @@
 #include "fabric/link.hpp"
 #include "fabric/report.hpp"
 
-// Direct writes: one process, the writer, writes with process_vm_writev(2) to memory of another
-// process, the owner, without sending a message. The owner must have granted the access.
+// Direct writes: one process, the writer, writes to memory of another process, the owner, without
+// sending a message. The owner must have granted the access.
 //
 // Before a write, the writer increments Direction::writing to an odd number and checks that the
 // grant (the permission of the owner) is usable. After the write, it increments Direction::writing
@@ -99,12 +99,12 @@ bool Link::write_in_progress() noexcept {
 }
 
 bool Link::write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t address,
-                         std::span<const std::byte> bytes) noexcept {
-    if (!can_pull_ || state_ != State::open || taken() != sent_) {
+                         RecordParts parts) noexcept {
+    if (!peer_memory_ || state_ != State::open || taken() != sent_) {
         return false;
     }
     const GrantSlot& slot = grants_to_[slot_for(writer, key)];
-    if (slot.usable.load(std::memory_order_relaxed) != 1 || mailbox_.hung_up()) {
+    if (slot.usable.load(std::memory_order_relaxed) != 1) {
         return false;
     }
     constexpr auto relaxed = std::memory_order_relaxed;
@@ -114,8 +114,8 @@ bool Link::write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t 
         slot.key.load(relaxed) == key) {
         const std::uint64_t offset = address - slot.first.load(relaxed);
         const std::uint64_t length = slot.length.load(relaxed);
-        if (offset <= length && bytes.size() <= length - offset) {
-            written = write_process(pid_, slot.address.load(relaxed) + offset, bytes);
+        if (offset <= length && length_of(parts) <= length - offset) {
+            written = peer_memory_.write(slot.address.load(relaxed) + offset, parts);
         }
     }
     outgoing_.writing.store(++direct_writes_, std::memory_order_seq_cst);

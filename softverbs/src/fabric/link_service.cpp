@@ -40,8 +40,10 @@ void Link::welcome(const Message& hello) noexcept {
 }
 
 void Link::probe(const Message& message) noexcept {
-    can_pull_ = context_.pull && finds_cookie(pid_, message);
-    const PullMethod method = can_pull_ ? PullMethod::process_vm : PullMethod::none;
+    if (context_.pull) {
+        peer_memory_.open(pid_, message);
+    }
+    const PullMethod method = peer_memory_ ? PullMethod::process_vm : PullMethod::none;
     incoming_.pull.store(static_cast<std::uint32_t>(method), std::memory_order_release);
 }
 
@@ -68,12 +70,10 @@ int Link::pull(std::uint64_t address, std::uint32_t share, std::span<std::byte> 
 }
 
 int Link::pull_private(std::uint64_t address, std::span<std::byte> into) noexcept {
-    if (!can_pull_) {
+    if (!peer_memory_) {
         return EPERM;
     }
-    // Read only if the process is still alive. Otherwise the kernel may have assigned its PID to
-    // another process.
-    return alive() ? read_process(pid_, address, into) : ESRCH;
+    return alive() ? peer_memory_.read(address, into) : ESRCH;
 }
 
 bool Link::alive() noexcept {

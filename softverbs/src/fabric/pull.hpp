@@ -9,13 +9,15 @@
 #include <span>
 
 #include "fabric/message.hpp"
+#include "fabric/ring.hpp"
+#include "fabric/unique_fd.hpp"
 
 namespace softverbs::fabric {
 
 /// Random bytes in the memory of this process, with which another process checks whether it can
-/// read this memory. The other process reads the cookie with process_vm_readv(2) and compares it
-/// with the bytes in the "hello" or "welcome" message of this process. If they are equal, the
-/// kernel permits the access, and the other process uses the correct PID for this process.
+/// read this memory. The other process reads the cookie and compares it with the bytes in the
+/// "hello" or "welcome" message of this process. If they are equal, the kernel permits the access,
+/// and the other process uses the correct PID for this process.
 class Cookie {
   public:
     Cookie() noexcept;
@@ -27,19 +29,33 @@ class Cookie {
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Returns whether this process can read memory of the process @p pid, and this memory contains the
-/// cookie (random bytes) of @p message at the address in @p message.
-[[nodiscard]] bool finds_cookie(pid_t pid, const Message& message) noexcept;
+/// Access to the memory of another process. The file /proc/<pid>/mem belongs to the memory and not
+/// to the PID: when the other process has ended or has executed another program, the access fails,
+/// even if the kernel has assigned the PID to another process.
+class ProcessMemory {
+  public:
+    /// Opens the memory of the process @p pid. On success, the kernel permits the access, and the
+    /// memory contains the cookie of @p message at the address in @p message.
+    void open(pid_t pid, const Message& message) noexcept;
+    explicit operator bool() const noexcept { return static_cast<bool>(file_); }
 
-/// Reads memory of another process. Returns 0 or an errno: EFAULT (the address is not mapped),
-/// ESRCH (there is no such process), EPERM (the kernel does not permit the access), ENOMEM.
-[[nodiscard]] int read_process(pid_t pid, std::uint64_t address,
-                               std::span<std::byte> into) noexcept;
+    /// Returns 0 or an errno: EFAULT (the address is not mapped), ESRCH (the process has ended),
+    /// EPERM (the kernel does not permit the access), ENOMEM. @p into may have been changed even if
+    /// the call fails.
+    [[nodiscard]] int read(std::uint64_t address, std::span<std::byte> into) const noexcept;
+    /// Writes all @p parts, one after the other, and the last 8 bytes of the last part after all
+    /// others, because programs poll the end of a message to detect its arrival. Returns false if
+    /// not all bytes were written.
+    [[nodiscard]] bool write(std::uint64_t address, RecordParts parts) const noexcept;
 
-/// Writes to memory of another process. The last 8 bytes are written last, because programs poll
-/// the end of a message to detect its arrival. Returns false if not all bytes were written.
-[[nodiscard]] bool write_process(pid_t pid, std::uint64_t address,
-                                 std::span<const std::byte> bytes) noexcept;
+  private:
+    [[nodiscard]] bool has_cookie() const noexcept;
+
+    UniqueFd file_;
+    pid_t pid_ = 0;
+    std::uint64_t cookie_at_ = 0;
+    std::array<std::byte, cookie_bytes> cookie_{};
+};
 
 /// Parses the environment variable SOFTVERBS_PULL. Returns true if it is "process_vm" or not set:
 /// processes may read memory of each other. Returns false if it is "none": processes send all data
