@@ -10,19 +10,19 @@
 /// Where these headers are installed, tests/build/abi/neuron.cpp checks that the values agree.
 namespace rdmabuf::detail::neuron {
 
-using Status = int; // NRT_STATUS
-inline constexpr Status success = 0;
-inline constexpr Status failure = 1;
-inline constexpr Status invalid = 2;
-inline constexpr Status invalid_handle = 3;
-inline constexpr Status resource = 4;
-inline constexpr Status timeout = 5;
-inline constexpr Status hardware_error = 6;
-inline constexpr Status queue_full = 7;
-inline constexpr Status load_not_enough_cores = 9;
-inline constexpr Status host_memory_allocation = 11;
-inline constexpr Status uninitialized = 13;
-inline constexpr Status closed = 14;
+using NrtStatus = int; // NRT_STATUS
+inline constexpr NrtStatus success = 0;
+inline constexpr NrtStatus failure = 1;
+inline constexpr NrtStatus invalid = 2;
+inline constexpr NrtStatus invalid_handle = 3;
+inline constexpr NrtStatus resource = 4;
+inline constexpr NrtStatus timeout = 5;
+inline constexpr NrtStatus hardware_error = 6;
+inline constexpr NrtStatus queue_full = 7;
+inline constexpr NrtStatus load_not_enough_cores = 9;
+inline constexpr NrtStatus host_memory_allocation = 11;
+inline constexpr NrtStatus uninitialized = 13;
+inline constexpr NrtStatus closed = 14;
 
 /// nrt_framework_type_t
 inline constexpr int no_framework = 1;
@@ -41,18 +41,18 @@ struct Version {
     std::array<char, 64> git_hash = {};
 };
 
-using Init = Status(int framework, const char* framework_version, const char* layer_version);
-using GetVersion = Status(Version*, std::size_t);
-using GetTotalCoreCount = Status(std::uint32_t*);
-using TensorAllocate = Status(Placement, int core, std::size_t, const char* name, Tensor**);
+using Init = NrtStatus(int framework, const char* framework_version, const char* layer_version);
+using GetVersion = NrtStatus(Version*, std::size_t);
+using GetTotalCoreCount = NrtStatus(std::uint32_t*);
+using TensorAllocate = NrtStatus(Placement, int core, std::size_t, const char* name, Tensor**);
 using TensorFree = void(Tensor**);
 using TensorGetAddress = void*(const Tensor*);
-using TensorRead = Status(const Tensor*, void*, std::size_t offset, std::size_t);
-using TensorWrite = Status(Tensor*, const void*, std::size_t offset, std::size_t);
-using GetDmabufFd = Status(std::uint64_t address, std::uint64_t size, int* fd);
+using TensorRead = NrtStatus(const Tensor*, void*, std::size_t offset, std::size_t);
+using TensorWrite = NrtStatus(Tensor*, const void*, std::size_t offset, std::size_t);
+using GetDmabufFd = NrtStatus(std::uint64_t address, std::uint64_t size, int* fd);
 /// The public header does not declare nrt_get_dmabuf_fd_v2. libfabric (src/hmem_neuron.c)
 /// uses this function type.
-using GetDmabufFdV2 = Status(std::uint64_t address, std::uint64_t size, int* fd,
-                             std::uint64_t* offset);
+using GetDmabufFdV2 = NrtStatus(std::uint64_t address, std::uint64_t size, int* fd,
+                                std::uint64_t* offset);
 
 } // namespace rdmabuf::detail::neuron

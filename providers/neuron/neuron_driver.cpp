@@ -38,7 +38,7 @@ Functions look_up(SymbolLookup& lookup) {
 
 /// Returns the remedy for @p status if the status has the same meaning for all functions of the
 /// runtime, otherwise null.
-const char* remedy_for(Status status) noexcept {
+const char* remedy_for(NrtStatus status) noexcept {
     switch (status) {
         case uninitialized:
             return "call nrt_init() first";
@@ -56,7 +56,7 @@ std::string range(std::uint64_t address, std::size_t length) {
 }
 
 /// Returns the likely cause of a refused export, as text for the error.
-std::string export_remedy(Status status, const std::string& version) {
+std::string export_remedy(NrtStatus status, const std::string& version) {
     if (status != invalid) {
         return "";
     }
@@ -99,8 +99,9 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
     }
     int raw = -1;
     std::uint64_t offset = 0;
-    const Status got = tells_offset ? functions().get_dmabuf_fd_v2(address, length, &raw, &offset)
-                                    : functions().get_dmabuf_fd(address, length, &raw);
+    const NrtStatus got = tells_offset
+                              ? functions().get_dmabuf_fd_v2(address, length, &raw, &offset)
+                              : functions().get_dmabuf_fd(address, length, &raw);
     if (got != success) {
         raise(got, call,
               range(address, length) + " were requested" + export_remedy(got, version()));
@@ -118,11 +119,11 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
     return exported;
 }
 
-void Driver::raise(Status status, const char* function, std::string_view hint) const {
+void Driver::raise(NrtStatus status, const char* function, std::string_view hint) const {
     DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
-std::string name_of(Status status) {
+std::string name_of(NrtStatus status) {
     constexpr std::array<StatusName, 11> names{{
         {failure, "NRT_FAILURE"},
         {invalid, "NRT_INVALID"},
@@ -139,7 +140,7 @@ std::string name_of(Status status) {
     return status_name(status, names);
 }
 
-int errno_of(Status status) noexcept {
+int errno_of(NrtStatus status) noexcept {
     switch (status) {
         case invalid:
         case invalid_handle:

@@ -49,8 +49,8 @@ class Driver : public DriverBase<Driver, Functions> {
     /// Throws an Error for a failed call.
     /// @param hint  text that names the failed operation. For some statuses, this function appends
     ///              a remedy
-    [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;
-    void check(Status status, const char* function, std::string_view hint) const {
+    [[noreturn]] void raise(NrtStatus status, const char* function, std::string_view hint) const;
+    void check(NrtStatus status, const char* function, std::string_view hint) const {
         if (status != success) {
             raise(status, function, hint);
         }
@@ -58,8 +58,8 @@ class Driver : public DriverBase<Driver, Functions> {
 };
 
 /// Returns the name and the value of a status: "NRT_INVALID (2)".
-[[nodiscard]] std::string name_of(Status status);
+[[nodiscard]] std::string name_of(NrtStatus status);
 /// Returns the errno value for @p status.
-[[nodiscard]] int errno_of(Status status) noexcept;
+[[nodiscard]] int errno_of(NrtStatus status) noexcept;
 
 } // namespace rdmabuf::detail::neuron

@@ -25,7 +25,7 @@ constexpr const char* name_of_exporter = "neuron";
 Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     constexpr const char* call = "nrt_get_total_nc_count";
     std::uint32_t count = 0;
-    if (const Status counted = driver.functions().get_total_core_count(&count);
+    if (const NrtStatus counted = driver.functions().get_total_core_count(&count);
         counted != success) {
         return ErrorInfo{errno_of(counted), call,
                          "the NeuronCores cannot be counted: " + name_of(counted),

@@ -10,18 +10,19 @@
 namespace rdmabuf::detail::neuron {
 namespace {
 
-Status try_to_allocate(const Driver& driver, int core, std::size_t size, Tensor*& tensor) {
+NrtStatus try_to_allocate(const Driver& driver, int core, std::size_t size, Tensor*& tensor) {
     return driver.functions().tensor_allocate(Placement::device, core, size, "rdmabuf", &tensor);
 }
 
 /// Calls nrt_init(), then allocates. A process may call nrt_init() only once, and no function
 /// returns whether it was called. The caller therefore tries to allocate first, and calls this
 /// function only if the runtime was not initialised.
-Status initialise_and_allocate(const Driver& driver, int core, std::size_t size, Tensor*& tensor) {
+NrtStatus initialise_and_allocate(const Driver& driver, int core, std::size_t size,
+                                  Tensor*& tensor) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     // Another thread may have initialised the runtime while this thread waited for the lock.
-    const Status allocated = try_to_allocate(driver, core, size, tensor);
+    const NrtStatus allocated = try_to_allocate(driver, core, size, tensor);
     if (allocated != uninitialized) {
         return allocated;
     }
@@ -35,7 +36,7 @@ Status initialise_and_allocate(const Driver& driver, int core, std::size_t size,
 TensorMemory::UniqueTensor TensorMemory::allocate(const Driver& driver, int core,
                                                   std::size_t size) {
     Tensor* tensor = nullptr;
-    Status allocated = try_to_allocate(driver, core, size, tensor);
+    NrtStatus allocated = try_to_allocate(driver, core, size, tensor);
     if (allocated == uninitialized) {
         allocated = initialise_and_allocate(driver, core, size, tensor);
     }

@@ -13,7 +13,7 @@ NEURON_FUNCTIONS(DECLARE_FUNCTION)
 NEURON_PRIVATE_FUNCTIONS(DECLARE_FUNCTION)
 
 namespace abi = rdmabuf::detail::neuron;
-using abi::Status;
+using abi::NrtStatus;
 using abi::Tensor;
 using fake_driver::address_of;
 using fake_driver::Allocation;
@@ -24,13 +24,13 @@ using fake_driver::Setting;
 namespace {
 
 template <class Body>
-Status call(const char* function, Body&& body) {
-    return fake_driver::call<Status>(function, Needs::nothing, body);
+NrtStatus call(const char* function, Body&& body) {
+    return fake_driver::call<NrtStatus>(function, Needs::nothing, body);
 }
 
 template <class Body>
-Status initialised_call(const char* function, Body&& body) {
-    return fake_driver::call<Status>(function, Needs::initialised, body);
+NrtStatus initialised_call(const char* function, Body&& body) {
+    return fake_driver::call<NrtStatus>(function, Needs::initialised, body);
 }
 
 /// Returns the bytes of a part of a tensor, or null. The handle of a tensor is its address.
@@ -42,7 +42,7 @@ std::byte* part_of(Machine& machine, const Tensor* tensor, std::size_t offset, s
 }
 
 /// Exports the pages of a range.
-Status share(Machine& machine, std::uint64_t address, std::size_t size, int* fd) {
+NrtStatus share(Machine& machine, std::uint64_t address, std::size_t size, int* fd) {
     const std::size_t page = fake_driver::cpu_page_size();
     const std::uint64_t start = fake_driver::round_down(address, page);
     return machine.share(start, fake_driver::round_up(address + size, page) - start, fd)
@@ -60,8 +60,9 @@ const fake_driver::Vendor& fake_driver::vendor() {
     return neuron;
 }
 
-Status nrt_init(int framework, const char* /*framework_version*/, const char* /*layer_version*/) {
-    return call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_init(int framework, const char* /*framework_version*/,
+                   const char* /*layer_version*/) {
+    return call(__func__, [&](Machine& machine) -> NrtStatus {
         if (framework != abi::no_framework) {
             return abi::invalid;
         }
@@ -73,8 +74,8 @@ Status nrt_init(int framework, const char* /*framework_version*/, const char* /*
     });
 }
 
-Status nrt_get_version(abi::Version* version, std::size_t size) {
-    return call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_get_version(abi::Version* version, std::size_t size) {
+    return call(__func__, [&](Machine& machine) -> NrtStatus {
         if (size != sizeof(*version)) {
             return abi::invalid;
         }
@@ -85,16 +86,16 @@ Status nrt_get_version(abi::Version* version, std::size_t size) {
     });
 }
 
-Status nrt_get_total_nc_count(std::uint32_t* count) {
-    return call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_get_total_nc_count(std::uint32_t* count) {
+    return call(__func__, [&](Machine& machine) -> NrtStatus {
         *count = static_cast<std::uint32_t>(machine.devices.size());
         return abi::success;
     });
 }
 
-Status nrt_tensor_allocate(abi::Placement placement, int core, std::size_t size,
-                           const char* /*name*/, Tensor** tensor) {
-    return initialised_call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_tensor_allocate(abi::Placement placement, int core, std::size_t size,
+                              const char* /*name*/, Tensor** tensor) {
+    return initialised_call(__func__, [&](Machine& machine) -> NrtStatus {
         if (placement != abi::Placement::device || !machine.has_device(core) || size == 0) {
             return abi::invalid;
         }
@@ -119,8 +120,9 @@ void* nrt_tensor_get_va(const Tensor* tensor) {
     return fake_driver::pointer_to(address);
 }
 
-Status nrt_tensor_read(const Tensor* tensor, void* buffer, std::size_t offset, std::size_t size) {
-    return call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_tensor_read(const Tensor* tensor, void* buffer, std::size_t offset,
+                          std::size_t size) {
+    return call(__func__, [&](Machine& machine) -> NrtStatus {
         const std::byte* const bytes = part_of(machine, tensor, offset, size);
         if (bytes == nullptr) {
             return abi::invalid;
@@ -130,8 +132,9 @@ Status nrt_tensor_read(const Tensor* tensor, void* buffer, std::size_t offset, s
     });
 }
 
-Status nrt_tensor_write(Tensor* tensor, const void* buffer, std::size_t offset, std::size_t size) {
-    return call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_tensor_write(Tensor* tensor, const void* buffer, std::size_t offset,
+                           std::size_t size) {
+    return call(__func__, [&](Machine& machine) -> NrtStatus {
         std::byte* const bytes = part_of(machine, tensor, offset, size);
         if (bytes == nullptr) {
             return abi::invalid;
@@ -141,8 +144,8 @@ Status nrt_tensor_write(Tensor* tensor, const void* buffer, std::size_t offset, 
     });
 }
 
-Status nrt_get_dmabuf_fd(std::uint64_t address, std::uint64_t size, int* fd) {
-    return initialised_call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_get_dmabuf_fd(std::uint64_t address, std::uint64_t size, int* fd) {
+    return initialised_call(__func__, [&](Machine& machine) -> NrtStatus {
         const Allocation* const found = machine.holder(address);
         return found == nullptr || found->start != address || size == 0 || size > found->size
                    ? abi::invalid
@@ -150,9 +153,9 @@ Status nrt_get_dmabuf_fd(std::uint64_t address, std::uint64_t size, int* fd) {
     });
 }
 
-Status nrt_get_dmabuf_fd_v2(std::uint64_t address, std::uint64_t size, int* fd,
-                            std::uint64_t* offset) {
-    return initialised_call(__func__, [&](Machine& machine) -> Status {
+NrtStatus nrt_get_dmabuf_fd_v2(std::uint64_t address, std::uint64_t size, int* fd,
+                               std::uint64_t* offset) {
+    return initialised_call(__func__, [&](Machine& machine) -> NrtStatus {
         if (size == 0 || machine.range(address, size) == nullptr) {
             return abi::invalid;
         }
