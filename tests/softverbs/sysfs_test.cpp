@@ -167,6 +167,10 @@ TEST_F(SysfsTest, LeavesTheFilesOfTheKernelAlone) {
 }
 
 TEST_F(SysfsTest, IsReadableInAChildThatWasForkedWhileAnotherThreadReadIt) {
+#ifdef RDMABUF_SANITIZED
+    GTEST_SKIP() << "in a child, the allocator of AddressSanitizer waits for a lock that the other "
+                    "thread had";
+#endif
     std::atomic<bool> done = false;
     std::thread other([&] {
         while (!done) {
