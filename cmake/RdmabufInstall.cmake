@@ -66,6 +66,14 @@ install(
     LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
     ARCHIVE COMPONENT development
     FILE_SET HEADERS COMPONENT development)
+if(TARGET rdmabuf_c)
+    install(
+        TARGETS rdmabuf_c
+        EXPORT rdmabuf
+        LIBRARY COMPONENT development
+        FILE_SET HEADERS COMPONENT development)
+    rdmabuf_install_pkgconfig(rdmabuf-c development)
+endif()
 rdmabuf_install_package(rdmabuf development)
 rdmabuf_install_pkgconfig(rdmabuf-transport development)
 

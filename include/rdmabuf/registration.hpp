@@ -286,7 +286,9 @@ class RDMABUF_EXPORT PathOrder {
     constexpr PathOrder() noexcept = default;
     /// Creates a list of paths.
     /// @throws Error EINVAL for a path that is listed twice
-    /* implicit */ PathOrder(std::initializer_list<RegistrationPath> paths);
+    /* implicit */ PathOrder(std::initializer_list<RegistrationPath> paths)
+        : PathOrder(std::span(paths.begin(), paths.size())) {}
+    explicit PathOrder(std::span<const RegistrationPath> paths);
 
     [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept {

@@ -170,7 +170,7 @@ void RegisteredMemory::refuse(const char* function) const {
     throw Error(EBADF, function, "the registration was closed or released");
 }
 
-PathOrder::PathOrder(std::initializer_list<RegistrationPath> paths) {
+PathOrder::PathOrder(std::span<const RegistrationPath> paths) {
     for (const RegistrationPath path : paths) {
         if (has(path)) {
             throw Error(EINVAL, "PathOrder",

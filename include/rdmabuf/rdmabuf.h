@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rdmabuf in C: registers memory of any kind, for programs that have protection domains and queue
+ * pairs of their own. The library is librdmabuf_c.so.0, which a program links or loads with
+ * dlopen(3).
+ *
+ *     rdmabuf_resolver *resolver;
+ *     rdmabuf_region *region;
+ *     if (rdmabuf_resolver_create(&resolver) < 0 ||
+ *         rdmabuf_register(resolver, pd, pointer, length, NULL, &region) < 0) {
+ *         fprintf(stderr, "%s\n", rdmabuf_last_error());
+ *     }
+ *     struct ibv_mr *mr = rdmabuf_mr(region, 0);
+ *
+ * Functions that can fail return 0, or a negative errno value, and rdmabuf_last_error() then says
+ * what was tried, what failed and what to do. They set outputs only if they succeed. -EINVAL: a
+ * null pointer, a length of 0, or a struct with a wrong `size`. -ENOMEM: no memory. -524 is the
+ * kernel's ENOTSUPP, for which <errno.h> has no name.
+ *
+ * Options and results are structs whose first member is `size`, the sizeof of the struct as the
+ * program was compiled, so that later versions can add members. A program sets options to zero
+ * first: RDMABUF_INIT does this.
+ *
+ * All functions can be called from several threads. An object must not be used while it is
+ * destroyed. No function throws an exception, and none terminates the process.
+ */
+#ifndef RDMABUF_RDMABUF_H
+#define RDMABUF_RDMABUF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ibv_mr;
+struct ibv_pd;
+
+/* Finds out what an address belongs to: memory of a GPU or an accelerator, a dma-buf that the
+ * program has added, or host memory. It loads no vendor's driver that the program has not loaded.
+ */
+typedef struct rdmabuf_resolver rdmabuf_resolver;
+/* Memory that the program has added to a resolver. */
+typedef struct rdmabuf_external rdmabuf_external;
+/* Memory that is registered on one or several protection domains. */
+typedef struct rdmabuf_region rdmabuf_region;
+/* Keeps regions for later use. */
+typedef struct rdmabuf_cache rdmabuf_cache;
+/* The right to use a region of a cache. */
+typedef struct rdmabuf_lease rdmabuf_lease;
+
+/* Initialises a struct of this interface: struct rdmabuf_options o = RDMABUF_INIT(o); */
+#ifdef __cplusplus
+#define RDMABUF_INIT(object) \
+    { sizeof(object) }
+#else
+#define RDMABUF_INIT(object) \
+    { .size = sizeof(object) }
+#endif
+
+/* Returns the version of the library, "0.1.0". */
+const char* rdmabuf_version(void);
+
+/* Returns why the last function of this thread that failed did so: the call, the errno, what was
+ * tried, the cause and a remedy. The text is valid until another function of this interface fails
+ * in the same thread. It is empty if none has failed. */
+const char* rdmabuf_last_error(void);
+
+/* Writes the description of an errno value, and what it means when `call` ("ibv_reg_dmabuf_mr",
+ * "ibv_reg_mr", or NULL) fails with it, to `text`, with a zero at its end. `error` may be negative.
+ * Returns the length of the whole text; the text was cut if that is not less than `size`. */
+size_t rdmabuf_explain(int error, const char* call, char* text, size_t size);
+
+/* The mapping with which device memory is exported. */
+enum {
+    /* By the rules for the NIC and the memory. */
+    RDMABUF_MAPPING_DEFAULT = 0,
+    /* As CPU and GPU see it. */
+    RDMABUF_MAPPING_STANDARD = 1,
+    /* Over the PCIe link of the GPU (CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE). */
+    RDMABUF_MAPPING_PCIE = 2
+};
+
+/* The kind of memory. */
+enum {
+    /* Host memory that no driver knows: malloc(3), mmap(2). */
+    RDMABUF_KIND_HOST = 0,
+    /* Host memory that a kernel driver exports as a dma-buf. */
+    RDMABUF_KIND_SYSTEM = 1,
+    /* Memory of a GPU, an accelerator or another device. */
+    RDMABUF_KIND_DEVICE = 2,
+    /* Memory whose pages a driver moves between host and device. */
+    RDMABUF_KIND_MANAGED = 3,
+    /* Host memory that the driver of a device has pinned. */
+    RDMABUF_KIND_PINNED_HOST = 4
+};
+
+/* ---- Finding and exporting ---- */
+
+/* Creates a resolver that knows all kinds of memory that the library was built with. Keep it as
+ * long as the program registers memory: creating one is not cheap. */
+int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
+/* Destroys a resolver; NULL does nothing. Regions and caches that were made with it stay valid. */
+void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver);
+
+/* Memory for which the program has a dma-buf. */
+struct rdmabuf_external_memory {
+    size_t size;
+    /* The address that the program uses for the first byte, not 0. Address and `offset` are equal
+     * modulo the page size. */
+    uint64_t address;
+    /* In bytes. */
+    uint64_t length;
+    /* The descriptor of the dma-buf. It is duplicated, so the program may close it. */
+    int fd;
+    /* RDMABUF_MAPPING_PCIE if the descriptor was exported so. */
+    int mapping;
+    /* Offset of the first byte in the dma-buf. */
+    uint64_t offset;
+    /* The PCI address of the device, "0000:3b:00.0"; may be NULL. */
+    const char* pci_address;
+};
+/* Adds memory to a resolver. The program removes it before it frees the memory.
+ * -EBADF: `fd` is not open. -ERANGE: the memory ends behind the dma-buf. -EEXIST: it overlaps
+ * memory that was added before. */
+int rdmabuf_external_add(rdmabuf_resolver* resolver, const struct rdmabuf_external_memory* memory,
+                         rdmabuf_external** external);
+/* Removes memory; NULL does nothing. Regions of it stay registered. */
+void rdmabuf_external_remove(rdmabuf_external* external);
+
+/* What rdmabuf_find() has found. */
+struct rdmabuf_allocation {
+    size_t size;
+    /* The allocation that contains the address; 0 for RDMABUF_KIND_HOST. */
+    uint64_t base;
+    uint64_t length;
+    /* Differs from the numbers of all earlier allocations at this address; 0 if there is no such
+     * number. */
+    uint64_t generation;
+    /* RDMABUF_KIND_... */
+    int kind;
+    /* 1 if a chip-to-chip link connects the device to its CPU. */
+    int c2c;
+    /* The name of what knows the memory: "cuda", "rocm", "external"; empty for host memory. */
+    char exporter[24];
+    /* The PCI address of the device, if it is known. */
+    char pci_address[24];
+};
+/* Finds the allocation that contains `address`. Success with RDMABUF_KIND_HOST means that no
+ * driver knows the address. An error means that a driver could not be asked, so that the memory may
+ * be that of a device. */
+int rdmabuf_find(rdmabuf_resolver* resolver, const void* address,
+                 struct rdmabuf_allocation* allocation);
+
+/* A dma-buf, for registration functions of other libraries. */
+struct rdmabuf_export {
+    size_t size;
+    /* The program closes this descriptor with close(2), after it has registered the memory. */
+    int fd;
+    /* RDMABUF_MAPPING_STANDARD or RDMABUF_MAPPING_PCIE. */
+    int mapping;
+    /* Offset of the address in the dma-buf. */
+    uint64_t offset;
+    uint64_t length;
+};
+/* Exports `length` bytes at `address`. The address needs no alignment.
+ * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range leaves its allocation.
+ * -ENOTSUP: the memory does not have this mapping. Others are those of the driver. */
+int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
+                         int mapping, struct rdmabuf_export* range);
+
+/* ---- Registering ---- */
+
+/* How memory may be registered; RDMABUF_PATH_... | RDMABUF_PATH_... */
+enum {
+    RDMABUF_PATH_DMABUF = 1,
+    RDMABUF_PATH_DMABUF_DATA_DIRECT = 2,
+    RDMABUF_PATH_PEERMEM = 4,
+    RDMABUF_PATH_HOST = 8,
+    RDMABUF_PATH_ON_DEMAND = 16
+};
+
+struct rdmabuf_options {
+    size_t size;
+    /* IBV_ACCESS_... of <infiniband/verbs.h>; 0 is IBV_ACCESS_LOCAL_WRITE. */
+    int access;
+    /* 1 adds IBV_ACCESS_RELAXED_ORDERING, where the kernel has it. */
+    int relaxed_ordering;
+    /* 1 if the memory must be that of a device: a host pointer is refused with -EFAULT. */
+    int device_memory;
+    /* The paths that may be tried, in the order of their values; 0: dmabuf, then host. Memory of a
+     * device is never registered by the path host. */
+    int paths;
+    /* RDMABUF_MAPPING_...; 0 chooses it for each NIC. */
+    int mapping;
+    /* 1 if `iova` is used. */
+    int has_iova;
+    /* The address of the first byte for peers; by default its address. */
+    uint64_t iova;
+};
+
+/* Registers `length` bytes at `address` with `pd`, which stays the program's and must not be
+ * deallocated before the region. The memory stays the program's, too: it must not be freed before
+ * the region is deregistered. The address needs no alignment. `options` may be NULL. */
+int rdmabuf_register(rdmabuf_resolver* resolver, struct ibv_pd* pd, const void* address,
+                     size_t length, const struct rdmabuf_options* options, rdmabuf_region** region);
+/* Registers with `count` protection domains, for example of several NICs: with all of them or with
+ * none. Each descriptor of a dma-buf is closed again, whatever happens. */
+int rdmabuf_register_many(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
+                          const void* address, size_t length, const struct rdmabuf_options* options,
+                          rdmabuf_region** region);
+
+/* Returns the memory region on protection domain `i`, in the order of `pds`, which the
+ * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. */
+struct ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i);
+/* Returns the address of the first byte for work requests and peers. */
+uint64_t rdmabuf_iova(const rdmabuf_region* region);
+/* Returns RDMABUF_PATH_... of protection domain `i`; 0 if `i` is too large. */
+int rdmabuf_path(const rdmabuf_region* region, size_t i);
+/* Returns all attempts to register the memory, as a text or as a JSON array of objects with the
+ * members path, call, errno, device, exporter, meaning and remedy. The text is valid as long as the
+ * region. */
+const char* rdmabuf_trail(const rdmabuf_region* region);
+const char* rdmabuf_trail_json(const rdmabuf_region* region);
+/* Asks the driver whether the memory is still what was registered. Returns 0 if it is, and -ENODEV
+ * if it was freed or replaced, so that its keys must not be used. */
+int rdmabuf_verify(rdmabuf_region* region);
+/* Deregisters the memory and frees the region; NULL does nothing. Calls no driver of a vendor.
+ * -EBUSY while memory windows are bound to it: the region then still exists. */
+int rdmabuf_deregister(rdmabuf_region* region);
+
+/* ---- Keeping registrations ---- */
+
+struct rdmabuf_cache_options {
+    size_t size;
+    /* 1: each use asks the driver whether the memory was replaced. 0: the program calls
+     * rdmabuf_cache_invalidate() before memory is freed. */
+    int checked;
+    int reserved;
+    /* Limits; 0: 65,536 regions, and any number of bytes. */
+    size_t max_regions;
+    uint64_t max_bytes;
+    /* The options of all registrations; `access` and `iova` are not used. May be NULL. */
+    const struct rdmabuf_options* registration;
+};
+int rdmabuf_cache_create(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
+                         const struct rdmabuf_cache_options* options, rdmabuf_cache** cache);
+/* Destroys a cache; NULL does nothing. Leases stay valid. */
+void rdmabuf_cache_destroy(rdmabuf_cache* cache);
+
+/* Keys for a range of memory. */
+struct rdmabuf_keys {
+    size_t size;
+    uint32_t lkey;
+    uint32_t rkey;
+    /* The registered range, which contains the requested one. A peer that has `rkey` can access all
+     * of it. The iova of a byte is its address. */
+    uint64_t address;
+    uint64_t length;
+};
+/* Returns a lease on a region that contains the range and permits `access` (IBV_ACCESS_...).
+ * Registers the range if there is none. `keys` receives those of the first protection domain, and
+ * may be NULL. */
+int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
+                          struct rdmabuf_keys* keys, rdmabuf_lease** lease);
+/* Returns the keys on protection domain `i`. */
+int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, struct rdmabuf_keys* keys);
+/* Ends a lease; NULL does nothing. */
+void rdmabuf_lease_release(rdmabuf_lease* lease);
+/* Deregisters what overlaps a range that was freed or will be. Regions with a lease follow when it
+ * ends, and are not used for new leases. A hook of munmap(2) may call this, but must not hold a
+ * lock of the allocator. */
+void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length);
+
+struct rdmabuf_statistics {
+    size_t size;
+    uint64_t hits;
+    uint64_t misses;
+    uint64_t evictions;
+    uint64_t stale;
+    uint64_t invalidations;
+    uint64_t regions;
+    uint64_t bytes;
+};
+int rdmabuf_cache_statistics(const rdmabuf_cache* cache, struct rdmabuf_statistics* statistics);
+
+/* ---- Devices and visibility ---- */
+
+/* Writes the names of the RDMA devices, the nearest to the memory first, to `names`, which has room
+ * for `count` names. Returns the number of devices of the machine, or a negative errno value. */
+int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
+                    size_t count);
+
+/* Makes RDMA writes that have completed visible to work that is submitted to the GPU afterwards.
+ * Returns 0 if that was done, 1 if the memory needs it not (host memory, or a GPU that orders the
+ * writes itself), or a negative errno value: -EOPNOTSUPP if the device cannot; then read the last
+ * bytes back through the NIC. */
+int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

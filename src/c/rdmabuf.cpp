@@ -1,0 +1,597 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The C interface. Each function converts its arguments, calls the C++ interface, and converts an
+// exception to a negative errno value. Only std::exception is caught: pthread_cancel(3) unwinds by
+// an exception of another type, which must not be caught.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/detail/config.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/providers/external.hpp>
+#include <rdmabuf/rdmabuf.h>
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/resolver.hpp>
+#include <rdmabuf/topology.hpp>
+#include <rdmabuf/version.hpp>
+#if RDMABUF_HAVE_PROVIDER_CUDA
+#include <rdmabuf/providers/cuda.hpp>
+#endif
+
+using namespace rdmabuf;
+
+struct rdmabuf_resolver {
+    // The exporters know nothing of one resolver, so that copies in regions and caches stay valid.
+    std::shared_ptr<ExternalExporter> external = make_external_exporter();
+    Resolver resolver = Resolver::system();
+};
+struct rdmabuf_external {
+    AddedRange range;
+};
+struct rdmabuf_region {
+    Registration registration;
+    std::string trail;
+    std::string trail_json;
+};
+struct rdmabuf_cache {
+    RegistrationCache cache;
+    std::size_t domains;
+};
+struct rdmabuf_lease {
+    RegistrationCache::Lease lease;
+    std::size_t domains;
+};
+
+namespace {
+
+/// The text of rdmabuf_last_error(). An array, because its destruction needs no code of this
+/// library, which can be unloaded before the thread ends.
+thread_local std::array<char, 4096> last_error;
+
+int fail(int error, std::string_view text) {
+    const std::size_t length = std::min(text.size(), last_error.size() - 1);
+    std::copy_n(text.begin(), length, last_error.begin());
+    last_error[length] = '\0';
+    return -error;
+}
+
+int refuse(const char* function, std::string_view reason) {
+    return fail(EINVAL, Error(EINVAL, function, reason).what());
+}
+
+/// Calls @p call, which returns a result that is not negative, and converts its exceptions.
+template <class Call>
+int guarded(const char* function, const Call& call) {
+    try {
+        return call();
+    } catch (const Error& error) {
+        return fail(error.error(), error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM, "no memory");
+    } catch (const std::exception& error) {
+        return fail(EIO, Error(EIO, function, error.what()).what());
+    }
+}
+
+/// Returns a copy of a struct of the program, which may have been compiled with an older or a newer
+/// header. Members that the program does not have are zero.
+/// @throws Error EINVAL if a member that this library does not know is not zero
+template <class Struct>
+Struct known_part(const Struct* given, const char* function) {
+    Struct known{};
+    if (given == nullptr) {
+        return known;
+    }
+    const auto* const bytes = reinterpret_cast<const std::byte*>(given);
+    if (given->size < sizeof(std::size_t) || given->size > 4096) {
+        throw Error(EINVAL, function,
+                    "the member size is not that of the struct: use RDMABUF_INIT");
+    }
+    const std::size_t size = std::min(given->size, sizeof known);
+    if (std::any_of(bytes + size, bytes + given->size,
+                    [](std::byte each) { return each != std::byte{0}; })) {
+        throw Error(
+            EINVAL, function,
+            "an option is not known to this version of librdmabuf_c: update the library, or "
+            "set the option to 0");
+    }
+    std::memcpy(&known, given, size);
+    return known;
+}
+
+/// Writes as much of @p result as the program's struct has room for.
+/// @throws Error EINVAL for a null pointer or a wrong size
+template <class Struct>
+void give(Struct result, Struct* to, const char* function) {
+    if (to == nullptr || to->size < sizeof(std::size_t)) {
+        throw Error(EINVAL, function,
+                    "a null pointer, or a struct whose member size is not set: use RDMABUF_INIT");
+    }
+    result.size = to->size;
+    std::memcpy(to, &result, std::min(to->size, sizeof result));
+}
+
+template <class... Pointers>
+bool any_null(const Pointers*... pointers) {
+    return ((pointers == nullptr) || ...);
+}
+
+std::vector<ProtectionDomain> borrow(ibv_pd* const* pds, std::size_t count, const char* function) {
+    std::vector<ProtectionDomain> domains;
+    for (ibv_pd* const pd : std::span(pds, count)) {
+        if (pd == nullptr) {
+            throw Error(EINVAL, function, "a protection domain is a null pointer");
+        }
+        domains.push_back(ProtectionDomain::borrow(pd));
+    }
+    return domains;
+}
+
+constexpr std::array all_paths{
+    std::pair(RDMABUF_PATH_DMABUF, RegistrationPath::dmabuf),
+    std::pair(RDMABUF_PATH_DMABUF_DATA_DIRECT, RegistrationPath::dmabuf_data_direct),
+    std::pair(RDMABUF_PATH_PEERMEM, RegistrationPath::peermem),
+    std::pair(RDMABUF_PATH_HOST, RegistrationPath::host),
+    std::pair(RDMABUF_PATH_ON_DEMAND, RegistrationPath::on_demand)};
+
+PathOrder paths_of(int bits, const char* function) {
+    std::vector<RegistrationPath> paths;
+    for (const auto& [bit, path] : all_paths) {
+        if ((bits & bit) != 0) {
+            paths.push_back(path);
+            bits &= ~bit;
+        }
+    }
+    if (bits != 0) {
+        throw Error(EINVAL, function, "unknown bits in paths");
+    }
+    return PathOrder(paths);
+}
+
+std::optional<MappingKind> mapping_of(int mapping, const char* function) {
+    switch (mapping) {
+        case RDMABUF_MAPPING_DEFAULT:
+            return std::nullopt;
+        case RDMABUF_MAPPING_STANDARD:
+            return MappingKind::standard;
+        case RDMABUF_MAPPING_PCIE:
+            return MappingKind::pcie;
+        default:
+            throw Error(EINVAL, function, "mapping is none of RDMABUF_MAPPING_...");
+    }
+}
+int number_of(MappingKind mapping) {
+    return mapping == MappingKind::pcie ? RDMABUF_MAPPING_PCIE : RDMABUF_MAPPING_STANDARD;
+}
+
+RegistrationOptions options_of(const rdmabuf_options* given, const char* function) {
+    const rdmabuf_options options = known_part(given, function);
+    RegistrationOptions result;
+    if (options.access != 0) {
+        result.access = static_cast<Access>(options.access);
+    }
+    result.relaxed_ordering = options.relaxed_ordering != 0;
+    result.device_memory = options.device_memory != 0;
+    result.paths = paths_of(options.paths, function);
+    result.mapping = mapping_of(options.mapping, function);
+    if (options.has_iova != 0) {
+        result.iova = options.iova;
+    }
+    return result;
+}
+
+/// Returns @p text as a JSON string. Control characters become blanks.
+std::string json_string(std::string_view text) {
+    std::string json = "\"";
+    for (const char each : text) {
+        if (each == '"' || each == '\\') {
+            json += '\\';
+        }
+        json += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
+    }
+    return json + "\"";
+}
+
+std::string json_of(const Trail& trail) {
+    std::string json = "[";
+    for (const Attempt& attempt : trail) {
+        json += (json.size() > 1 ? ", " : "") + std::string("{\"path\": ") +
+                json_string(to_string(attempt.path)) + ", \"call\": " + json_string(attempt.call) +
+                ", \"errno\": " + std::to_string(attempt.error) +
+                ", \"device\": " + json_string(attempt.device) +
+                ", \"exporter\": " + json_string(attempt.exporter) +
+                ", \"meaning\": " + json_string(attempt.meaning) +
+                ", \"remedy\": " + json_string(attempt.remedy) + "}";
+    }
+    return json + "]";
+}
+
+template <std::size_t Size>
+void copy_text(char (&to)[Size], std::string_view text) {
+    const std::size_t length = std::min(text.size(), Size - 1);
+    std::copy_n(text.begin(), length, to);
+    to[length] = '\0';
+}
+
+std::uintptr_t number(const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address);
+}
+
+void give_keys(const RegistrationCache::Lease& lease, std::size_t i, rdmabuf_keys* keys,
+               const char* function) {
+    give({.size = 0,
+          .lkey = lease.lkey(i),
+          .rkey = lease.rkey(i),
+          .address = lease.address(),
+          .length = lease.length()},
+         keys, function);
+}
+
+struct Explanation {
+    const char* call;
+    int error;
+    const char* text;
+};
+// The sources are docs/registration.md and DmaBufMR::DmaBufMR().
+constexpr std::array explanations{
+    Explanation{"ibv_reg_dmabuf_mr", EBADF, "the descriptor is not that of a dma-buf"},
+    Explanation{"ibv_reg_dmabuf_mr", EOPNOTSUPP,
+                "the driver of the NIC cannot import dma-bufs, or not with these access flags"},
+    Explanation{"ibv_reg_dmabuf_mr", EPROTONOSUPPORT,
+                "the kernel is older than 5.12 and has no dma-bufs in ib_uverbs"},
+    Explanation{"ibv_reg_dmabuf_mr", EINVAL,
+                "the range is not inside the dma-buf, or offset and iova differ modulo the page "
+                "size"},
+    Explanation{"ibv_reg_dmabuf_mr", ENOMEM,
+                "the NIC or the IOMMU has no more translations, or the BAR of the GPU is used up"},
+    Explanation{"ibv_reg_dmabuf_mr", EPERM,
+                "the exporter permits no further attachment, or no peer-to-peer DMA"},
+    Explanation{"ibv_reg_dmabuf_mr", kernel_enotsupp,
+                "importer or exporter cannot do peer-to-peer DMA between these two devices"},
+    Explanation{"ibv_reg_mr", EFAULT,
+                "the address is not mapped, or it is memory of a device and no kernel module for "
+                "peer memory (nvidia_peermem) is loaded: export it as a dma-buf"},
+    Explanation{"ibv_reg_mr", ENOMEM,
+                "the limit of locked memory (ulimit -l) is too small, or the NIC has no more "
+                "translations"},
+    Explanation{"ibv_reg_mr", EINVAL, "the access flags contradict each other"},
+};
+
+} // namespace
+
+extern "C" {
+
+const char* rdmabuf_version() {
+    return version().data();
+}
+
+const char* rdmabuf_last_error() {
+    return last_error.data();
+}
+
+size_t rdmabuf_explain(int error, const char* call, char* text, size_t size) {
+    const int positive = error < 0 ? -error : error;
+    std::string all;
+    try {
+        all = describe_errno(positive);
+        for (const Explanation& each : explanations) {
+            if (each.error == positive && call != nullptr && std::string_view(call) == each.call) {
+                all.append(": ").append(each.text);
+            }
+        }
+    } catch (const std::bad_alloc&) {
+        all.clear();
+    }
+    if (text != nullptr && size > 0) {
+        const std::size_t length = std::min(all.size(), size - 1);
+        std::copy_n(all.begin(), length, text);
+        text[length] = '\0';
+    }
+    return all.size();
+}
+
+int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
+    return guarded(__func__, [&] {
+        if (resolver == nullptr) {
+            return refuse("rdmabuf_resolver_create", "a null pointer");
+        }
+        auto made = std::make_unique<rdmabuf_resolver>();
+        made->resolver.add(made->external);
+        *resolver = made.release();
+        return 0;
+    });
+}
+
+void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver) {
+    delete resolver;
+}
+
+int rdmabuf_external_add(rdmabuf_resolver* resolver, const rdmabuf_external_memory* memory,
+                         rdmabuf_external** external) {
+    constexpr const char* function = "rdmabuf_external_add";
+    return guarded(function, [&] {
+        if (any_null(resolver, memory, external)) {
+            return refuse(function, "a null pointer");
+        }
+        const auto given = known_part(memory, function);
+        *external = new rdmabuf_external{resolver->external->add(
+            given.fd,
+            {.address = given.address,
+             .length = given.length,
+             .offset = given.offset,
+             .pci_address = given.pci_address != nullptr ? given.pci_address : "",
+             .mapping = mapping_of(given.mapping, function).value_or(MappingKind::standard)})};
+        return 0;
+    });
+}
+
+void rdmabuf_external_remove(rdmabuf_external* external) {
+    delete external;
+}
+
+int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_allocation* allocation) {
+    constexpr const char* function = "rdmabuf_find";
+    return guarded(function, [&] {
+        if (any_null(resolver, allocation)) {
+            return refuse(function, "a null pointer");
+        }
+        rdmabuf_allocation result{};
+        if (const auto match = resolver->resolver.try_find(number(address))) {
+            const Allocation& found = match->allocation;
+            result.base = found.base;
+            result.length = found.length;
+            result.generation = found.generation;
+            result.kind = static_cast<int>(found.kind) + RDMABUF_KIND_SYSTEM;
+            result.c2c = found.c2c ? 1 : 0;
+            copy_text(result.exporter, match->exporter->name());
+            copy_text(result.pci_address, found.pci_address);
+        }
+        give(result, allocation, function);
+        return 0;
+    });
+}
+
+int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
+                         int mapping, rdmabuf_export* range) {
+    constexpr const char* function = "rdmabuf_export_range";
+    return guarded(function, [&] {
+        if (any_null(resolver, range)) {
+            return refuse(function, "a null pointer");
+        }
+        const ExportedRange exported = resolver->resolver.export_range(
+            number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
+        // Some exporters release their descriptors by a function of their own, not by close(2).
+        UniqueFd descriptor(::fcntl(exported.fd(), F_DUPFD_CLOEXEC, 0));
+        if (!descriptor) {
+            throw Error(errno, "fcntl", "F_DUPFD_CLOEXEC of the dma-buf");
+        }
+        give({.size = 0,
+              .fd = descriptor.get(),
+              .mapping = number_of(exported.mapping()),
+              .offset = exported.offset(),
+              .length = exported.length()},
+             range, function);
+        static_cast<void>(descriptor.release());
+        return 0;
+    });
+}
+
+int rdmabuf_register_many(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t count,
+                          const void* address, size_t length, const rdmabuf_options* options,
+                          rdmabuf_region** region) {
+    constexpr const char* function = "rdmabuf_register";
+    return guarded(function, [&] {
+        if (any_null(resolver, pds, region)) {
+            return refuse(function, "a null pointer");
+        }
+        auto made = std::make_unique<rdmabuf_region>(rdmabuf_region{
+            .registration = register_memory(borrow(pds, count, function), resolver->resolver,
+                                            number(address), length, options_of(options, function)),
+            .trail = {},
+            .trail_json = {}});
+        made->trail = to_string(made->registration.trail());
+        made->trail_json = json_of(made->registration.trail());
+        *region = made.release();
+        return 0;
+    });
+}
+
+int rdmabuf_register(rdmabuf_resolver* resolver, ibv_pd* pd, const void* address, size_t length,
+                     const rdmabuf_options* options, rdmabuf_region** region) {
+    return rdmabuf_register_many(resolver, &pd, 1, address, length, options, region);
+}
+
+ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i) {
+    return i < region->registration.size() ? region->registration.native(i) : nullptr;
+}
+
+uint64_t rdmabuf_iova(const rdmabuf_region* region) {
+    return region->registration.iova();
+}
+
+int rdmabuf_path(const rdmabuf_region* region, size_t i) {
+    for (const auto& [bit, path] : all_paths) {
+        if (i < region->registration.size() && region->registration.path(i) == path) {
+            return bit;
+        }
+    }
+    return 0;
+}
+
+const char* rdmabuf_trail(const rdmabuf_region* region) {
+    return region->trail.c_str();
+}
+
+const char* rdmabuf_trail_json(const rdmabuf_region* region) {
+    return region->trail_json.c_str();
+}
+
+int rdmabuf_verify(rdmabuf_region* region) {
+    constexpr const char* function = "rdmabuf_verify";
+    return guarded(function, [&] {
+        if (region == nullptr) {
+            return refuse(function, "a null pointer");
+        }
+        if (region->registration.verify() == RegistrationState::registered) {
+            return 0;
+        }
+        throw Error(
+            ENODEV, function,
+            "the memory was freed or replaced since it was registered: do not use its keys, "
+            "and deregister it");
+    });
+}
+
+int rdmabuf_deregister(rdmabuf_region* region) {
+    return guarded("rdmabuf_deregister", [&] {
+        if (region != nullptr) {
+            region->registration.close();
+            delete region;
+        }
+        return 0;
+    });
+}
+
+int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t count,
+                         const rdmabuf_cache_options* options, rdmabuf_cache** cache) {
+    constexpr const char* function = "rdmabuf_cache_create";
+    return guarded(function, [&] {
+        if (any_null(resolver, pds, cache)) {
+            return refuse(function, "a null pointer");
+        }
+        const auto given = known_part(options, function);
+        RegistrationCacheOptions made{.registration = options_of(given.registration, function)};
+        made.policy =
+            given.checked != 0 ? CachePolicy::checked : CachePolicy::explicit_invalidation;
+        made.registration.iova.reset();
+        if (given.max_regions != 0) {
+            made.max_entries = given.max_regions;
+        }
+        if (given.max_bytes != 0) {
+            made.max_bytes = given.max_bytes;
+        }
+        *cache = new rdmabuf_cache{
+            .cache = RegistrationCache(borrow(pds, count, function), resolver->resolver, made),
+            .domains = count};
+        return 0;
+    });
+}
+
+void rdmabuf_cache_destroy(rdmabuf_cache* cache) {
+    delete cache;
+}
+
+int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
+                          rdmabuf_keys* keys, rdmabuf_lease** lease) {
+    constexpr const char* function = "rdmabuf_cache_acquire";
+    return guarded(function, [&] {
+        if (any_null(cache, lease)) {
+            return refuse(function, "a null pointer");
+        }
+        auto made = std::make_unique<rdmabuf_lease>(rdmabuf_lease{
+            .lease = cache->cache.acquire(number(address), length, static_cast<Access>(access)),
+            .domains = cache->domains});
+        if (keys != nullptr) {
+            give_keys(made->lease, 0, keys, function);
+        }
+        *lease = made.release();
+        return 0;
+    });
+}
+
+int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, rdmabuf_keys* keys) {
+    constexpr const char* function = "rdmabuf_lease_keys";
+    return guarded(function, [&] {
+        if (lease == nullptr || i >= lease->domains) {
+            return refuse(function, "a null pointer, or no such protection domain");
+        }
+        give_keys(lease->lease, i, keys, function);
+        return 0;
+    });
+}
+
+void rdmabuf_lease_release(rdmabuf_lease* lease) {
+    delete lease;
+}
+
+void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length) {
+    cache->cache.invalidate(number(address), length);
+}
+
+int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* statistics) {
+    constexpr const char* function = "rdmabuf_cache_statistics";
+    return guarded(function, [&] {
+        if (cache == nullptr) {
+            return refuse(function, "a null pointer");
+        }
+        const RegistrationCache::Statistics now = cache->cache.statistics();
+        give({.size = 0,
+              .hits = now.hits,
+              .misses = now.misses,
+              .evictions = now.evictions,
+              .stale = now.stale,
+              .invalidations = now.invalidations,
+              .regions = now.entries,
+              .bytes = now.bytes},
+             statistics, function);
+        return 0;
+    });
+}
+
+int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
+                    size_t count) {
+    constexpr const char* function = "rdmabuf_nearest";
+    return guarded(function, [&] {
+        if (resolver == nullptr || (names == nullptr && count > 0)) {
+            return refuse(function, "a null pointer");
+        }
+        const auto match = resolver->resolver.try_find(number(address));
+        const MemoryLocation location = match ? locate_memory(match->allocation, number(address))
+                                              : locate_host_memory(number(address));
+        const std::vector<RankedNic> nics = Topology::read().nearest(location);
+        for (std::size_t i = 0; i < std::min(count, nics.size()); ++i) {
+            copy_text(names[i], nics[i].name);
+        }
+        return static_cast<int>(nics.size());
+    });
+}
+
+int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
+    constexpr const char* function = "rdmabuf_flush";
+    return guarded(function, [&] {
+        if (resolver == nullptr) {
+            return refuse(function, "a null pointer");
+        }
+        const auto match = resolver->resolver.try_find(number(address));
+        if (!match || match->allocation.kind == MemoryKind::system ||
+            match->allocation.kind == MemoryKind::pinned_host) {
+            return 1;
+        }
+#if RDMABUF_HAVE_PROVIDER_CUDA
+        if (match->exporter->name() == "cuda") {
+            return flush_cuda_writes(number(address)) ? 0 : 1;
+        }
+#endif
+        throw Error(EOPNOTSUPP, function,
+                    "there is no flush for memory of " + std::string(match->exporter->name()) +
+                        ": read the last bytes back through the NIC");
+    });
+}
+
+} // extern "C"
