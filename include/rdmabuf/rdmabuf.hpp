@@ -36,7 +36,6 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/imported_mr.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/protection_domain.hpp>

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include <rdmabuf/detail/cached_registration.hpp>
 #include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_cache.hpp>
 
 #include "cache/pages.hpp"
 #include "cache/platform.hpp"
