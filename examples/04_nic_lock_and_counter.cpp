@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "support/loopback.hpp"

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <span>
 
+#include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "support/loopback.hpp"

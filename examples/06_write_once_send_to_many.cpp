@@ -7,6 +7,7 @@
 #include <list>
 #include <vector>
 
+#include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "support/loopback.hpp"

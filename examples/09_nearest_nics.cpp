@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/topology.hpp>
 
 namespace {
 

@@ -15,6 +15,8 @@
 #include <map>
 #include <vector>
 
+#include <rdmabuf/cm.hpp>
+#include <rdmabuf/cm_channel.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 using namespace rdmabuf;

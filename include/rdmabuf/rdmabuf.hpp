@@ -1,7 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Includes all headers of the library except rdmabuf/transport.hpp and rdmabuf/providers/.
+// Includes the headers that most programs need: those to register memory, and to connect queue pairs
+// and use them. A program includes the others as it needs them:
+//
+//   chunked_region.hpp             memory that is larger than a region may be
+//   cm.hpp, cm_channel.hpp, cm_multicast.hpp
+//                                  connections by rdma_cm
+//   device_clock.hpp, extended_completion_queue.hpp, srd_completion_queue.hpp
+//                                  timestamps and other extended completions
+//   device_memory.hpp              memory on the NIC
+//   dma_handle.hpp                 steering tags for registrations
+//   memory_window.hpp              MemoryWindow
+//   parent_domain.hpp              ThreadDomain, ParentDomain
+//   providers/                     exporters that Resolver::system() does not include
+//   quirks.hpp                     limits of drivers
+//   registration_cache.hpp         reuse of registrations
+//   shared_objects.hpp             objects of another process
+//   topology.hpp                   the NICs near memory
+//   transport.hpp                  messages, one-sided operations and notifications
+//   work_batch.hpp                 the ibv_wr_* interface
+//   xrc_domain.hpp                 XRC
 //
 // Objects and their parents; parents are on the left or above. An object keeps its parents alive:
 //
@@ -24,33 +43,16 @@
 //   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
 #include <rdmabuf/bootstrap.hpp>
-#include <rdmabuf/chunked_region.hpp>
-#include <rdmabuf/cm.hpp>
-#include <rdmabuf/cm_channel.hpp>
-#include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
-#include <rdmabuf/device_clock.hpp>
-#include <rdmabuf/device_memory.hpp>
-#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
-#include <rdmabuf/extended_completion_queue.hpp>
-#include <rdmabuf/memory_window.hpp>
-#include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
-#include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration.hpp>
-#include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/shared_objects.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
-#include <rdmabuf/srd_completion_queue.hpp>
-#include <rdmabuf/topology.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
-#include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_request.hpp>
-#include <rdmabuf/xrc_domain.hpp>

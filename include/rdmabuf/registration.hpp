@@ -16,15 +16,17 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
-#include <rdmabuf/topology.hpp>
 
 namespace rdmabuf {
+
+class DmaHandle;       // in dma_handle.hpp
+class Topology;        // in topology.hpp
+struct MemoryLocation; // in topology.hpp
 
 /// A registration path: a method to register memory with a NIC. docs/registration.md describes the
 /// paths.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/registration.hpp>
 
 #include "device/verbs_extensions.hpp"

@@ -14,6 +14,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "memory/exporter_calls.hpp"
 #include "registration/registration_walk.hpp"

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <limits>
 
+#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/error.hpp>
 
 #include "base/text.hpp"

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 

@@ -9,8 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/device_clock.hpp>
+#include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/extended_completion_queue.hpp>
+#include <rdmabuf/memory_window.hpp>
+#include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/transport.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 
 #include "softverbs_fixture.hpp"
 

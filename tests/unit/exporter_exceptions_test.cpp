@@ -9,6 +9,8 @@
 #include <string>
 #include <system_error>
 
+#include <rdmabuf/registration_cache.hpp>
+
 #include "fails_with.hpp"
 #include "registration_fixture.hpp"
 

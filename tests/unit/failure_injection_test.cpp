@@ -9,6 +9,10 @@
 #include <string>
 #include <utility>
 
+#include <rdmabuf/device_clock.hpp>
+#include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/extended_completion_queue.hpp>
+#include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "softverbs_fixture.hpp"

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "softverbs_fixture.hpp"

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
 #include "softverbs_fixture.hpp"

@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
+
 #include "four_nics_fixture.hpp"
 #include "waiting.hpp"
 

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
 
 #include "registration_cache_fixture.hpp"
 

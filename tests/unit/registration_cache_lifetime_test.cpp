@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
 
 #include "registration_cache_fixture.hpp"
 

@@ -20,6 +20,7 @@
 
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
 
 namespace {
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "registration_cache_fixture.hpp"
 

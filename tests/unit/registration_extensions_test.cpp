@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "device/verbs_extensions.hpp"
 #include "registration_fixture.hpp"

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/providers/external.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>

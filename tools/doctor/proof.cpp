@@ -15,6 +15,7 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "../format.hpp"
 #include "../memory.hpp"

@@ -33,6 +33,7 @@
 
 #include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/transport.hpp>
+#include <rdmabuf/work_batch.hpp>
 
 void add(rdmabuf::WorkBatch& batch, rdmabuf::RemoteAddress remote) {
 #ifdef MUST_COMPILE
