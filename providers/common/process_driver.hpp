@@ -2,12 +2,16 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <rdmabuf/exporter.hpp>
 
 #include "common/driver_library.hpp"
 
@@ -162,6 +166,20 @@ class DriverBase {
     std::string library_;
     Functions functions_;
     std::optional<ErrorInfo> lacking_;
+};
+
+/// The base class of exporters whose driver the process may not have loaded.
+/// @tparam Driver  a class whose of_process() returns its ProcessDriver
+template <class Driver>
+class DriverAllocator : public Allocator {
+  public:
+    /// Queries no address if the driver is not loaded: then it owns no memory of the process.
+    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
+                                                             std::size_t length) const override {
+        return Driver::of_process().loaded() != nullptr
+                   ? Allocator::find_overlapping(address, length)
+                   : std::nullopt;
+    }
 };
 
 } // namespace rdmabuf::detail

@@ -7,6 +7,7 @@
 #include <rdmabuf/providers/cuda.hpp>
 
 #include "common/exported_memory.hpp"
+#include "common/process_driver.hpp"
 #include "cuda/cuda_memory.hpp"
 #include "cuda/cuda_pointer.hpp"
 #include "cuda/cuda_range.hpp"
@@ -83,7 +84,7 @@ std::string version_of(const Driver& driver) {
     return "for CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-class CudaExporter final : public Allocator {
+class CudaExporter final : public detail::DriverAllocator<Driver> {
   public:
     explicit CudaExporter(const CudaOptions& options) : options_(options) {}
 
@@ -123,13 +124,6 @@ class CudaExporter final : public Allocator {
         return detail::find_allocation(
             [&] { return find_pointer(*driver, address); },
             [&](const auto& pointer) { return describe(*driver, pointer, length); });
-    }
-
-    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
-                                                             std::size_t length) const override {
-        return Driver::of_process().loaded() != nullptr
-                   ? Allocator::find_overlapping(address, length)
-                   : std::nullopt;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,

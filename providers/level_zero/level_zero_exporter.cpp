@@ -10,6 +10,7 @@
 #include <rdmabuf/providers/level_zero.hpp>
 
 #include "common/exported_memory.hpp"
+#include "common/process_driver.hpp"
 #include "level_zero/level_zero_export.hpp"
 #include "level_zero/level_zero_memory.hpp"
 #include "level_zero/level_zero_pointer.hpp"
@@ -68,7 +69,7 @@ std::string version_of(const Driver& driver, DriverHandle handle) {
            std::to_string(version & 0xffffU);
 }
 
-class LevelZeroExporter final : public Allocator {
+class LevelZeroExporter final : public detail::DriverAllocator<Driver> {
   public:
     explicit LevelZeroExporter(const LevelZeroOptions& options) : device_(options.device) {
         std::transform(options.contexts.begin(), options.contexts.end(),
@@ -114,13 +115,6 @@ class LevelZeroExporter final : public Allocator {
         return detail::find_allocation(
             [&] { return contexts.find(address); },
             [&](const auto& pointer) { return describe(*driver, pointer); });
-    }
-
-    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
-                                                             std::size_t length) const override {
-        return Driver::of_process().loaded() != nullptr
-                   ? Allocator::find_overlapping(address, length)
-                   : std::nullopt;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,

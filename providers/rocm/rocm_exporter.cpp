@@ -8,6 +8,7 @@
 #include <rdmabuf/providers/rocm.hpp>
 
 #include "common/exported_memory.hpp"
+#include "common/process_driver.hpp"
 #include "rocm/rocm_memory.hpp"
 #include "rocm/rocm_pointer.hpp"
 #include "rocm/rocm_range.hpp"
@@ -34,7 +35,7 @@ ErrorInfo no_such_device(int wanted, std::size_t devices) {
             "the devices that are passed to the container"};
 }
 
-class RocmExporter final : public Allocator {
+class RocmExporter final : public detail::DriverAllocator<Driver> {
   public:
     explicit RocmExporter(const RocmOptions& options) : options_(options) {}
 
@@ -75,13 +76,6 @@ class RocmExporter final : public Allocator {
                           .generation = met->generation,
                           .kind = kind_of(*driver, met->pointer),
                           .pci_address = pci_address(*driver, met->pointer.owner)};
-    }
-
-    [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
-                                                             std::size_t length) const override {
-        return Driver::of_process().loaded() != nullptr
-                   ? Allocator::find_overlapping(address, length)
-                   : std::nullopt;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
