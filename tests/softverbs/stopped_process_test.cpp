@@ -6,31 +6,115 @@
 namespace softverbs_test {
 namespace {
 
-TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
+TEST_F(TwoProcesses, ATargetThatIsBusyForLongerThanAllRetriesIsNotGone) {
     timeout = 10; // twice 4 ms
     for (const char* const method : {"process_vm", "none"}) {
         pull = method;
-        start(
+        run(
             [](End& end) {
-                const auto target = end.hear<pid_t>();
                 const ManualClock clock;
                 for (std::uint64_t id = 0; id < 60; ++id) {
-                    if (id % 20 == 10) {
-                        stop(target);
-                    }
+                    const bool is_busy = id % 20 == 10;
+                    end.tell(is_busy ? 'b' : 'n');
+                    static_cast<void>(end.hear<char>());
                     end.post(id % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, id, 0, one_mib, 0);
-                    if (id % 20 == 10) {
+                    if (is_busy) {
                         ManualClock::advance(std::chrono::seconds(1));
                         ibv_wc wc{};
                         ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
-                        ::kill(target, SIGCONT);
+                        end.tell('g');
                     }
                     end.expect(id);
                 }
             },
-            [](End& end) { end.tell(::getpid()); });
-        finish();
+            [](End& end) {
+                for (int request = 0; request < 60; ++request) {
+                    if (end.hear<char>() == 'b') {
+                        const ManualClock clock; // this process executes nothing
+                        end.tell('r');
+                        static_cast<void>(end.hear<char>());
+                    } else {
+                        end.tell('r');
+                    }
+                }
+            });
     }
+}
+
+TEST_F(TwoProcesses, RequestsToAStoppedTargetEndByTheTimeoutOfTheirQueuePair) {
+    struct Case {
+        ibv_wr_opcode opcode;
+        std::uint32_t length;
+        unsigned requests;
+    };
+    // The last ones do not fit into the ring.
+    for (const Case& one :
+         {Case{IBV_WR_SEND, 64, 1}, Case{IBV_WR_RDMA_WRITE, one_mib, 1},
+          Case{IBV_WR_RDMA_READ, one_mib, 1}, Case{IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1},
+          Case{IBV_WR_SEND, 8192, 100}}) {
+        for (const std::uint8_t each : {std::uint8_t{10}, std::uint8_t{0}}) {
+            timeout = each;
+            run(
+                [&one, each](End& end) {
+                    const auto target = end.hear<pid_t>();
+                    const ManualClock clock;
+                    end.post(IBV_WR_RDMA_WRITE, 0, 0, 64, half);
+                    end.expect(0);
+                    stop(target);
+                    for (std::uint64_t id = 1; id <= one.requests; ++id) {
+                        end.post(one.opcode, id, 0, one.length, half);
+                    }
+                    ManualClock::advance(std::chrono::seconds(1));
+                    ibv_wc wc{};
+                    if (each == 0) { // without a timeout
+                        EXPECT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
+                    } else if (ibv_poll_cq(end.cq, 1, &wc) != 1) {
+                        ADD_FAILURE() << "no completion";
+                    } else {
+                        EXPECT_EQ(wc.wr_id, 1U);
+                        EXPECT_EQ(wc.status, IBV_WC_RETRY_EXC_ERR) << ibv_wc_status_str(wc.status);
+                    }
+                    ::kill(target, SIGCONT);
+                    end.tell('d');
+                },
+                [](End& end) {
+                    end.tell(::getpid());
+                    static_cast<void>(end.hear<char>());
+                });
+        }
+    }
+}
+
+TEST_F(TwoProcesses, AnUnreliableWriteToAStoppedTargetEndsAndIsNotExecutedLater) {
+    type = IBV_QPT_UC;
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            const ManualClock clock;
+            end.put(0, one_mib, 1);
+            // After these requests, the pull method of the connection is known.
+            for (std::uint64_t id = 0; id < 3; ++id) {
+                end.post(IBV_WR_RDMA_WRITE, id, 0, one_mib, half);
+                end.expect(id);
+            }
+            stop(target);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
+            ManualClock::advance(std::chrono::seconds(1));
+            ibv_wc wc{};
+            ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 1);
+            EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+            end.put(0, one_mib, 9);
+            ::kill(target, SIGCONT);
+            EXPECT_TRUE(eventually([target] { return is_at_rest(target); }));
+            end.tell('d');
+        },
+        [](End& end) {
+            end.put(0, one_mib, 5);
+            end.tell(::getpid());
+            static_cast<void>(end.hear<char>());
+            EXPECT_TRUE(end.has(half, one_mib, 1));
+            EXPECT_TRUE(end.has(0, one_mib, 5));
+        });
 }
 
 TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {

@@ -164,16 +164,17 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         if (request.state == SrdState::waiting_for_receiver) {
             rewind(request);
             transmit_srd(*this, qp, number);
-        } else if (request.blocked ||
-                   (to != nullptr && to->delivers() && to->taken() < request.record)) {
+        } else if ((request.blocked || (to != nullptr && to->taken() < request.record)) &&
+                   (to == nullptr || to->delivers())) {
             // The request was not sent yet, or the responder's process has not read the request,
-            // because that process is stopped or busy. Set a new deadline for the response without
-            // counting a retry.
+            // because that process is busy. Set a new deadline for the response without counting a
+            // retry.
             request.deadline = now + first_srd_timeout_ns;
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);
+        } else if (++request.retries; request.blocked) {
+            request.deadline = now + first_srd_timeout_ns; // it has no room to be sent again
         } else {
-            ++request.retries;
             ++process().counters.retried;
             rewind(request);
             transmit_srd(*this, qp, number);

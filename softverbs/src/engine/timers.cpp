@@ -134,12 +134,13 @@ void Engine::Implementation::expired(Qp& qp) {
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // If the responder's process is stopped or busy, it has not consumed the request, and cannot
-    // have responded. This is not a timeout, as long as the responder's host acknowledges the data
-    // that was sent.
-    const bool delivers = requester.connection != nullptr && requester.connection->delivers();
+    // If the responder's process is busy, it has not consumed the request, and cannot have
+    // responded. This is not a timeout, as long as that process or, for another host, its kernel
+    // accepts the data that was sent.
     const bool unread =
-        delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
+        requester.connection != nullptr &&
+        (requester.stalled || requester.connection->taken() < qp.sends.front().record) &&
+        requester.connection->delivers();
     const bool to_this_process =
         !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
     if (unread) {
@@ -152,6 +153,7 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (!qp.is_reliable()) {
+        withdraw_requests(qp);
         give_up_responses(qp);
         run(qp);
         return;

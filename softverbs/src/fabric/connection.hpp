@@ -93,11 +93,11 @@ class Connection {
     [[nodiscard]] bool between_hosts() const noexcept { return between_hosts_; }
     /// Returns the IP addresses of both hosts. They are zeros for a connection within this host.
     [[nodiscard]] const Route& route() const noexcept { return route_; }
-    /// Returns whether the other host acknowledges the data that this process sends. Always true
-    /// for a connection within this host. Returns false while a connection to another host is being
-    /// established, and while the other host acknowledges no data, for example because a cable is
-    /// unplugged. Returns true if the other process is only stopped, because its kernel still
-    /// acknowledges data.
+    /// Returns whether the other process will consume the data that this process sends. Within this
+    /// host, returns false while the other process is stopped by a signal. Returns false while a
+    /// connection to another host is being established, and while the other host acknowledges no
+    /// data, for example because a cable is unplugged. Returns true if a process of another host is
+    /// only stopped, because its kernel still acknowledges data.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
     /// Returns the number of the other process on its host (the "slot"), from 0.

@@ -56,6 +56,7 @@ class Link final : public Connection {
     [[nodiscard]] std::byte* reserve(Lane lane, std::size_t length) noexcept override;
     void commit(Lane lane, std::size_t length) noexcept override;
     [[nodiscard]] bool has_room(Lane lane, std::size_t length) noexcept override;
+    [[nodiscard]] bool delivers() noexcept override;
     [[nodiscard]] std::uint64_t sent() const noexcept override { return sent_; }
     [[nodiscard]] std::uint64_t taken() const noexcept override;
     [[nodiscard]] PullMethod pull_method() const noexcept override;

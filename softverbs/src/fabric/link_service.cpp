@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <new>
+#include <string_view>
 #include <utility>
 
 #include "fabric/clock.hpp"
 #include "fabric/link.hpp"
+#include "fabric/no_cancellation.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -89,6 +97,20 @@ bool Link::alive() noexcept {
     }
     alive_at_ = now;
     return true;
+}
+
+bool Link::delivers() noexcept {
+    // Read the state of the process: "pid (name) state ...". A process that is only busy, or that a
+    // debugger has stopped ('t'), will consume the data.
+    const NoCancellation not_cancelled;
+    std::array<char, 64> path{};
+    std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid_));
+    const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+    std::array<char, 128> text{};
+    const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : 0;
+    const std::string_view all(text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+    const std::size_t name_end = all.rfind(')');
+    return name_end == std::string_view::npos || all.substr(name_end).substr(0, 3) != ") T";
 }
 
 int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {
