@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
 #include "verbs_test.hpp"
 
@@ -67,6 +70,28 @@ TEST_F(EventModeration, raisesTheEventAtTheEndOfThePeriod) {
     ManualClock::advance(1ns);
     ASSERT_TRUE(is_readable(channel->fd));
     take_event();
+}
+
+TEST_F(EventModeration, endsWithItsQueueAlsoWhileTheDestructionWaitsForAnAcknowledgement) {
+    ASSERT_EQ(moderate(100, 3000), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    complete();
+    ManualClock::advance(3ms);
+    ibv_cq* from = nullptr;
+    void* cq_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &from, &cq_context), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    complete();
+    EXPECT_NE(softverbs_next_timer(), UINT64_MAX);
+    std::atomic<pid_t> waiter{0};
+    std::thread destroyer([&] {
+        waiter = ::gettid();
+        EXPECT_EQ(ibv_destroy_cq(cq.release()), 0);
+    });
+    EXPECT_TRUE(eventually([&] { return waiter != 0 && is_asleep(waiter); }));
+    EXPECT_EQ(softverbs_next_timer(), UINT64_MAX);
+    ibv_ack_cq_events(from, 1);
+    destroyer.join();
 }
 
 TEST_F(EventModeration, endsWithItsParameters) {

@@ -207,6 +207,9 @@ int destroy_cq(Cq& cq) {
         return busy();
     }
     cq.armed = false;
+    // Cancel a delayed event before the wait below. Otherwise, the agent thread would try to raise
+    // it again and again.
+    process().engine.moderated(cq, 0);
     auto* channel = static_cast<Channel*>(cq.channel);
     if (channel != nullptr) {
         for (auto gone = std::erase(channel->queue, &cq); gone != 0; --gone) {
@@ -221,7 +224,6 @@ int destroy_cq(Cq& cq) {
     if (cq.parent != nullptr) {
         --cq.parent->users;
     }
-    process().engine.moderated(cq, 0);
     --context_of(cq).users;
     --process().live[SOFTVERBS_CQ];
     pthread_cond_destroy(&cq.cond);
