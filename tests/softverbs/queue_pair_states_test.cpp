@@ -309,12 +309,13 @@ TEST_F(ReliableStates, changeOnlyWithAttributesInRange) {
     EXPECT_TRUE(receiving([](auto& attr) { attr.path_mtu = static_cast<ibv_mtu>(0); }));
     EXPECT_TRUE(receiving([](auto& attr) { attr.path_mtu = static_cast<ibv_mtu>(6); }));
     EXPECT_TRUE(receiving([](auto& attr) { attr.dest_qp_num = 1U << 24; }));
-    EXPECT_TRUE(receiving([](auto& attr) { attr.rq_psn = 1U << 24; }));
     EXPECT_TRUE(receiving([](auto& attr) { attr.max_dest_rd_atomic = 255; }));
     EXPECT_TRUE(receiving([](auto& attr) { attr.min_rnr_timer = 32; }));
     ibv_qp_attr attr = good_attributes();
     attr.ah_attr.is_global = 1;
     attr.ah_attr.grh.dgid.raw[15] = 1;
+    attr.rq_psn = 0x1000005; // the upper 8 bits are ignored
+    attr.sq_psn = 0xff000007;
     to_rtr(qp.get(), attr);
     const int to_send = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                         IBV_QP_MAX_QP_RD_ATOMIC;
@@ -322,9 +323,12 @@ TEST_F(ReliableStates, changeOnlyWithAttributesInRange) {
     EXPECT_TRUE(sending([](auto& spoiled) { spoiled.timeout = 32; }));
     EXPECT_TRUE(sending([](auto& spoiled) { spoiled.retry_cnt = 8; }));
     EXPECT_TRUE(sending([](auto& spoiled) { spoiled.rnr_retry = 8; }));
-    EXPECT_TRUE(sending([](auto& spoiled) { spoiled.sq_psn = 1U << 24; }));
     EXPECT_TRUE(sending([](auto& spoiled) { spoiled.max_rd_atomic = 255; }));
     to_rts(qp.get(), attr);
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(qp.get(), &attr, IBV_QP_RQ_PSN | IBV_QP_SQ_PSN, &init), 0);
+    EXPECT_EQ(attr.rq_psn, 5U);
+    EXPECT_EQ(attr.sq_psn, 7U);
 }
 
 TEST_F(ReliableStates, needAGlobalAddressOnEthernet) {

@@ -84,8 +84,6 @@ class Checker {
                at_most(IBV_QP_MIN_RNR_TIMER, attributes_.min_rnr_timer, max_timer) &&
                at_most(IBV_QP_RETRY_CNT, attributes_.retry_cnt, max_retries) &&
                at_most(IBV_QP_RNR_RETRY, attributes_.rnr_retry, max_retries) &&
-               at_most(IBV_QP_RQ_PSN, attributes_.rq_psn, max_24_bits) &&
-               at_most(IBV_QP_SQ_PSN, attributes_.sq_psn, max_24_bits) &&
                at_most(IBV_QP_DEST_QPN, attributes_.dest_qp_num, max_24_bits) &&
                (!has(IBV_QP_RATE_LIMIT) || is_rate(device_, attributes_.rate_limit)) &&
                at_most(IBV_QP_MAX_QP_RD_ATOMIC, attributes_.max_rd_atomic,
@@ -116,14 +114,15 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_TIMEOUT, to.timeout, from.timeout);
     copy(IBV_QP_RETRY_CNT, to.retry_cnt, from.retry_cnt);
     copy(IBV_QP_RNR_RETRY, to.rnr_retry, from.rnr_retry);
-    copy(IBV_QP_RQ_PSN, to.rq_psn, from.rq_psn);
+    // As mlx5 and rxe in the kernel, ignore the upper 8 bits of a PSN.
+    copy(IBV_QP_RQ_PSN, to.rq_psn, from.rq_psn & max_24_bits);
     copy(IBV_QP_MAX_QP_RD_ATOMIC, to.max_rd_atomic, from.max_rd_atomic);
     copy(IBV_QP_ALT_PATH, to.alt_ah_attr, from.alt_ah_attr);
     copy(IBV_QP_ALT_PATH, to.alt_pkey_index, from.alt_pkey_index);
     copy(IBV_QP_ALT_PATH, to.alt_port_num, from.alt_port_num);
     copy(IBV_QP_ALT_PATH, to.alt_timeout, from.alt_timeout);
     copy(IBV_QP_MIN_RNR_TIMER, to.min_rnr_timer, from.min_rnr_timer);
-    copy(IBV_QP_SQ_PSN, to.sq_psn, from.sq_psn);
+    copy(IBV_QP_SQ_PSN, to.sq_psn, from.sq_psn & max_24_bits);
     copy(IBV_QP_MAX_DEST_RD_ATOMIC, to.max_dest_rd_atomic, from.max_dest_rd_atomic);
     copy(IBV_QP_PATH_MIG_STATE, to.path_mig_state, from.path_mig_state);
     copy(IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
