@@ -266,6 +266,8 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
         }
         if (channel.broken() == 0 && (acknowledged || channel.close_sent)) {
             channel.say_goodbye();
+        } else {
+            channel.unacknowledged = channel.broken() == 0 && !channel.is_unused() && linger;
         }
         channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);
         // A dead device reports no completions, so the time to wait for them is limited.

@@ -2,6 +2,7 @@
 // Failures of devices, memory and peers end the requests with the documented errors.
 #include <array>
 #include <cstdlib>
+#include <functional>
 
 #include <rdmabuf/transport.hpp>
 
@@ -101,6 +102,29 @@ TEST_F(Faults, closing_is_no_error_if_the_close_message_of_the_peer_was_lost) {
                            [&] { right().progress(); }));
     EXPECT_EQ(wait(right(), receive(10)).error, code(0));
     EXPECT_EQ(right().close(), code(0));
+}
+
+// A send of a short message completes when the message is copied. The receive buffers of a peer
+// that computes are full, so its device does not acknowledge all of these messages.
+TEST_F(Faults, closing_reports_that_completed_sends_may_be_lost) {
+    options_.receive_buffers = 16;
+    const auto close_in_steps = [this] {
+        std::error_code closed;
+        EXPECT_TRUE(eventually([&] { return (closed = left().try_close()) != code(EAGAIN); }));
+        return closed;
+    };
+    const auto close_all = [this] { return Channel::close_all({&left(), 1}); };
+    const auto close = [this] { return left().close(); };
+    for (const auto& way :
+         {std::function<std::error_code()>(close), {close_in_steps}, {close_all}}) {
+        disconnect_all();
+        connect_with_memory();
+        for (std::uint32_t i = 0; i < 2 * options_.receive_buffers; ++i) {
+            ASSERT_EQ(wait(left(), send(10)).error, code(0));
+        }
+        EXPECT_EQ(way(), code(ETIMEDOUT));
+        EXPECT_EQ(left().state(), code(EBADF));
+    }
 }
 
 TEST_F(Faults, a_channel_can_be_closed_without_waiting) {

@@ -469,9 +469,11 @@ class Channel {
     /// Closes the channel. The call first waits, for at most EndpointOptions::linger, until queued
     /// messages are sent and acknowledged. Then it ends all remaining requests, for example a
     /// message for which the peer has not posted a receive. A program may exit after its requests
-    /// have completed and close() has returned.
-    /// @return the error with which the channel had failed; no error if the channel worked, or if
-    ///         the peer has closed it
+    /// have completed and close() has returned no error.
+    /// @return no error if all messages were acknowledged, or if the peer has closed the channel;
+    ///         ETIMEDOUT if they were not in the time of EndpointOptions::linger: messages may be
+    ///         lost, also those whose sends have completed; otherwise the error with which the
+    ///         channel had failed
     std::error_code close() noexcept {
         if (!channel_) {
             return {};
@@ -489,7 +491,7 @@ class Channel {
     /// result is not EAGAIN. In between, it may use other channels of the endpoint, and the
     /// requests of this channel still make progress.
     /// @param linger  false: the call does not wait for acknowledgements; messages of this end that
-    ///                are not acknowledged may be lost
+    ///                are not acknowledged may be lost, which is no error
     /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()
     std::error_code try_close(bool linger = true) noexcept {
         if (!channel_) {
@@ -503,7 +505,7 @@ class Channel {
     /// Closes many channels as close() does. The waiting times of channels of the same endpoint
     /// overlap, so closing them takes about as long as close() of the slowest channel. The
     /// endpoints are processed one after another. Channels that are already closed are skipped.
-    /// @return the error of the first channel that had failed; no error if all channels worked
+    /// @return the first error that close() would return for one of the channels
     static std::error_code close_all(std::span<Channel> channels) noexcept {
         std::error_code first_error;
         for (Channel& first : channels) {
@@ -544,13 +546,17 @@ class Channel {
                 .length = length};
     }
     /// Destroys a channel that EndpointState::close() has closed.
-    /// @return the error with which the channel had failed; no error if the channel worked
+    /// @return see close()
     std::error_code destroy() noexcept {
-        const int state = channel_->broken();
-        const bool worked = state == EBADF || channel_->close_exchanged();
+        int state = channel_->broken();
+        if (state == EBADF) {
+            state = channel_->unacknowledged ? ETIMEDOUT : 0;
+        } else if (channel_->close_exchanged()) {
+            state = 0;
+        }
         channel_.reset();
         endpoint_.reset();
-        return {worked ? 0 : state, std::system_category()};
+        return {state, std::system_category()};
     }
     [[nodiscard, gnu::always_inline]] static std::error_code error_code(int error) noexcept {
         return error == 0 ? std::error_code() : failure(error);

@@ -97,7 +97,8 @@ struct EndpointOptions {
     /// connected.
     std::chrono::milliseconds handshake{10000};
     /// Maximum time for which Channel::close() waits until all queued messages are sent and
-    /// acknowledged.
+    /// acknowledged. They are not while the program of the peer computes and has no receive buffer
+    /// left; close() then returns ETIMEDOUT.
     std::chrono::milliseconds linger{1000};
     /// If false at one of the ends, both ends close the socket of a channel after the channel is
     /// connected. The failure of a peer process is then detected later: when the next work request

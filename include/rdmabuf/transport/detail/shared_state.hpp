@@ -42,6 +42,9 @@ struct ChannelLinks {
     Link<ChannelLinks> closing{};
     /// True if the close message was sent.
     bool close_sent = false;
+    /// True if the channel was closed after EndpointOptions::linger, although the peer's device had
+    /// not acknowledged all messages.
+    bool unacknowledged = false;
     /// While the channel is closed: the time until which it waits for acknowledgements, and later
     /// the time until which it waits for the end of its requests; in nanoseconds of now_ns(). 0
     /// before.
