@@ -181,6 +181,8 @@ using MemAllocDevice = Result(Context, const DeviceMemDesc*, std::size_t size,
 using MemFree = Result(Context, void*);
 using MemGetAllocProperties = Result(Context, const void*, AllocationProperties*, Device*);
 using MemGetAddressRange = Result(Context, const void*, void** base, std::size_t*);
+using VirtualMemGetAccessAttribute = Result(Context, const void*, std::size_t,
+                                            std::uint32_t* access, std::size_t* reserved);
 using CommandListCreateImmediate = Result(Context, Device, const QueueDesc*, CommandList*);
 using CommandListDestroy = Result(CommandList);
 using CommandListAppendMemoryCopy = Result(CommandList, void* to, const void* from, std::size_t,

@@ -43,6 +43,7 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.needed("zeMemFree", all.mem_free, first);
     lookup.required("zeMemGetAllocProperties", all.mem_get_alloc_properties, first);
     lookup.required("zeMemGetAddressRange", all.mem_get_address_range, first);
+    lookup.needed("zeVirtualMemGetAccessAttribute", all.virtual_mem_get_access_attribute, first);
     lookup.needed("zeCommandListCreateImmediate", all.command_list_create_immediate, first);
     lookup.needed("zeCommandListDestroy", all.command_list_destroy, first);
     lookup.needed("zeCommandListAppendMemoryCopy", all.command_list_append_memory_copy, first);

@@ -30,6 +30,7 @@ struct Functions {
     MemFree* mem_free = nullptr;
     MemGetAllocProperties* mem_get_alloc_properties = nullptr;
     MemGetAddressRange* mem_get_address_range = nullptr;
+    VirtualMemGetAccessAttribute* virtual_mem_get_access_attribute = nullptr;
     CommandListCreateImmediate* command_list_create_immediate = nullptr;
     CommandListDestroy* command_list_destroy = nullptr;
     CommandListAppendMemoryCopy* command_list_append_memory_copy = nullptr;

@@ -87,8 +87,11 @@ void check_begins(const Driver& driver, const Pointer& pointer, const Extent& ex
     }
 }
 
-/// Checks that the dma-buf is not shorter than the allocation.
-void check_size(const UniqueFd& fd, const Extent& extent) {
+/// Checks that the dma-buf contains the allocation. The dma-buf of mapped memory is the whole
+/// physical memory, and no function returns the offset of a mapping in it: zeVirtualMemMap with an
+/// offset, in Intel's driver since 2026. Only a dma-buf of the size of the mapping begins with it.
+void check_size(const Driver& driver, const Pointer& pointer, const UniqueFd& fd,
+                const Extent& extent) {
     const auto size = dmabuf_size(fd.get());
     if (!size) {
         throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
@@ -100,6 +103,15 @@ void check_size(const UniqueFd& fd, const Extent& extent) {
                 hexadecimal(extent.base) + " has " + std::to_string(extent.length) +
                 ": the allocation is spread over several dma-bufs, as on a GPU with several tiles; "
                 "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
+    }
+    if (*size != extent.length && is_mapped(driver, pointer)) {
+        throw Error(EOPNOTSUPP, export_call,
+                    "the " + std::to_string(extent.length) + " bytes at " +
+                        hexadecimal(extent.base) +
+                        " are mapped by zeVirtualMemMap, and the driver does not report their "
+                        "offset in the physical memory of " +
+                        std::to_string(*size) + " bytes; map the whole physical memory, or " +
+                        descriptor_remedy);
     }
 }
 
@@ -137,7 +149,7 @@ Handle export_allocation(const Driver& driver, const Pointer& pointer, std::size
     }
     check_begins(driver, pointer, extent);
     UniqueFd fd = dmabuf_of(driver, pointer);
-    check_size(fd, extent);
+    check_size(driver, pointer, fd, extent);
     return {.fd = std::move(fd), .offset = pointer.address - extent.base};
 }
 

@@ -86,6 +86,20 @@ Pointer Contexts::require(std::uintptr_t address) const {
                     "LevelZeroOptions::contexts");
 }
 
+bool is_mapped(const Driver& driver, const Pointer& pointer) {
+    std::uint32_t access = 0;
+    std::size_t reserved = 0;
+    // The function succeeds only for addresses of zeVirtualMemReserve.
+    const Result asked = driver.functions().virtual_mem_get_access_attribute(
+        pointer.context, reinterpret_cast<const void*>(pointer.address), 1, &access, &reserved);
+    if (is_foreign(asked) || asked == unsupported_feature) {
+        return false;
+    }
+    Driver::check(asked, "zeVirtualMemGetAccessAttribute",
+                  "the mapping at " + hexadecimal(pointer.address) + " cannot be queried");
+    return true;
+}
+
 Extent extent_of(const Driver& driver, const Pointer& pointer) {
     void* base = nullptr;
     Extent extent;

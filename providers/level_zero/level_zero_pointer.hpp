@@ -58,6 +58,10 @@ class Contexts {
     std::span<const Context> named_;
 };
 
+/// Returns true if the program has mapped the memory with zeVirtualMemMap.
+/// @throws Error with the errno for the driver's result
+[[nodiscard]] bool is_mapped(const Driver& driver, const Pointer& pointer);
+
 /// Returns the extent of the allocation that holds a pointer.
 /// @throws Error with the errno for the driver's result. No result means that the memory is not the
 ///         driver's, because the driver has reported its attributes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What only Level Zero has: contexts that find only their own memory, descriptors that the driver
-// keeps, pools, and memory that was not allocated for export.
+// keeps, pools, mapped memory, and memory that was not allocated for export.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -127,6 +127,23 @@ TEST_F(LevelZeroRanges, OfAPoolAreRefusedUnlessTheyAreTheFirstBecauseTheirOffset
     EXPECT_THAT(refusal(pool + page), fails_with(ENODEV, "ZE_RESULT_ERROR_DEVICE_LOST"));
     EXPECT_THAT(error_of([&] { (void)exporter_->find(pool + 2 * page); }), fails_with(EIO))
         << "an address of the pool without an allocation is not memory of others";
+}
+
+// The dma-buf of mapped memory is the whole physical memory, and the driver does not report where a
+// mapping begins in it (Context::mapVirtualMem() of compute-runtime).
+TEST_F(LevelZeroRanges, OfMappedMemoryAreRefusedUnlessThePhysicalMemoryHasTheSizeOfTheMapping) {
+    fake::set(fake::Setting::shared_contexts, 1);
+    const std::size_t page = page_size();
+    const std::uint64_t whole = fake::reserve(2 * page);
+    fake::place(whole, Kind::mapped, 2 * page);
+    const auto expected = put(whole, 2 * page, 6);
+    EXPECT_EQ(bytes_of(exporter_->export_range(whole, 2 * page)), expected);
+    const std::uint64_t part = fake::reserve(2 * page) + page;
+    fake::place(part, Kind::mapped, page);
+    EXPECT_THAT(refusal(part), fails_with(EOPNOTSUPP, "mapped by zeVirtualMemMap",
+                                          "in the physical memory", export_descriptor));
+    fake::fail("zeVirtualMemGetAccessAttribute", abi::device_lost);
+    EXPECT_THAT(refusal(part), fails_with(ENODEV, "ZE_RESULT_ERROR_DEVICE_LOST"));
 }
 
 TEST_F(LevelZeroRanges, OfSeveralTilesAreRefused) {

@@ -33,6 +33,8 @@ SAME_FUNCTION(abi::MemAllocDevice, zeMemAllocDevice, "zeMemAllocDevice");
 SAME_FUNCTION(abi::MemFree, zeMemFree, "zeMemFree");
 SAME_FUNCTION(abi::MemGetAllocProperties, zeMemGetAllocProperties, "zeMemGetAllocProperties");
 SAME_FUNCTION(abi::MemGetAddressRange, zeMemGetAddressRange, "zeMemGetAddressRange");
+SAME_FUNCTION(abi::VirtualMemGetAccessAttribute, zeVirtualMemGetAccessAttribute,
+              "zeVirtualMemGetAccessAttribute");
 SAME_FUNCTION(abi::CommandListCreateImmediate, zeCommandListCreateImmediate,
               "zeCommandListCreateImmediate");
 SAME_FUNCTION(abi::CommandListDestroy, zeCommandListDestroy, "zeCommandListDestroy");

@@ -66,17 +66,31 @@ Allocation* holder(Machine& machine, ze_context_handle_t context, const void* po
                : nullptr;
 }
 
-/// Returns the id of the pool that contains an address, 0 if there is none. As in Intel's driver,
-/// all addresses of a pool have its id, also those without an allocation
-/// (Context::getMemAllocProperties() of compute-runtime). A pool is a block of
-/// fake_driver::reserve().
-std::uint64_t pool_of(const Machine& machine, const void* pointer) {
+/// Returns the block of fake_driver::reserve() that contains an address, 0 if there is none. With
+/// memory of Kind::mapped in it, the block is a reservation of zeVirtualMemReserve, and a physical
+/// memory of the same size, in which each mapping has the same offset as in the reservation.
+/// Otherwise the block is a pool.
+std::uint64_t reserved_block(const Machine& machine, const void* pointer) {
     const auto after = machine.blocks.upper_bound(address_of(pointer));
     if (after == machine.blocks.begin()) {
         return 0;
     }
     const auto& [start, block] = *std::prev(after);
     return block.reserved && address_of(pointer) - start < block.size ? start : 0;
+}
+
+bool has_mappings(const Machine& machine, std::uint64_t block) {
+    const auto first = machine.allocations.lower_bound(block);
+    return block != 0 && first != machine.allocations.end() && first->second.block == block &&
+           first->second.kind == Kind::mapped;
+}
+
+/// Returns the id of the pool that contains an address, 0 if there is none. As in Intel's driver,
+/// all addresses of a pool have its id, also those without an allocation
+/// (Context::getMemAllocProperties() of compute-runtime).
+std::uint64_t pool_of(const Machine& machine, const void* pointer) {
+    const std::uint64_t block = reserved_block(machine, pointer);
+    return has_mappings(machine, block) ? 0 : block;
 }
 
 template <class Item, class MakeItem>
@@ -288,7 +302,9 @@ ze_result_t zeMemGetAllocProperties(ze_context_handle_t context, const void* poi
         properties->type = type_of(found->kind);
         properties->id = pool != 0 ? pool : found->id;
         properties->pageSize = fake_driver::cpu_page_size();
-        *device = found->kind == Kind::device ? device_handle(found->device) : nullptr;
+        *device = found->kind == Kind::device || found->kind == Kind::mapped
+                      ? device_handle(found->device)
+                      : nullptr;
         return exports ? export_to(machine, *found, properties->pNext) : ZE_RESULT_SUCCESS;
     });
 }
@@ -302,6 +318,21 @@ ze_result_t zeMemGetAddressRange(ze_context_handle_t context, const void* pointe
         }
         *base = fake_driver::pointer_to(found->start);
         *size = found->size;
+        return ZE_RESULT_SUCCESS;
+    });
+}
+
+ze_result_t zeVirtualMemGetAccessAttribute(ze_context_handle_t context, const void* pointer,
+                                           std::size_t size, ze_memory_access_attribute_t* access,
+                                           std::size_t* reserved) {
+    return call(__func__, [&](Machine& machine) {
+        const std::uint64_t block = reserved_block(machine, pointer);
+        if (!is_context(context) || !has_mappings(machine, block) ||
+            size > machine.blocks.at(block).size - (address_of(pointer) - block)) {
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        }
+        *access = ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE;
+        *reserved = machine.blocks.at(block).size;
         return ZE_RESULT_SUCCESS;
     });
 }
@@ -383,6 +414,12 @@ ze_result_t zeGetMemProcAddrTable(ze_api_version_t /*version*/, ze_mem_dditable_
     table->pfnFree = calls::zeMemFree;
     table->pfnGetAllocProperties = calls::zeMemGetAllocProperties;
     table->pfnGetAddressRange = calls::zeMemGetAddressRange;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetVirtualMemProcAddrTable(ze_api_version_t /*version*/,
+                                         ze_virtual_mem_dditable_t* table) {
+    table->pfnGetAccessAttribute = calls::zeVirtualMemGetAccessAttribute;
     return ZE_RESULT_SUCCESS;
 }
 
