@@ -110,7 +110,7 @@ install(
     FILES README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
     DESTINATION "${CMAKE_INSTALL_DOCDIR}"
     COMPONENT doc)
-foreach(directory IN ITEMS providers softverbs tests/kernel tools)
+foreach(directory IN ITEMS providers python softverbs tests/kernel tools)
     install(
         FILES ${directory}/README.md
         DESTINATION "${CMAKE_INSTALL_DOCDIR}/${directory}"

@@ -3,7 +3,7 @@
 """Checks the code blocks of the documentation. CONTRIBUTING.md, "A page of the documentation", has the rules.
 
 usage: blocks.py sources SOURCE_DIR WORK_DIR            writes the cpp and c blocks, and blocks.cmake that lists them
-       blocks.py commands SOURCE_DIR WORK_DIR BUILD_DIR checks or runs the sh blocks, and parses the yaml blocks
+       blocks.py commands SOURCE_DIR WORK_DIR BUILD_DIR checks or runs the sh blocks, and parses those in yaml and python
        blocks.py cmake SOURCE_DIR WORK_DIR PREFIX       configures the cmake blocks with the packages in PREFIX, and
                                                         builds and tests the projects of pages with files
 """
@@ -25,7 +25,7 @@ FRAGMENT_HEAD = {
     "cpp": "#include <rdmabuf/rdmabuf.hpp>\n#include <rdmabuf/transport.hpp>\n",
     "c": "#include <errno.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <infiniband/verbs.h>\n",
 }
-LANGUAGES = (*FRAGMENT_HEAD, "sh", "cmake", "yaml", "text")
+LANGUAGES = (*FRAGMENT_HEAD, "python", "sh", "cmake", "yaml", "text")
 NAMES = {path for pattern in ("*.md", "docs/**/*.md", "*/README.md", "*/*/README.md") for path in root.glob(pattern)}
 PAGES = [parse(path) for path in sorted(NAMES) if path.relative_to(root).parts[0] != "build"]
 BLOCKS = [block for page in PAGES for block in page.blocks]
@@ -146,6 +146,11 @@ def check_commands(build):
             found = [f"'{block.language}' is not one of the languages {', '.join(LANGUAGES)}"]
         elif block.language == "sh":
             found = check_sh(block, build, helps) + (run_sh(block, build) if block.run() else [])
+        elif block.language == "python":
+            try:
+                compile(block.text, str(block.page), "exec")
+            except SyntaxError as error:
+                found = [str(error)]
         elif block.language == "yaml":
             try:
                 list(yaml.safe_load_all(block.text))

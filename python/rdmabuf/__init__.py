@@ -1,0 +1,543 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memory of any kind as a memory region of libibverbs.
+
+    with rdmabuf.register(pd, tensor, rdmabuf.Access.LOCAL_WRITE | rdmabuf.Access.REMOTE_WRITE) as region:
+        work_request.sg_list = [SGE(region.address, region.length, region.lkey)]
+
+Objects are anything with ``__cuda_array_interface__``, the buffer protocol (bytearray, memoryview, numpy.ndarray) or
+``__dlpack__`` (torch.Tensor), or a tuple ``(address, length)``. Their elements must be contiguous. A protection domain is
+a pyverbs ``PD`` or the address of an ``ibv_pd`` as an int; it stays the program's, and must outlive what is registered.
+
+Functions raise `Error`, an OSError, whose text says what was tried, what failed and what to do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import errno as _errno
+import json
+import math
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+__all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
+           "nearest", "register", "version"]
+
+
+class Access(enum.IntFlag):
+    """The access flags of verbs, IBV_ACCESS_..."""
+
+    LOCAL_WRITE = 1
+    REMOTE_WRITE = 2
+    REMOTE_READ = 4
+    REMOTE_ATOMIC = 8
+    ON_DEMAND = 64
+    RELAXED_ORDERING = 1 << 20
+
+
+class Mapping(enum.IntEnum):
+    """How memory of a device is exported. DEFAULT chooses by the NIC and the memory."""
+
+    DEFAULT = 0
+    STANDARD = 1
+    PCIE = 2
+
+
+class Error(OSError):
+    """A failed call. `errno` is that of verbs, the kernel or a driver; 524 is the kernel's ENOTSUPP. `strerror` has the
+    call, what was tried, the cause and a remedy."""
+
+
+def _load() -> ctypes.CDLL:
+    name = "librdmabuf_c.so.0"
+    beside = pathlib.Path(__file__).parent / name
+    path = os.environ.get("RDMABUF_C_LIBRARY") or (str(beside) if beside.exists() else name)
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(
+            f"{error}. The module rdmabuf needs {name}, which is in its wheel, and libibverbs.so.1 of rdma-core (Debian: "
+            "libibverbs1).") from error
+
+
+_library = _load()
+_pointer = ctypes.c_void_p
+_size = ctypes.c_size_t
+
+
+class _External(ctypes.Structure):
+    _fields_ = [("size", _size), ("address", ctypes.c_uint64), ("length", ctypes.c_uint64), ("fd", ctypes.c_int),
+                ("mapping", ctypes.c_int), ("offset", ctypes.c_uint64), ("pci_address", ctypes.c_char_p)]
+
+
+class _Export(ctypes.Structure):
+    _fields_ = [("size", _size), ("fd", ctypes.c_int), ("mapping", ctypes.c_int), ("offset", ctypes.c_uint64),
+                ("length", ctypes.c_uint64)]
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [("size", _size), ("access", ctypes.c_int), ("relaxed_ordering", ctypes.c_int),
+                ("device_memory", ctypes.c_int), ("paths", ctypes.c_int), ("mapping", ctypes.c_int),
+                ("has_iova", ctypes.c_int), ("iova", ctypes.c_uint64)]
+
+
+class _CacheOptions(ctypes.Structure):
+    _fields_ = [("size", _size), ("checked", ctypes.c_int), ("reserved", ctypes.c_int), ("max_regions", _size),
+                ("max_bytes", ctypes.c_uint64), ("registration", ctypes.POINTER(_Options))]
+
+
+class _Keys(ctypes.Structure):
+    _fields_ = [("size", _size), ("lkey", ctypes.c_uint32), ("rkey", ctypes.c_uint32), ("address", ctypes.c_uint64),
+                ("length", ctypes.c_uint64)]
+
+
+class _Statistics(ctypes.Structure):
+    _fields_ = [("size", _size)] + [(name, ctypes.c_uint64) for name in
+                                    ("hits", "misses", "evictions", "stale", "invalidations", "regions", "bytes")]
+
+
+class _Mr(ctypes.Structure):
+    """struct ibv_mr"""
+
+    _fields_ = [("context", _pointer), ("pd", _pointer), ("addr", _pointer), ("length", _size),
+                ("handle", ctypes.c_uint32), ("lkey", ctypes.c_uint32), ("rkey", ctypes.c_uint32)]
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer"""
+
+    _fields_ = [("buf", _pointer), ("obj", _pointer), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
+                ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", _pointer),
+                ("strides", _pointer), ("suboffsets", _pointer), ("internal", _pointer)]
+
+
+class _DlTensor(ctypes.Structure):
+    """DLTensor of dlpack.h"""
+
+    _fields_ = [("data", _pointer), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+def _declare(name: str, result: Any, *arguments: Any) -> None:
+    function = getattr(_library, name)
+    function.restype = result
+    function.argtypes = arguments
+
+
+_declare("rdmabuf_version", ctypes.c_char_p)
+_declare("rdmabuf_last_error", ctypes.c_char_p)
+_declare("rdmabuf_explain", _size, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, _size)
+_declare("rdmabuf_resolver_create", ctypes.c_int, ctypes.POINTER(_pointer))
+_declare("rdmabuf_resolver_destroy", None, _pointer)
+_declare("rdmabuf_external_add", ctypes.c_int, _pointer, ctypes.POINTER(_External), ctypes.POINTER(_pointer))
+_declare("rdmabuf_external_remove", None, _pointer)
+_declare("rdmabuf_export_range", ctypes.c_int, _pointer, _pointer, _size, ctypes.c_int, ctypes.POINTER(_Export))
+_declare("rdmabuf_register_many", ctypes.c_int, _pointer, ctypes.POINTER(_pointer), _size, _pointer, _size,
+         ctypes.POINTER(_Options), ctypes.POINTER(_pointer))
+_declare("rdmabuf_mr", ctypes.POINTER(_Mr), _pointer, _size)
+_declare("rdmabuf_iova", ctypes.c_uint64, _pointer)
+_declare("rdmabuf_trail", ctypes.c_char_p, _pointer)
+_declare("rdmabuf_trail_json", ctypes.c_char_p, _pointer)
+_declare("rdmabuf_verify", ctypes.c_int, _pointer)
+_declare("rdmabuf_deregister", ctypes.c_int, _pointer)
+_declare("rdmabuf_cache_create", ctypes.c_int, _pointer, ctypes.POINTER(_pointer), _size, ctypes.POINTER(_CacheOptions),
+         ctypes.POINTER(_pointer))
+_declare("rdmabuf_cache_destroy", None, _pointer)
+_declare("rdmabuf_cache_acquire", ctypes.c_int, _pointer, _pointer, _size, ctypes.c_int, ctypes.POINTER(_Keys),
+         ctypes.POINTER(_pointer))
+_declare("rdmabuf_lease_keys", ctypes.c_int, _pointer, _size, ctypes.POINTER(_Keys))
+_declare("rdmabuf_lease_release", None, _pointer)
+_declare("rdmabuf_cache_invalidate", None, _pointer, _pointer, _size)
+_declare("rdmabuf_cache_statistics", ctypes.c_int, _pointer, ctypes.POINTER(_Statistics))
+_declare("rdmabuf_nearest", ctypes.c_int, _pointer, _pointer, _pointer, _size)
+_declare("rdmabuf_flush", ctypes.c_int, _pointer, _pointer)
+
+
+def _sized(struct: type) -> Any:
+    made = struct()
+    made.size = ctypes.sizeof(struct)
+    return made
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        text = _library.rdmabuf_last_error().decode(errors="replace")
+        raise Error(-result, text)
+    return result
+
+
+class _Memory:
+    """The address and the length of an object, which stays alive and at its place as long as this does."""
+
+    def __init__(self, owner: Any) -> None:
+        self._buffer: _PyBuffer | None = None
+        self._owner = owner
+        self.readonly = False
+        if isinstance(owner, tuple):
+            self.address, self.length = (int(each) for each in owner)
+        elif hasattr(owner, "__cuda_array_interface__"):
+            self._from_cuda(owner.__cuda_array_interface__)
+        else:
+            self._from_host(owner)
+        if self.length <= 0:
+            raise ValueError(f"{type(owner).__name__} has no bytes to register")
+
+    def _from_cuda(self, interface: dict) -> None:
+        self.address, self.readonly = interface["data"]
+        item = int(interface["typestr"][2:])
+        shape = interface["shape"]
+        _require_contiguous(shape, interface.get("strides"), item)
+        self.length = item * math.prod(shape)
+
+    def _from_host(self, owner: Any) -> None:
+        buffer = _PyBuffer()
+        try:
+            ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(owner), ctypes.byref(buffer), 0)
+        except BufferError as error:
+            raise ValueError(f"the elements of {type(owner).__name__} are not contiguous: {error}") from error
+        except TypeError:
+            if not hasattr(owner, "__dlpack__"):
+                raise TypeError(f"{type(owner).__name__} has neither __cuda_array_interface__ nor the buffer protocol nor "
+                                "__dlpack__; pass (address, length)") from None
+            self._from_dlpack(owner.__dlpack__())
+            return
+        self._buffer = buffer
+        self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
+
+    def _from_dlpack(self, capsule: Any) -> None:
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = _pointer, [ctypes.py_object, ctypes.c_char_p]
+        tensor = _DlTensor.from_address(get(capsule, b"dltensor"))
+        item = (tensor.bits * tensor.lanes + 7) // 8
+        shape = tensor.shape[:tensor.ndim]
+        _require_contiguous(shape, [each * item for each in tensor.strides[:tensor.ndim]] if tensor.strides else None, item)
+        self._owner = (self._owner, capsule)
+        self.address, self.length = (tensor.data or 0) + tensor.byte_offset, item * math.prod(shape)
+
+    def allow(self, access: int) -> None:
+        if self.readonly and access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
+            raise Error(_errno.EACCES, "the object is read only: register it without LOCAL_WRITE, REMOTE_WRITE and "
+                                       "REMOTE_ATOMIC")
+
+    def release(self) -> None:
+        if self._buffer is not None:
+            ctypes.pythonapi.PyBuffer_Release(ctypes.byref(self._buffer))
+            self._buffer = None
+        self._owner = None
+
+
+def _require_contiguous(shape: Any, strides: Any, item: int) -> None:
+    if strides is None:
+        return
+    expected = item
+    for extent, stride in zip(reversed(shape), reversed(strides)):
+        if extent != 1 and stride != expected:
+            raise ValueError(f"the elements are not contiguous: strides {tuple(strides)} for shape {tuple(shape)}")
+        expected *= extent
+
+
+def _pd_pointer(pd: Any) -> int:
+    """Returns the address of the ibv_pd. pyverbs has it in the C part of its object: the word that leads to a struct with
+    this handle."""
+    if isinstance(pd, int):
+        return pd
+    handle = getattr(pd, "handle", None)
+    if not isinstance(handle, int):
+        raise TypeError("a protection domain is a pyverbs PD, or the address of an ibv_pd as an int")
+    word = ctypes.sizeof(_pointer)
+    for offset in range(2 * word, type(pd).__basicsize__, word):
+        candidate = _pointer.from_address(id(pd) + offset).value
+        if candidate and candidate % word == 0 and ctypes.c_uint32.from_address(candidate + word).value == handle:
+            return candidate
+    raise TypeError(f"no ibv_pd was found in {type(pd).__name__}; pass its address as an int")
+
+
+def _pd_array(pds: Any) -> ctypes.Array:
+    every = list(pds) if isinstance(pds, (list, tuple)) else [pds]
+    return (_pointer * len(every))(*(_pd_pointer(pd) for pd in every))
+
+
+class Resolver:
+    """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
+
+    def __init__(self) -> None:
+        self._handle = _pointer()
+        _check(_library.rdmabuf_resolver_create(ctypes.byref(self._handle)))
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            _library.rdmabuf_resolver_destroy(self._handle)
+
+    def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
+            pci_address: str = "") -> External:
+        """Adds memory for which the program has a dma-buf. The descriptor is duplicated. `address` and `offset` are equal
+        modulo the page size."""
+        memory = _sized(_External)
+        memory.address, memory.length, memory.fd, memory.offset = address, length, fd, offset
+        memory.mapping, memory.pci_address = mapping, pci_address.encode()
+        handle = _pointer()
+        _check(_library.rdmabuf_external_add(self._handle, ctypes.byref(memory), ctypes.byref(handle)))
+        return External(self, handle)
+
+
+class _Closing:
+    """An object that ends with close(), at the end of a with statement, or with its last reference."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        try:
+            self.close()
+        except (AttributeError, Error):
+            pass  # __init__() failed, or nobody is left to be told
+
+
+class External(_Closing):
+    """Memory that was added to a resolver, until close()."""
+
+    def __init__(self, resolver: Resolver, handle: ctypes.c_void_p) -> None:
+        self._resolver, self._handle = resolver, handle
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, _pointer()
+        if handle:
+            _library.rdmabuf_external_remove(handle)
+
+
+_shared: Resolver | None = None
+
+
+def _resolver(given: Resolver | None) -> ctypes.c_void_p:
+    global _shared
+    if given is None:
+        _shared = _shared or Resolver()
+        given = _shared
+    return given._handle
+
+
+class Region(_Closing):
+    """Registered memory, until close(). Keeps the object alive and, for the buffer protocol, at its place."""
+
+    def __init__(self, handle: ctypes.c_void_p, memory: _Memory, pds: Any) -> None:
+        self._handle, self._memory, self._pds = handle, memory, pds
+        self.address: int = memory.address
+        self.length: int = memory.length
+
+    def mr(self, i: int = 0) -> int:
+        """The address of the ibv_mr on protection domain `i`."""
+        return ctypes.cast(self._mr(i), _pointer).value or 0
+
+    def _mr(self, i: int) -> Any:
+        if not self._handle:
+            raise ValueError("the region was closed")
+        found = _library.rdmabuf_mr(self._handle, i)
+        if not found:
+            raise IndexError(f"the region has no protection domain {i}")
+        return found
+
+    @property
+    def lkey(self) -> int:
+        return self._mr(0).contents.lkey
+
+    @property
+    def rkey(self) -> int:
+        return self._mr(0).contents.rkey
+
+    @property
+    def iova(self) -> int:
+        """The address of the first byte for work requests and peers."""
+        self._mr(0)
+        return _library.rdmabuf_iova(self._handle)
+
+    @property
+    def trail(self) -> list[dict]:
+        """All attempts to register the memory: path, call, errno, device, exporter, meaning and remedy of each."""
+        self._mr(0)
+        return json.loads(_library.rdmabuf_trail_json(self._handle))
+
+    def verify(self) -> None:
+        """Asks the driver whether the memory is still what was registered. Raises ENODEV if it was freed or replaced."""
+        self._mr(0)
+        _check(_library.rdmabuf_verify(self._handle))
+
+    def close(self) -> None:
+        """Deregisters the memory. Raises EBUSY while memory windows are bound to it."""
+        if self._handle:
+            _check(_library.rdmabuf_deregister(self._handle))
+            self._handle = _pointer()
+            self._memory.release()
+
+    def __str__(self) -> str:
+        return _library.rdmabuf_trail(self._handle).decode() if self._handle else "closed"
+
+
+def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ordering: bool = False,
+             device_memory: bool = False, mapping: Mapping = Mapping.DEFAULT, iova: int | None = None,
+             resolver: Resolver | None = None) -> Region:
+    """Registers all bytes of `obj` with one protection domain, or with all of a list or none.
+
+    Memory of a device is never registered as host memory. `device_memory` refuses host memory with EFAULT.
+    Raises Error with the errno of the first attempt that called a driver or verbs; TypeError and ValueError for objects
+    that have no address or whose elements are not contiguous."""
+    memory = _Memory(obj)
+    try:
+        memory.allow(access)
+        options = _sized(_Options)
+        options.access, options.relaxed_ordering, options.device_memory = access, relaxed_ordering, device_memory
+        options.mapping, options.has_iova, options.iova = mapping, iova is not None, iova or 0
+        pds = _pd_array(pd)
+        handle = _pointer()
+        _check(_library.rdmabuf_register_many(_resolver(resolver), pds, len(pds), memory.address, memory.length,
+                                              ctypes.byref(options), ctypes.byref(handle)))
+    except BaseException:
+        memory.release()
+        raise
+    return Region(handle, memory, pd)
+
+
+class Export(NamedTuple):
+    """A dma-buf. The program closes `fd` with os.close()."""
+
+    fd: int
+    offset: int
+    length: int
+    mapping: Mapping
+
+
+def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver | None = None) -> Export:
+    """Exports the memory of `obj` as a dma-buf, for other registration functions. Raises EFAULT for host memory."""
+    memory = _Memory(obj)
+    try:
+        made = _sized(_Export)
+        _check(_library.rdmabuf_export_range(_resolver(resolver), memory.address, memory.length, mapping,
+                                             ctypes.byref(made)))
+    finally:
+        memory.release()
+    return Export(made.fd, made.offset, made.length, Mapping(made.mapping))
+
+
+class Lease(_Closing):
+    """The right to use a registration of a cache, until close(). Keeps the object alive."""
+
+    def __init__(self, handle: ctypes.c_void_p, memory: _Memory) -> None:
+        self._handle, self._memory = handle, memory
+        self.address: int = memory.address
+        self.length: int = memory.length
+
+    def keys(self, i: int = 0) -> tuple[int, int]:
+        """The lkey and the rkey on protection domain `i`."""
+        if not self._handle:
+            raise ValueError("the lease was closed")
+        keys = _sized(_Keys)
+        _check(_library.rdmabuf_lease_keys(self._handle, i, ctypes.byref(keys)))
+        return keys.lkey, keys.rkey
+
+    @property
+    def lkey(self) -> int:
+        return self.keys()[0]
+
+    @property
+    def rkey(self) -> int:
+        """A peer that has it can access the whole registered range, which may be longer than the object."""
+        return self.keys()[1]
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, _pointer()
+        if handle:
+            _library.rdmabuf_lease_release(handle)
+            self._memory.release()
+
+
+class Cache(_Closing):
+    """Keeps registrations for later use, until close().
+
+    With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
+    it, is registered as long as a lease on it exists. Without it, the program calls invalidate() before memory is freed."""
+
+    def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
+                 resolver: Resolver | None = None) -> None:
+        self._handle = _pointer()
+        self._pds = pds
+        options = _sized(_CacheOptions)
+        options.checked, options.max_regions, options.max_bytes = checked, max_regions, max_bytes
+        array = _pd_array(pds)
+        _check(_library.rdmabuf_cache_create(_resolver(resolver), array, len(array), ctypes.byref(options),
+                                             ctypes.byref(self._handle)))
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the cache was closed")
+        return self._handle
+
+    def acquire(self, obj: Any, access: int = Access.LOCAL_WRITE) -> Lease:
+        """Returns a lease on a registration that contains all bytes of `obj`, and registers them if there is none."""
+        memory = _Memory(obj)
+        try:
+            memory.allow(access)
+            handle = _pointer()
+            _check(_library.rdmabuf_cache_acquire(self._open(), memory.address, memory.length, access, None,
+                                                  ctypes.byref(handle)))
+        except BaseException:
+            memory.release()
+            raise
+        return Lease(handle, memory)
+
+    def invalidate(self, address: int, length: int) -> None:
+        """Deregisters what overlaps a range that was freed or will be."""
+        _library.rdmabuf_cache_invalidate(self._open(), address, length)
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        found = _sized(_Statistics)
+        _check(_library.rdmabuf_cache_statistics(self._open(), ctypes.byref(found)))
+        return {name: getattr(found, name) for name, *_ in _Statistics._fields_[1:]}
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, _pointer()
+        if handle:
+            _library.rdmabuf_cache_destroy(handle)
+
+
+def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:
+    """Returns the names of the RDMA devices, the nearest to the memory first."""
+    memory = _Memory(obj)
+    try:
+        count = 64
+        names = ((ctypes.c_char * 64) * count)()
+        found = _check(_library.rdmabuf_nearest(_resolver(resolver), memory.address, names, count))
+    finally:
+        memory.release()
+    return [name.value.decode() for name in names[:min(found, count)]]
+
+
+def flush(obj: Any, *, resolver: Resolver | None = None) -> bool:
+    """Makes completed RDMA writes visible to work that is submitted to the GPU afterwards. Returns False if the memory
+    needs it not. Raises EOPNOTSUPP if the device cannot: then read the last bytes back through the NIC."""
+    memory = _Memory(obj)
+    try:
+        return _check(_library.rdmabuf_flush(_resolver(resolver), memory.address)) == 0
+    finally:
+        memory.release()
+
+
+def explain(errno: int, call: str = "") -> str:
+    """Returns the name of an errno, also of 524, and what it means when `call` ("ibv_reg_dmabuf_mr") fails with it."""
+    text = ctypes.create_string_buffer(512)
+    _library.rdmabuf_explain(errno, call.encode() or None, text, len(text))
+    return text.value.decode()
+
+
+def version() -> str:
+    """Returns the version of librdmabuf_c."""
+    return _library.rdmabuf_version().decode()

@@ -1,0 +1,255 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Python module on softverbs, beside pyverbs: run by `softverbs run`, with RDMABUF_C_LIBRARY and PYTHONPATH set."""
+
+import array
+import ctypes
+import errno
+import gc
+import json
+import mmap
+import os
+import struct
+import threading
+import unittest
+
+import rdmabuf
+from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.cq import CQ
+from pyverbs.device import Context, get_device_list
+from pyverbs.enums import (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED,
+                           IBV_WC_SUCCESS, IBV_WR_RDMA_WRITE)
+from pyverbs.pd import PD
+from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from pyverbs.wr import SGE, SendWR
+
+WRITE = rdmabuf.Access.LOCAL_WRITE | rdmabuf.Access.REMOTE_WRITE
+PAGE = mmap.PAGESIZE
+
+
+class Tensor:
+    """An object with __cuda_array_interface__ on memory of the test."""
+
+    def __init__(self, address, shape, typestr="<f4", strides=None, readonly=False):
+        self.__cuda_array_interface__ = {"data": (address, readonly), "shape": shape, "typestr": typestr,
+                                         "strides": strides, "version": 3}
+
+
+class Exchanged:
+    """An object with __dlpack__: a matrix of 4-byte numbers on memory of the test."""
+
+    def __init__(self, address, shape, strides, offset=0):
+        numbers = ctypes.c_int64 * len(shape)
+        self._shape, self._strides = numbers(*shape), numbers(*strides)
+        # DLTensor: data, device type and ID, ndim, dtype (code, bits, lanes), shape, strides, byte_offset
+        self._tensor = struct.pack("=QiiiBBHQQQ", address, 1, 0, len(shape), 2, 32, 1,
+                                   ctypes.addressof(self._shape), ctypes.addressof(self._strides), offset)
+        self._bytes = ctypes.create_string_buffer(self._tensor)
+
+    def __dlpack__(self):
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._bytes), b"dltensor", None)
+
+
+class OnSoftverbs(unittest.TestCase):
+    def setUp(self):
+        self.context = Context(name=get_device_list()[0].name.decode())
+        self.pd = PD(self.context)
+
+    def tearDown(self):
+        gc.collect()
+        self.pd.close()  # fails while something is registered
+        self.context.close()
+
+    def refused(self, kind, number, call, *arguments, **options):
+        with self.assertRaises(kind) as caught:
+            call(*arguments, **options)
+        if number:
+            self.assertEqual(caught.exception.errno, number)
+        return str(caught.exception)
+
+
+class Objects(OnSoftverbs):
+    def test_of_the_buffer_protocol_are_registered_and_stay_at_their_place(self):
+        data = bytearray(1000)
+        region = rdmabuf.register(self.pd, data, WRITE)
+        self.assertEqual(region.length, 1000)
+        self.assertEqual(region.iova, region.address)
+        self.assertNotEqual(region.lkey, region.rkey)
+        self.assertEqual([(each["path"], each["errno"]) for each in region.trail][-1], ("host", 0))
+        self.assertIn("host", str(region))
+        with self.assertRaises(BufferError):
+            data.extend(b"more")
+        region.close()
+        region.close()
+        data.extend(b"more")
+        self.refused(ValueError, 0, lambda: region.lkey)
+
+    def test_with_elements_have_the_length_of_their_bytes(self):
+        with rdmabuf.register(self.pd, array.array("d", [1, 2, 3])) as region:
+            self.assertEqual(region.length, 24)
+        with rdmabuf.register(self.pd, memoryview(bytearray(64))[16:32]) as region:
+            self.assertEqual(region.length, 16)
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, memoryview(bytearray(64))[::2])
+
+    def test_stay_alive_as_long_as_their_region(self):
+        region = rdmabuf.register(self.pd, bytearray(b"x" * 4096), WRITE)
+        gc.collect()
+        self.assertEqual(ctypes.string_at(region.address, 4096), b"x" * 4096)
+        del region
+
+    def test_that_are_read_only_cannot_be_written(self):
+        text = self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, b"constant", WRITE)
+        self.assertIn("read only", text)
+        rdmabuf.register(self.pd, b"constant", rdmabuf.Access.REMOTE_READ).close()
+
+    def test_with_cuda_array_interface_have_their_strides_checked(self):
+        memory = mmap.mmap(-1, 4 * PAGE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        with rdmabuf.register(self.pd, Tensor(address, (8, 16)), WRITE) as region:
+            self.assertEqual((region.address, region.length), (address, 512))
+        rdmabuf.register(self.pd, Tensor(address, (8, 16), strides=(64, 4)), WRITE).close()
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, Tensor(address, (8, 16), strides=(4, 32)), WRITE)
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, Tensor(address, (0, 16)), WRITE)
+        self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, Tensor(address, (1,), readonly=True), WRITE)
+        self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, Tensor(address, (8, 16)), device_memory=True)
+        gc.collect()
+
+    def test_with_dlpack_have_their_offset_added(self):
+        memory = mmap.mmap(-1, 4 * PAGE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        with rdmabuf.register(self.pd, Exchanged(address, (3, 5), (5, 1), 64), WRITE) as region:
+            self.assertEqual((region.address, region.length), (address + 64, 60))
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, Exchanged(address, (3, 5), (1, 3)), WRITE)
+        gc.collect()
+
+    def test_without_an_address_are_refused(self):
+        self.assertIn("pass (address, length)", self.refused(TypeError, 0, rdmabuf.register, self.pd, [1, 2, 3]))
+        self.refused(TypeError, 0, rdmabuf.register, "pd", bytearray(8))
+
+    def test_that_are_not_mapped_are_refused_with_the_reason(self):
+        text = self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (16 * PAGE, 8), WRITE)
+        self.assertIn("ibv_reg_mr on soft0", text)
+
+    def test_are_registered_with_all_domains_or_none(self):
+        other = PD(self.context)
+        with rdmabuf.register([self.pd, other], bytearray(8), WRITE) as region:
+            self.assertNotEqual(region.mr(0), region.mr(1))
+            self.refused(IndexError, 0, region.mr, 2)
+        other.close()
+
+
+class Descriptors(OnSoftverbs):
+    def setUp(self):
+        super().setUp()
+        self.file = os.memfd_create("memory")
+        os.ftruncate(self.file, 4 * PAGE)
+        self.resolver = rdmabuf.Resolver()
+        self.added = self.resolver.add(self.file, 64 * PAGE, 2 * PAGE, PAGE)
+        os.close(self.file)
+
+    def tearDown(self):
+        self.added.close()
+        super().tearDown()
+
+    def test_are_registered_at_any_byte(self):
+        with rdmabuf.register(self.pd, (64 * PAGE + 5, PAGE), WRITE, resolver=self.resolver) as region:
+            self.assertEqual([(each["path"], each["exporter"]) for each in region.trail], [("dmabuf", "external")])
+            self.assertEqual(region.iova, 64 * PAGE + 5)
+            region.verify()
+            self.added.close()
+            self.refused(rdmabuf.Error, errno.ENODEV, region.verify)
+
+    def test_are_exported_with_their_offset(self):
+        made = rdmabuf.export((64 * PAGE + 5, 8), resolver=self.resolver)
+        self.assertEqual((made.offset, made.length, made.mapping), (PAGE + 5, 8, rdmabuf.Mapping.STANDARD))
+        self.assertEqual(os.fstat(made.fd).st_size, 4 * PAGE)
+        os.close(made.fd)
+        self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.export, bytearray(8), resolver=self.resolver)
+
+    def test_are_kept_by_a_cache_until_the_memory_is_replaced(self):
+        with rdmabuf.Cache(self.pd, resolver=self.resolver) as cache:
+            with cache.acquire((64 * PAGE, PAGE), WRITE) as lease:
+                first = lease.lkey
+            with cache.acquire((64 * PAGE, PAGE), WRITE) as lease:
+                self.assertEqual(lease.lkey, first)
+            self.assertEqual(cache.statistics["hits"], 1)
+            self.added.close()
+            file = os.memfd_create("memory")
+            os.ftruncate(file, 2 * PAGE)
+            self.added = self.resolver.add(file, 64 * PAGE, 2 * PAGE)
+            os.close(file)
+            with cache.acquire((64 * PAGE, PAGE), WRITE) as lease:
+                self.assertNotEqual(lease.lkey, first)
+            self.assertEqual(cache.statistics["stale"], 1)
+        self.refused(ValueError, 0, cache.acquire, bytearray(8))
+
+
+class Transfers(OnSoftverbs):
+    def test_write_to_registered_objects_through_pyverbs(self):
+        source, target = bytearray(range(200)), bytearray(200)
+        cq = CQ(self.context, 16)
+        gid = self.context.query_gid(1, 0)
+        lid = self.context.query_port(1).lid
+
+        def make():
+            init = QPInitAttr(qp_type=IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=8, max_recv_wr=8))
+            attributes = QPAttr(port_num=1)
+            attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+            return QP(self.pd, init, attributes)  # in the state INIT
+
+        def connect(qp, peer):
+            attributes = QPAttr(port_num=1)
+            attributes.dest_qp_num = peer.qp_num
+            attributes.path_mtu = 3
+            attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
+            attributes.timeout, attributes.retry_cnt, attributes.rnr_retry, attributes.min_rnr_timer = 14, 7, 7, 12
+            attributes.ah_attr = AHAttr(dlid=lid, port_num=1, is_global=1, gr=GlobalRoute(dgid=gid, sgid_index=0))
+            qp.to_rts(attributes)
+
+        here, there = make(), make()
+        connect(here, there)
+        connect(there, here)
+        with rdmabuf.register(self.pd, source) as read, rdmabuf.register(self.pd, target, WRITE) as written:
+            request = SendWR(num_sge=1, sg=[SGE(read.address, read.length, read.lkey)], opcode=IBV_WR_RDMA_WRITE,
+                             send_flags=IBV_SEND_SIGNALED)
+            request.set_wr_rdma(written.rkey, written.iova)
+            here.post_send(request)
+            completions = []
+            while not completions:
+                completions = cq.poll()[1]
+            self.assertEqual(completions[0].status, IBV_WC_SUCCESS)
+        self.assertEqual(target, source)
+        for each in here, there, cq:
+            each.close()
+
+    def test_register_in_several_threads(self):
+        failed = []
+
+        def work():
+            for _ in range(50):
+                with rdmabuf.register(self.pd, bytearray(100), WRITE) as region:
+                    if region.length != 100:
+                        failed.append(region)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        self.assertEqual(failed, [])
+
+
+class Texts(unittest.TestCase):
+    def test_name_errnos_and_devices(self):
+        self.assertIn("ENOTSUPP", rdmabuf.explain(524, "ibv_reg_dmabuf_mr"))
+        self.assertIn("nvidia_peermem", rdmabuf.explain(errno.EFAULT, "ibv_reg_mr"))
+        self.assertEqual(rdmabuf.nearest(bytearray(8)), ["soft0"])
+        self.assertFalse(rdmabuf.flush(bytearray(8)))
+        self.assertRegex(rdmabuf.version(), r"^\d+\.\d+\.\d+$")
+        json.dumps(rdmabuf.Access.LOCAL_WRITE)
+
+
+if __name__ == "__main__":
+    unittest.main()
