@@ -60,17 +60,19 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
         .send_depth = send_depth,
         .failure = nullptr,
         .port_down = port.state != IBV_PORT_ACTIVE});
-    if (first) {
-        rail->replenisher.use_buffers(pool.receive_size(), rail->bounce_buffers.lkey());
-    }
+    ReceiveReplenisher& replenisher = rail->replenisher;
+    replenisher.create(receives);
     for (std::uint32_t i = 0; i < receives; ++i) {
-        const std::uint64_t id = WorkId{.work = Work::receive, .number = i}.encode();
-        const ibv_sge buffer = {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),
-                                .length = pool.receive_size(),
-                                .lkey = rail->bounce_buffers.lkey()};
-        const Status posted = first ? rail->srq.post_recv(buffer, id)
-                                    : rail->srq.post_recv(std::span<const ibv_sge>(), id);
-        posted.throw_if_failed("ibv_post_srq_recv");
+        if (first) {
+            replenisher.set_buffer(
+                i, {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),
+                    .length = pool.receive_size(),
+                    .lkey = rail->bounce_buffers.lkey()});
+        }
+        replenisher.add(replenisher[i]);
+        if (replenisher.full() || i + 1 == receives) {
+            rdmabuf::detail::check_zero(replenisher.post(rail->srq.native()), "ibv_post_srq_recv");
+        }
     }
     return rail;
 }

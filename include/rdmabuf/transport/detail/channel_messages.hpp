@@ -10,19 +10,10 @@ namespace rdmabuf::transport::detail {
 [[gnu::always_inline]] inline bool ChannelState::message_arrived(const WorkCompletion& completion,
                                                                  std::byte* bytes) noexcept {
     heard_ = true;
-    if (broken() != 0) [[unlikely]] {
-        return true;
-    }
-    if (completion.byte_len < sizeof(Header)) [[unlikely]] {
-        protocol_error("the peer has sent a message without a header");
-        return true;
-    }
+    // For a message without a header, the difference wraps around and is above each limit.
     const auto length = static_cast<std::uint32_t>(completion.byte_len - sizeof(Header));
-    if (!control_.repeats_credits(bytes) && !header_arrived(bytes, length)) {
-        return true;
-    }
-    if (length > eager_.limit() || !control_.eager_credits.has_room(length)) [[unlikely]] {
-        protocol_error("the peer has sent more eager messages than it had credits for");
+    if ((length >= rails_.fast.arrivals || !control_.repeats_credits(bytes)) &&
+        !header_arrived(bytes, completion.byte_len)) {
         return true;
     }
     control_.window.count_received();
@@ -34,6 +25,7 @@ namespace rdmabuf::transport::detail {
     ReceiveRequest* const receive = shared_.matcher.take_receive(this, tag);
     if (receive == nullptr) [[unlikely]] {
         control_.eager_credits.waits(length);
+        set_fast_arrivals();
         add_unexpected(Kind::eager, tag, {bytes + sizeof(Header), length}, length);
         return true;
     }
@@ -46,7 +38,7 @@ namespace rdmabuf::transport::detail {
         return true;
     }
     wake();
-    receive->bounce_buffer = WorkId::decode(completion.wr_id).number;
+    receive->bounce_buffer = ReceiveReplenisher::number_of(completion.wr_id);
     receive->stage = ReceiveRequest::Stage::copying;
     copies_.push_back(receive);
     start_copies();
@@ -54,18 +46,30 @@ namespace rdmabuf::transport::detail {
 }
 
 [[gnu::noinline]] inline bool ChannelState::header_arrived(std::byte* bytes,
-                                                           std::uint32_t length) noexcept {
+                                                           std::uint32_t received) noexcept {
+    if (broken() != 0) [[unlikely]] {
+        return false;
+    }
+    if (received < sizeof(Header)) [[unlikely]] {
+        protocol_error("the peer has sent a message without a header");
+        return false;
+    }
+    const auto length = static_cast<std::uint32_t>(received - sizeof(Header));
     Header header;
     std::memcpy(&header, bytes, sizeof header);
     if (!control_.credits_arrived(header)) [[unlikely]] {
         protocol_error("the peer has returned more credits than it had");
         return false;
     }
-    if (header.kind == Kind::eager) {
-        return true;
+    if (header.kind != Kind::eager) {
+        control_message_arrived(header, {bytes + sizeof header, length});
+        return false;
     }
-    control_message_arrived(header, {bytes + sizeof header, length});
-    return false;
+    if (length > eager_.limit() || !control_.eager_credits.has_room(length)) [[unlikely]] {
+        protocol_error("the peer has sent more eager messages than it had credits for");
+        return false;
+    }
+    return true;
 }
 
 [[gnu::always_inline]] inline void ChannelState::matched(ReceiveRequest& receive,

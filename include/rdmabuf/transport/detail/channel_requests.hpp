@@ -242,6 +242,7 @@ inline void ChannelState::match_unexpected(ReceiveRequest& receive,
         return;
     }
     control_.eager_credits.consumed(message.stored);
+    set_fast_arrivals();
     if (eager_.deliver(receive, message.body().data(), message.length)) {
         UnexpectedMessage::destroy(&message);
         return;

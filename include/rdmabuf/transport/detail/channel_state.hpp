@@ -64,7 +64,9 @@ class ChannelState : public ChannelLinks {
           recovery_(rails_, control_, one_sided_),
           probation_(shared, rails_, control_, one_sided_, recovery_),
           loopback_(shared),
-          probed_ns_(now_ns()) {}
+          probed_ns_(now_ns()) {
+        set_fast_arrivals();
+    }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
     ~ChannelState() {
@@ -331,11 +333,16 @@ class ChannelState : public ChannelLinks {
         std::copy(bytes.begin(), bytes.end(), request.notification.begin());
     }
 
-    /// Processes the credits in the header of a received message. Then processes the message
-    /// itself, unless it is an eager message.
-    /// @param length  the number of bytes after the header
+    /// Checks a received message, and processes the credits in its header. Then processes the
+    /// message itself, unless it is an eager message.
+    /// @param received  the number of bytes that have arrived, with the header
     /// @return true for a valid eager message, whose data the caller must process
-    [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t length) noexcept;
+    [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t received) noexcept;
+    /// Sets FastLimits::arrivals. Called when ByteCredits::room() has changed.
+    void set_fast_arrivals() noexcept {
+        rails_.fast.arrivals =
+            broken() != 0 ? 0 : std::min(eager_.limit() + 1, control_.eager_credits.room());
+    }
     /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;

@@ -124,11 +124,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         const OneThread one_thread(user_);
         const bool any = poll();
         if (!any) {
-            for (const auto& rail : shared.rails) {
-                if (!rail->replenisher.empty()) {
-                    shared.post_receives(*rail);
-                }
-            }
+            post_all_receives();
         }
         if (!shared.busy.empty()) [[unlikely]] {
             advance_channels();
@@ -352,32 +348,48 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
             }
         }
     }
+    /// Polls the completion queues of all devices once.
+    /// @return true if a work request has completed
     [[gnu::always_inline]] bool poll() noexcept {
-        bool any = false;
-        for (const auto& owner : shared.rails) {
-            std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
-            SharedRail& rail = *owner;
-            const int count = rail.cq.poll(completions);
-            if (count < 0) [[unlikely]] {
-                shared.fail(rail, "ibv_poll_cq failed on a device of this side");
+        bool any = poll(0);
+        for (std::size_t device = 1; device < shared.rails.size(); ++device)
+            [[unlikely]] {
+                any = poll_further(device) || any;
             }
-            const WorkCompletion* completion = completions.data();
-            for (int left = count; left > 0; --left) {
-                any = true;
-                if (completion->wr_id >> WorkId::work_shift ==
-                    static_cast<std::uint64_t>(Work::receive)) [[likely]] {
-                    receive_completed(rail, *completion);
-                } else {
-                    complete(static_cast<std::size_t>(&owner - shared.rails.data()), rail,
-                             *completion);
-                }
-                ++completion;
-            }
-        }
         if (shared.rail_failed) [[unlikely]] {
             leave_out_failed_devices();
         }
         return any;
+    }
+    [[gnu::noinline]] bool poll_further(std::size_t device) noexcept { return poll(device); }
+    [[gnu::always_inline]] bool poll(std::size_t device) noexcept {
+        std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
+        SharedRail& rail = *shared.rails[device];
+        const int count = rail.cq.poll(completions);
+        if (count <= 0) {
+            if (count < 0) [[unlikely]] {
+                shared.fail(rail, "ibv_poll_cq failed on a device of this side");
+            }
+            return false;
+        }
+        const WorkCompletion* completion = completions.data();
+        const WorkCompletion* const end = completion + count;
+        do {
+            if (rail.replenisher.contains(completion->wr_id)) [[likely]] {
+                receive_completed(rail, *completion);
+            } else {
+                complete(device, rail, *completion);
+            }
+        } while (++completion != end);
+        return true;
+    }
+    /// Posts the receives that wait for a full batch.
+    [[gnu::noinline]] void post_all_receives() noexcept {
+        for (const auto& rail : shared.rails) {
+            if (!rail->replenisher.empty()) {
+                shared.post_receives(*rail);
+            }
+        }
     }
     /// Processes any completion except that of a receive on a shared receive queue.
     [[gnu::noinline]] void complete(std::size_t device, SharedRail& rail,
@@ -398,26 +410,34 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     }
     [[gnu::always_inline]] void receive_completed(SharedRail& rail,
                                                   const WorkCompletion& completion) noexcept {
-        std::byte* const buffer =
-            shared.pool.receive_buffer(WorkId::decode(completion.wr_id).number);
-        const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
-        ChannelState* const channel = queue_pair.channel;
+        ReceiveReplenisher::Receive& receive = rail.replenisher.find(completion.wr_id);
+        const QueuePairTable::Entry* queue_pair = &rail.queue_pairs.first(completion.qp_num);
+        if (queue_pair->number != completion.qp_num) [[unlikely]] {
+            queue_pair = &rail.queue_pairs.find(completion.qp_num);
+        }
         bool reusable = true;
-        if (channel != nullptr) [[likely]] {
-            if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-                channel->receive_failed(queue_pair.rail, completion.status);
-            } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-                channel->immediate_arrived(queue_pair.rail, immediate(completion),
-                                           completion.byte_len);
-            } else if (queue_pair.rail == 0) [[likely]] {
-                reusable = channel->message_arrived(completion, buffer);
-            } else {
-                channel->fail(EPROTO,
-                              "the peer has sent a message by another queue pair than the first");
-            }
+        if (completion.status == IBV_WC_SUCCESS && completion.opcode == IBV_WC_RECV &&
+            queue_pair->is_first) [[likely]] {
+            reusable = queue_pair->channel->message_arrived(completion, receive.bytes());
+        } else if (queue_pair->channel != nullptr) {
+            other_receive_completed(*queue_pair, completion);
         }
         if (reusable) [[likely]] {
-            shared.repost(rail, completion.wr_id, buffer);
+            shared.repost(rail, receive);
+        }
+    }
+    /// Processes the completion of a receive that is not a message on the first queue pair of a
+    /// channel.
+    [[gnu::noinline]] static void other_receive_completed(
+        const QueuePairTable::Entry& queue_pair, const WorkCompletion& completion) noexcept {
+        ChannelState& channel = *queue_pair.channel;
+        if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+            channel.receive_failed(queue_pair.rail, completion.status);
+        } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+            channel.immediate_arrived(queue_pair.rail, immediate(completion), completion.byte_len);
+        } else {
+            channel.fail(EPROTO,
+                         "the peer has sent a message by another queue pair than the first");
         }
     }
     [[gnu::noinline]] void loopback_completed(std::size_t rail, const WorkId& id,

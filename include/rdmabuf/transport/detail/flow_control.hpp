@@ -46,8 +46,10 @@ class ByteCredits {
 
     /// Returns true if this end has room for a message of @p length bytes, so that the peer may
     /// send it.
-    [[nodiscard]] bool has_room(std::uint32_t length) const noexcept {
-        return length + overhead <= room_;
+    [[nodiscard]] bool has_room(std::uint32_t length) const noexcept { return length < room(); }
+    /// Returns a number that is larger than the length of each message for which this end has room.
+    [[nodiscard]] std::uint32_t room() const noexcept {
+        return room_ < overhead ? 0 : room_ - overhead + 1;
     }
     /// Counts a message of @p length bytes that has arrived and that the program has not consumed
     /// yet.
@@ -145,6 +147,14 @@ class MessageWindow {
     /// The number of messages that this end may still receive before it must send a separate credit
     /// message; negative if it must send one.
     std::int64_t until_due_ = size / 4 - 1;
+};
+
+/// Limits of a channel with which its most frequent operations compare, instead of checking each
+/// state that they summarize. RailSet::fail() sets all of them to 0. An operation above its limit
+/// takes a longer path, which checks each state.
+struct FastLimits {
+    /// An eager message that returns no new credits may arrive if it is shorter than this.
+    std::uint32_t arrivals = 0;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -14,10 +14,15 @@ class ChannelState;
 /// number.
 class QueuePairTable {
   public:
+    /// Queue pair numbers have 24 bits.
+    static constexpr std::uint32_t no_number = 0xffffffff;
     struct Entry {
-        std::uint32_t number = 0;
+        /// `no_number` if the entry is empty.
+        std::uint32_t number = no_number;
         /// The index of the queue pair in its channel.
-        std::uint32_t rail = 0;
+        std::uint16_t rail = 0;
+        /// True if the entry is not empty and `rail` is 0.
+        bool is_first = false;
         ChannelState* channel = nullptr;
     };
 
@@ -35,7 +40,10 @@ class QueuePairTable {
                 }
             }
         }
-        entries_[slot_of(number)] = {.number = number, .rail = rail, .channel = &channel};
+        entries_[slot_of(number)] = {.number = number,
+                                     .rail = static_cast<std::uint16_t>(rail),
+                                     .is_first = rail == 0,
+                                     .channel = &channel};
         ++count_;
     }
     void remove(std::uint32_t number) noexcept {
@@ -56,8 +64,12 @@ class QueuePairTable {
     /// Returns the entry of the queue pair with this number. Its `channel` is nullptr if the table
     /// does not contain the queue pair.
     [[nodiscard]] const Entry& find(std::uint32_t number) const noexcept {
-        const Entry& first = entries_[first_slot(number)];
-        return first.number == number ? first : entries_[slot_of(number)];
+        return entries_[slot_of(number)];
+    }
+    /// Returns the entry at which the search for this queue pair number begins. If its number is
+    /// another one, find() must be called.
+    [[nodiscard]] const Entry& first(std::uint32_t number) const noexcept {
+        return entries_[first_slot(number)];
     }
 
   private:
@@ -66,8 +78,8 @@ class QueuePairTable {
     [[nodiscard]] std::size_t next(std::size_t slot) const noexcept { return (slot + 1) & mask_; }
     /// Returns the index of the table entry at which the search for this queue pair number begins.
     [[nodiscard]] std::size_t first_slot(std::uint32_t number) const noexcept {
-        // Multiplying by an odd constant distributes consecutive queue pair numbers over the table.
-        return number * std::size_t{0x9e3779b1U} & mask_;
+        // Devices assign consecutive numbers, which have different lower bits.
+        return number & mask_;
     }
     /// Returns the index of the table entry for this queue pair number. If the table does not
     /// contain the number, returns the index of the empty entry where it can be added.

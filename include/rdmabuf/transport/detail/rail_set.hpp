@@ -20,6 +20,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
+#include <rdmabuf/transport/detail/flow_control.hpp>
 #include <rdmabuf/transport/detail/held_buffers.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/send_queue.hpp>
@@ -612,6 +613,7 @@ class RailSet {
         culprit_ = culprit;
         culprit_error_ = culprit_error;
         failed_ns_ = now_ns();
+        fast = {};
         shared_.wake(channel_);
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             if (works(i)) {
@@ -645,6 +647,8 @@ class RailSet {
         ordered_ = 0;
         held_.release_all();
     }
+
+    FastLimits fast;
 
     /// The number of send queue entries that are kept free for credit messages, keepalive writes,
     /// the fences of notifications, and the close message.

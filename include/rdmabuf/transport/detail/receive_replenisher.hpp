@@ -3,73 +3,95 @@
 
 #include <infiniband/verbs.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace rdmabuf::transport::detail {
 
-/// Collects the receives that must be posted again to a shared receive queue, and posts many of
-/// them in one call.
+/// The receives of a shared receive queue, with one prepared work request for each of them.
+/// Collects the receives that must be posted again, and posts many of them in one call.
 class ReceiveReplenisher {
   public:
-    static constexpr std::size_t capacity = 16;
+    static constexpr std::uint32_t capacity = 16;
 
-    ReceiveReplenisher() noexcept {
-        for (std::size_t i = 0; i + 1 < capacity; ++i) {
-            receives_[i].request.next = &receives_[i + 1].request;
+    struct Receive {
+        ibv_recv_wr request{};
+        ibv_sge buffer{};
+
+        /// Returns the address of the receive buffer; nullptr if the receive has none.
+        [[nodiscard]] std::byte* bytes() const noexcept {
+            return reinterpret_cast<std::byte*>(buffer.addr);
         }
-    }
-    // The object cannot be copied or moved, because its work requests are linked by pointers.
+    };
+
+    ReceiveReplenisher() noexcept = default;
+    // The object cannot be copied or moved, because the batch begins and ends with pointers to it.
     ReceiveReplenisher(const ReceiveReplenisher&) = delete;
     ReceiveReplenisher& operator=(const ReceiveReplenisher&) = delete;
     ~ReceiveReplenisher() = default;
 
-    /// Makes all receives that are added later use a buffer. Without this call, the receives have
-    /// no buffer, and only RDMA writes with immediate data can use them.
-    /// @param length  the length of each buffer in bytes
-    void use_buffers(std::uint32_t length, std::uint32_t lkey) noexcept {
-        for (Receive& receive : receives_) {
-            receive.buffer = {.addr = 0, .length = length, .lkey = lkey};
-            receive.request.sg_list = &receive.buffer;
-            receive.request.num_sge = 1;
+    /// Creates @p count receives without buffers. Only RDMA writes with immediate data can use
+    /// them.
+    /// @throws std::bad_alloc
+    void create(std::uint32_t count) {
+        receives_ = std::vector<Receive>(count);
+        end_ = count * sizeof(Receive);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            receives_[i].request.wr_id = i * sizeof(Receive);
         }
     }
+    /// Sets the buffer of receive number @p i.
+    void set_buffer(std::uint32_t i, const ibv_sge& buffer) noexcept {
+        receives_[i].buffer = buffer;
+        receives_[i].request.sg_list = &receives_[i].buffer;
+        receives_[i].request.num_sge = 1;
+    }
 
-    [[nodiscard]] bool empty() const noexcept { return next_ == receives_.data(); }
-    [[nodiscard]] bool full() const noexcept { return next_ == receives_.data() + capacity; }
+    /// Returns true if @p wr_id belongs to one of these receives. It is the offset of the receive
+    /// in the array of all receives, in bytes. The wr_id of any other work request is larger: see
+    /// WorkId.
+    [[nodiscard]] bool contains(std::uint64_t wr_id) const noexcept { return wr_id < end_; }
+    /// Returns the receive with this wr_id. contains() must be true.
+    [[nodiscard]] Receive& find(std::uint64_t wr_id) noexcept {
+        return *reinterpret_cast<Receive*>(reinterpret_cast<std::byte*>(receives_.data()) + wr_id);
+    }
+    [[nodiscard]] Receive& operator[](std::uint32_t i) noexcept { return receives_[i]; }
+    [[nodiscard]] static std::uint32_t number_of(std::uint64_t wr_id) noexcept {
+        return static_cast<std::uint32_t>(wr_id / sizeof(Receive));
+    }
+
+    [[nodiscard]] bool empty() const noexcept { return left_ == capacity; }
+    [[nodiscard]] bool full() const noexcept { return left_ == 0; }
 
     /// Adds a receive to the batch that post() posts. The batch must not be full.
-    /// @param buffer  the address of the buffer; ignored without use_buffers()
-    void add(std::uint64_t wr_id, const std::byte* buffer) noexcept {
-        next_->request.wr_id = wr_id;
-        next_->buffer.addr = reinterpret_cast<std::uintptr_t>(buffer);
-        ++next_;
+    void add(Receive& receive) noexcept {
+        last_->next = &receive.request;
+        last_ = &receive.request;
+        --left_;
     }
-    /// Posts all collected receives. The object is then empty.
+    /// Posts all collected receives. The batch is then empty.
     /// @return 0, or the errno value of ibv_post_srq_recv(3)
     [[nodiscard]] int post(ibv_srq* srq) noexcept {
         if (empty()) {
             return 0;
         }
-        ibv_recv_wr& last = (next_ - 1)->request;
-        ibv_recv_wr* const next = last.next;
-        last.next = nullptr;
+        last_->next = nullptr;
+        last_ = &before_first_;
+        left_ = capacity;
         ibv_recv_wr* failed = nullptr;
-        const int error = ibv_post_srq_recv(srq, &receives_[0].request, &failed);
-        last.next = next;
-        next_ = receives_.data();
-        return error;
+        return ibv_post_srq_recv(srq, before_first_.next, &failed);
     }
 
   private:
-    struct Receive {
-        ibv_recv_wr request{};
-        ibv_sge buffer{};
-    };
-
-    std::array<Receive, capacity> receives_{};
-    Receive* next_ = receives_.data();
+    std::vector<Receive> receives_;
+    /// The size of the array in bytes.
+    std::uint64_t end_ = 0;
+    /// Its `next` is the first receive of the batch.
+    ibv_recv_wr before_first_{};
+    ibv_recv_wr* last_ = &before_first_;
+    /// The number of receives that can still be added to the batch.
+    std::uint32_t left_ = capacity;
 };
 
 } // namespace rdmabuf::transport::detail

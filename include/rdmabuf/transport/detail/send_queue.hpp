@@ -7,7 +7,8 @@ namespace rdmabuf::transport::detail {
 
 /// The kind of work request that a completion belongs to.
 enum class Work : std::uint8_t {
-    /// A receive of a shared receive queue. WorkId::number is the index of the receive buffer.
+    /// A receive of a shared receive queue. The other bits of its wr_id are not those of a WorkId:
+    /// see ReceiveReplenisher::contains().
     receive,
     /// A work request on a queue pair that is connected to a peer. WorkId::number is
     /// RequestState::index.

@@ -142,15 +142,12 @@ class SharedState {
 
     /// Posts receive buffer number @p buffer again, after its message was processed.
     void repost(std::size_t rail, std::uint32_t buffer) noexcept {
-        repost(*rails[rail], WorkId{.work = Work::receive, .number = buffer}.encode(),
-               pool.receive_buffer(buffer));
+        repost(*rails[rail], rails[rail]->replenisher[buffer]);
     }
     /// Posts a receive to the shared receive queue again, in a batch with other receives; see
     /// ReceiveReplenisher.
-    /// @param wr_id   the encoded WorkId of the receive
-    /// @param buffer  the address of its receive buffer
-    void repost(SharedRail& rail, std::uint64_t wr_id, const std::byte* buffer) noexcept {
-        rail.replenisher.add(wr_id, buffer);
+    void repost(SharedRail& rail, ReceiveReplenisher::Receive& receive) noexcept {
+        rail.replenisher.add(receive);
         if (rail.replenisher.full()) [[unlikely]] {
             post_receives(rail);
         }
