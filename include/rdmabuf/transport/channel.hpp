@@ -391,13 +391,11 @@ class Channel {
     /// Completion::error is set: ESTALE if @p request is empty, or a copy of a request whose
     /// completion was reported; EINVAL for a request of another channel, EBADF after close().
     [[nodiscard, gnu::always_inline]] Completion test(Request& request) noexcept {
-        Completion completion;
-        if (const int error =
-                channel_ ? endpoint_->test(channel_->number(), request, completion) : EBADF;
-            error != 0) {
-            return {.done = true, .error = {error, std::system_category()}};
+        if (!channel_) [[unlikely]] {
+            const Completion completion = detail::EndpointState::failed(EBADF);
+            return completion;
         }
-        return completion;
+        return endpoint_->test(*channel_, request);
     }
     /// Tests @p request until the request is done or @p timeout is over. The call first polls for a
     /// short time and then sleeps.

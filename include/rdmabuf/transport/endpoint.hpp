@@ -206,12 +206,7 @@ class Endpoint {
     }
     /// Returns the state of a request that irecv() of this endpoint started; see Channel::test().
     [[nodiscard]] Completion test(Request& request) const noexcept {
-        Completion completion;
-        if (const int error = state_->test(detail::EndpointState::any_channel, request, completion);
-            error != 0) {
-            return {.done = true, .error = {error, std::system_category()}};
-        }
-        return completion;
+        return state_->test_any(detail::EndpointState::any_channel, request);
     }
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {

@@ -29,12 +29,16 @@ namespace rdmabuf::transport::detail {
         add_unexpected(Kind::eager, tag, {bytes + sizeof(Header), length}, length);
         return true;
     }
-    matched(*receive, tag);
     control_.eager_credits.consumed_at_once(length);
     if (control_.eager_credits.due()) [[unlikely]] {
         wake();
     }
-    if (eager_.deliver(*receive, bytes + sizeof(Header), length)) [[likely]] {
+    if (receive->simple && length <= receive->buffer.length) [[likely]] {
+        EagerProtocol::deliver_simple(*receive, bytes + sizeof(Header), length);
+        return true;
+    }
+    matched(*receive);
+    if (eager_.deliver(*receive, bytes + sizeof(Header), length)) {
         return true;
     }
     wake();
@@ -72,13 +76,11 @@ namespace rdmabuf::transport::detail {
     return true;
 }
 
-[[gnu::always_inline]] inline void ChannelState::matched(ReceiveRequest& receive,
-                                                         Tag tag) noexcept {
+inline void ChannelState::matched(ReceiveRequest& receive) noexcept {
     rendezvous_receiver_.advertisement_used(receive);
-    if (receive.channel == nullptr) [[unlikely]] {
+    if (receive.channel == nullptr) {
         adopt(receive);
     }
-    receive.tag = tag;
 }
 
 inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte> body) noexcept {
@@ -98,7 +100,7 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
         add_unexpected(header.kind, header.value, body, rts.length);
         return;
     }
-    matched(*receive, header.value);
+    matched(*receive);
     rendezvous_receiver_.rts_matched(*receive, body);
 }
 

@@ -153,12 +153,17 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
 [[gnu::always_inline]] inline int ChannelState::receive(const BufferRef& buffer, Tag tag, Tag mask,
                                                         Request& request, void* context) noexcept {
     // The most frequent case: a receive of an eager message that has not arrived yet.
-    if (buffer.length - 1 < eager_.limit() && buffer.is_inside_memory(endpoint_) &&
-        buffer.allows(Access::local_write | Access::remote_write) && broken() == 0 && !full() &&
-        !shared_.matcher.has_messages()) [[likely]] {
-        if (ReceiveRequest* const taken = begin(shared_.receives.take(), buffer, request, context))
-            [[likely]] {
-            taken->start(tag, mask);
+    if (buffer.length - 1 < eager_.limit() && buffer.is_inside_host_memory(endpoint_) &&
+        buffer.allows(Access::local_write | Access::remote_write) && context == nullptr &&
+        in_flight_ < rails_.fast.requests && !shared_.matcher.has_messages()) [[likely]] {
+        if (ReceiveRequest* const taken =
+                shared_.receives.take({.in_use = true, .simple = true})) [[likely]] {
+            ++in_flight_;
+            shared_.begin(*taken, this, number_, buffer, request);
+            taken->tag = tag;
+            if (mask != full_mask) {
+                taken->mask = mask;
+            }
             shared_.matcher.post(*taken, this, tag, mask);
             return 0;
         }
@@ -195,7 +200,8 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     if (taken == nullptr) [[unlikely]] {
         return ENOMEM;
     }
-    taken->start(tag, mask);
+    taken->tag = tag;
+    taken->mask = mask;
     if (message != nullptr) {
         receive_unexpected(*taken, *message);
         return 0;

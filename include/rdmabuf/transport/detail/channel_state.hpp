@@ -66,6 +66,7 @@ class ChannelState : public ChannelLinks {
           loopback_(shared),
           probed_ns_(now_ns()) {
         set_fast_arrivals();
+        rails_.fast.requests = depth_;
     }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
@@ -256,6 +257,11 @@ class ChannelState : public ChannelLinks {
         --in_flight_;
         shared_.give_back(request);
     }
+    /// Like give_back(), for a receive for which RequestFlags::delivered is true.
+    void recycle(ReceiveRequest& receive) noexcept {
+        --in_flight_;
+        shared_.receives.recycle(&receive);
+    }
     /// Assigns a receive to this channel, because it has matched a message of this channel. The
     /// program may have started the receive for any channel.
     void adopt(ReceiveRequest& receive) noexcept {
@@ -346,9 +352,8 @@ class ChannelState : public ChannelLinks {
     /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
-    /// Assigns a message with this tag to a posted receive that TagMatcher::take_receive() has
-    /// returned.
-    void matched(ReceiveRequest& receive, Tag tag) noexcept;
+    /// Assigns a message to a posted receive that TagMatcher::take_receive() has returned.
+    void matched(ReceiveRequest& receive) noexcept;
     /// Stores a message that no posted receive accepts.
     /// @param length  the length of the message in bytes
     void add_unexpected(Kind kind, Tag tag, std::span<std::byte> body,

@@ -148,8 +148,17 @@ class EagerProtocol {
             copy(reinterpret_cast<void*>(receive.buffer.address), data,
                  static_cast<std::size_t>(length));
         }
-        shared_.complete_receive(receive);
+        shared_.complete(receive);
         return true;
+    }
+    /// Copies a received message to the memory of a receive for which RequestFlags::simple is true,
+    /// and ends the receive.
+    /// @param length  not larger than the length of this memory
+    static void deliver_simple(ReceiveRequest& receive, const std::byte* data,
+                               std::size_t length) noexcept {
+        receive.bytes = length;
+        copy(reinterpret_cast<void*>(receive.buffer.address), data, length);
+        receive.done = receive.delivered = true;
     }
 
   private:

@@ -167,38 +167,65 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
 
     // Requests
 
-    /// Sets @p completion to the state of a request.
-    /// @return 0; EINVAL for a request of another channel; ESTALE if the completion of the request
-    ///         was reported before
-    [[gnu::always_inline]] int test(std::uint32_t channel, Request& request,
-                                    Completion& completion) noexcept {
+    /// Returns the state of a request of @p channel; see Channel::test().
+    [[gnu::always_inline]] Completion test(ChannelState& channel, Request& request) noexcept {
         const OneThread one_thread(user_);
-        if (request.index == Request::completed_index) {
-            if (request.channel != channel) [[unlikely]] {
-                return EINVAL;
+        bool progressed = false;
+        if (request.channel == channel.number()) [[likely]] {
+            if (request.index == Request::completed_index) {
+                const std::size_t bytes = request.generation;
+                request = {};
+                return {.done = true, .bytes = bytes};
             }
-            completion = {.done = true, .bytes = request.generation};
-            request = {};
-            return 0;
+            ReceiveRequest* const receive = shared.receive(request.index);
+            if (receive != nullptr && receive->generation == request.generation) {
+                if (!receive->done) {
+                    progress();
+                    progressed = true;
+                }
+                if (receive->delivered) [[likely]] {
+                    channel.recycle(*receive);
+                    request = {};
+                    return {.done = true,
+                            .bytes = static_cast<std::size_t>(receive->bytes),
+                            .tag = receive->tag,
+                            .channel = channel.number()};
+                }
+            }
         }
+        // The variable keeps the compiler from storing the results above in memory.
+        const Completion completion = test_any(channel.number(), request, progressed);
+        return completion;
+    }
+    /// Returns the state of a request.
+    /// @param channel     ChannelState::number(), or any_channel
+    /// @param progressed  true if progress() was called already
+    [[gnu::noinline]] Completion test_any(std::uint32_t channel, Request& request,
+                                          bool progressed = false) noexcept {
+        const OneThread one_thread(user_);
         RequestState* const state = shared.request(request.index);
-        if (state == nullptr || request.channel != channel) [[unlikely]] {
-            return request.index == Request::empty_index ? ESTALE : EINVAL;
+        if (state == nullptr || request.channel != channel) {
+            return failed(request.index == Request::empty_index ? ESTALE : EINVAL);
         }
         if (!state->in_use || state->generation != request.generation) {
-            return ESTALE;
+            return failed(ESTALE);
         }
-        if (!state->done) {
+        if (!state->done && !progressed) {
             progress();
         }
+        Completion completion;
         if (state->done) {
-            if (state->context != nullptr) [[unlikely]] {
+            if (state->context != nullptr) {
                 shared.completed.remove(state);
             }
             report(*state, completion);
             request = {};
         }
-        return 0;
+        return completion;
+    }
+    /// Returns the result of a test of an invalid request.
+    [[nodiscard, gnu::noinline]] static Completion failed(int error) noexcept {
+        return {.done = true, .error = {error, std::system_category()}};
     }
     /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept {
@@ -554,7 +581,8 @@ inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask
     }
     shared.begin(*taken, nullptr, any_channel, buffer, request, context);
     taken->from_any = true;
-    taken->start(tag, mask);
+    taken->tag = tag;
+    taken->mask = mask;
     if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
         ChannelState& channel = *message->channel;
         channel.adopt(*taken);

@@ -155,6 +155,8 @@ class MessageWindow {
 struct FastLimits {
     /// An eager message that returns no new credits may arrive if it is shorter than this.
     std::uint32_t arrivals = 0;
+    /// A receive may be started while fewer requests than these are in flight.
+    std::uint32_t requests = 0;
 };
 
 } // namespace rdmabuf::transport::detail

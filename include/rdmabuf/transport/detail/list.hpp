@@ -3,11 +3,12 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The pointers of one object to the previous and the next object in a List.
+/// The links of one object in a List.
 template <class T>
 struct Link {
     T* next = nullptr;
-    T* previous = nullptr;
+    /// The pointer that points to this object: `next` of the previous object, or List::first_.
+    T** to_this = nullptr;
 };
 
 /// A doubly linked list. Each object contains its own links, so that the list allocates no memory.
@@ -16,39 +17,53 @@ struct Link {
 template <class T, Link<T> T::*Member>
 class List {
   public:
+    constexpr List() noexcept = default;
+    List(const List&) = delete;
+    List& operator=(const List&) = delete;
+    ~List() = default;
+
     [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
     [[nodiscard]] T* front() const noexcept { return first_; }
     [[nodiscard]] static T* next(const T* item) noexcept { return (item->*Member).next; }
 
     void push_back(T* item) noexcept {
-        item->*Member = {.next = nullptr, .previous = last_};
-        (last_ == nullptr ? first_ : (last_->*Member).next) = item;
-        last_ = item;
+        item->*Member = {.next = nullptr, .to_this = end_};
+        *end_ = item;
+        end_ = &(item->*Member).next;
     }
     void push_front(T* item) noexcept {
-        item->*Member = {.next = first_, .previous = nullptr};
-        (first_ == nullptr ? last_ : (first_->*Member).previous) = item;
+        item->*Member = {.next = first_, .to_this = &first_};
+        to_next(item) = &(item->*Member).next;
         first_ = item;
     }
     void remove(T* item) noexcept {
         const Link<T>& link = item->*Member;
-        (link.previous == nullptr ? first_ : (link.previous->*Member).next) = link.next;
-        (link.next == nullptr ? last_ : (link.next->*Member).previous) = link.previous;
+        to_next(item) = link.to_this;
+        *link.to_this = link.next;
     }
     /// Removes and returns the first object; nullptr if the list is empty.
     T* pop_front() noexcept {
         T* const item = first_;
         if (item != nullptr) {
-            first_ = (item->*Member).next;
-            (first_ == nullptr ? last_ : (first_->*Member).previous) = nullptr;
+            remove(item);
         }
         return item;
     }
-    void clear() noexcept { first_ = last_ = nullptr; }
+    void clear() noexcept {
+        first_ = nullptr;
+        end_ = &first_;
+    }
 
   private:
+    /// Returns the pointer that must change when the object behind @p item gets another predecessor.
+    [[nodiscard]] T**& to_next(const T* item) noexcept {
+        T* const next = (item->*Member).next;
+        return next == nullptr ? end_ : (next->*Member).to_this;
+    }
+
     T* first_ = nullptr;
-    T* last_ = nullptr;
+    /// Points to the null pointer at the end of the list.
+    T** end_ = &first_;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -71,37 +71,51 @@ struct BufferRef {
 
 enum class RequestType : std::uint8_t { send = 0, receive = 1, one_sided = 2 };
 
-/// The members that all types of requests have in common.
-struct RequestState {
-    /// The number of earlier requests that have used this object.
-    std::uint32_t generation = 0;
-    /// Identifies this object: the upper bits contain RequestType, the lower bits the position in
-    /// the pool of this type.
-    std::uint32_t index = 0;
-    /// The number of posted work requests of this request that have not completed.
-    std::uint32_t pending = 0;
-    int error = 0;
+/// The members of a request that are all false while no request uses the object. They have 8 bytes,
+/// so that one instruction sets all of them.
+struct RequestFlags {
     bool in_use = false;
     /// True for a receive that Endpoint::irecv() started: it accepts messages of any channel.
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
+    /// True if the receive was simple and has completed successfully.
+    bool delivered = false;
+    /// True for a receive of one channel, into host memory, that was not advertised and has no
+    /// `context` pointer. RequestPool::recycle() is sufficient after its completion if `delivered`
+    /// is true.
+    bool simple = false;
     /// True if a loopback work request was flushed, because another one has failed. The request is
     /// then repeated on a new loopback queue pair.
     bool flushed = false;
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
     bool leased = false;
+    bool unused = false;
+};
+static_assert(sizeof(RequestFlags) == 8);
+
+/// The members that all types of requests have in common.
+struct RequestState : RequestFlags {
+    /// The number of earlier requests that have used this object.
+    std::uint32_t generation = 0;
+    /// Identifies this object: the upper bits contain RequestType, the lower bits the position in
+    /// the pool of this type.
+    std::uint32_t index = 0;
     /// The channel of the request. For a receive from any channel, nullptr until the receive
     /// matches a message.
     ChannelState* channel = nullptr;
+    Tag tag = 0;
+    BufferRef buffer{};
+    /// The length of the message or transfer in bytes. Not set for a receive until it has matched a
+    /// message.
+    std::uint64_t bytes = 0;
     /// ChannelState::number() of the channel. The number remains valid after the channel was
     /// closed.
     std::uint32_t channel_number = 0;
-    BufferRef buffer{};
-    /// The length of the message or transfer in bytes.
-    std::uint64_t bytes = 0;
-    Tag tag = 0;
+    /// The number of posted work requests of this request that have not completed.
+    std::uint32_t pending = 0;
+    int error = 0;
     /// The `context` pointer of the program. If it is not nullptr, Endpoint::poll_completions()
     /// reports the request.
     void* context = nullptr;
@@ -119,6 +133,12 @@ struct RequestState {
 
     [[nodiscard]] RequestType type() const noexcept {
         return static_cast<RequestType>(index >> type_shift);
+    }
+    /// Sets the members that are not set again when the next request uses the object.
+    void reset() noexcept {
+        error = 0;
+        pending = 0;
+        context = nullptr;
     }
 
     static constexpr std::uint32_t type_shift = 20;
@@ -150,7 +170,7 @@ struct SendRequest : RequestState {
     Link<SendRequest> link{};
 };
 
-/// The members of a receive that are reset to their initial values when the receive is started.
+/// The members of a receive that have their initial values until it matches a message.
 struct ReceiveProgress {
     enum class Stage : std::uint8_t {
         /// No message has matched the receive yet.
@@ -194,7 +214,8 @@ struct ReceiveProgress {
 
 struct ReceiveRequest : RequestState, ReceiveProgress {
     Tag mask = full_mask;
-    /// The sequence number of the receive. A receive that was posted later has a larger number.
+    /// The number of receives in TagMatcher::wildcards_ that were posted until this one, including
+    /// this one.
     std::uint64_t sequence = 0;
     /// The number of bytes of the message for which a CTS was already sent.
     std::uint64_t cts_bytes = 0;
@@ -205,10 +226,10 @@ struct ReceiveRequest : RequestState, ReceiveProgress {
     /// of its channel.
     Link<ReceiveRequest> link{};
 
-    /// Initializes a receive that was taken from its pool.
-    void start(Tag wanted, Tag wanted_mask) noexcept {
-        tag = wanted;
-        mask = wanted_mask;
+    /// See RequestState::reset().
+    void reset() noexcept {
+        RequestState::reset();
+        mask = full_mask;
         static_cast<ReceiveProgress&>(*this) = {};
     }
 };
@@ -262,24 +283,24 @@ class RequestPool {
 
     /// Takes an unused object from the pool. Returns nullptr if memory is exhausted or the pool has
     /// max_size objects.
-    [[nodiscard]] T* take() noexcept {
-        if (free_ == nullptr && !grow()) {
+    [[nodiscard]] T* take(const RequestFlags& flags = {.in_use = true}) noexcept {
+        if (free_ == nullptr && !grow()) [[unlikely]] {
             return nullptr;
         }
         T* const request = free_;
         free_ = request->link.next;
-        request->in_use = true;
-        request->from_any = false;
-        request->done = false;
-        request->leased = false;
-        request->error = 0;
-        request->pending = 0;
+        static_cast<RequestFlags&>(*request) = flags;
         return request;
     }
     /// Puts an object back into the pool. The RdmaTransfer of the request must have ended.
     void give_back(T* request) noexcept {
+        request->reset();
+        recycle(request);
+    }
+    /// Like give_back(), for a request whose members have the values that reset() sets.
+    void recycle(T* request) noexcept {
         ++request->generation;
-        request->in_use = false;
+        static_cast<RequestFlags&>(*request) = {};
         request->link.next = free_;
         free_ = request;
     }
@@ -308,7 +329,7 @@ class RequestPool {
   private:
     static constexpr std::uint32_t block_size = 64;
 
-    [[nodiscard]] bool grow() noexcept {
+    [[nodiscard, gnu::noinline]] bool grow() noexcept {
         if (size_ >= max_size) {
             return false;
         }

@@ -178,24 +178,20 @@ class SharedState {
     /// @param request         output: the handle by which the program identifies the request
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request, void* context) const noexcept {
-        state.buffer = buffer;
         state.bytes = buffer.length;
         state.context = context;
+        begin(state, channel, channel_number, buffer, request);
+    }
+    /// Like the function above, but does not set `bytes` and `context`.
+    void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
+               const BufferRef& buffer, Request& request) const noexcept {
+        state.buffer = buffer;
         if (options.timeout.count() > 0) [[unlikely]] {
             state.deadline = now_ns() + std::chrono::nanoseconds(options.timeout).count();
         }
         state.channel = channel;
         state.channel_number = channel_number;
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
-    }
-    /// Ends a receive that has succeeded.
-    [[gnu::always_inline]] void complete_receive(ReceiveRequest& receive) noexcept {
-        if (receive.context != nullptr) [[unlikely]] {
-            complete(receive);
-            return;
-        }
-        receive.done = true;
-        receive.error = 0;
     }
     /// Ends a request. Its completion can then be reported to the program.
     void complete(RequestState& request, int request_error = 0) noexcept {
@@ -223,6 +219,7 @@ class SharedState {
         }
         memory->context = std::exchange(request.context, memory);
         request.leased = true;
+        request.simple = false; // Its end must also end the lease.
     }
     /// Ends the lease that a request holds, if any.
     void end_lease(RequestState& request) noexcept {
@@ -235,26 +232,24 @@ class SharedState {
     }
     /// Returns the request with this RequestState::index; nullptr if there is no such request.
     [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
-        const std::uint32_t receive = index - first_index(RequestType::receive);
-        if (receives.contains(receive)) [[likely]] {
-            return &receives[receive];
+        if (ReceiveRequest* const found = receive(index)) {
+            return found;
         }
-        const std::uint32_t send = index - first_index(RequestType::send);
-        if (sends.contains(send)) {
-            return &sends[send];
+        if (SendRequest* const found = sends.at(index - first_index(RequestType::send))) {
+            return found;
         }
         return one_sided.at(index - first_index(RequestType::one_sided));
     }
+    [[nodiscard]] ReceiveRequest* receive(std::uint32_t index) const noexcept {
+        return receives.at(index - first_index(RequestType::receive));
+    }
     void give_back(RequestState& request) noexcept {
-        if (request.type() == RequestType::receive) [[likely]] {
-            receives.give_back(static_cast<ReceiveRequest*>(&request));
-            return;
-        }
         switch (request.type()) {
             case RequestType::send:
                 sends.give_back(static_cast<SendRequest*>(&request));
                 break;
             case RequestType::receive:
+                receives.give_back(static_cast<ReceiveRequest*>(&request));
                 break;
             case RequestType::one_sided:
                 one_sided.give_back(static_cast<OneSidedRequest*>(&request));

@@ -81,8 +81,12 @@ class TagMatcher {
     /// Posts a receive. The other parameters are equal to the members of @p receive with these
     /// names.
     void post(ReceiveRequest& receive, const ChannelState* channel, Tag tag, Tag mask) noexcept {
-        receive.sequence = next_sequence_++;
-        list_of(channel, tag, mask).push_back(&receive);
+        Receives& list = list_of(channel, tag, mask);
+        if (&list == &wildcards_) {
+            ++wildcards_posted_;
+        }
+        receive.sequence = wildcards_posted_;
+        list.push_back(&receive);
     }
     /// Removes a posted receive.
     void remove(ReceiveRequest& receive) noexcept {
@@ -111,12 +115,14 @@ class TagMatcher {
         return found;
     }
     /// Removes and returns the first posted receive that accepts a message of this channel with
-    /// this tag; nullptr if no receive accepts it.
+    /// this tag, and sets the tag of the receive to this one. Returns nullptr if no receive accepts
+    /// it.
     [[nodiscard]] ReceiveRequest* take_receive(const ChannelState* channel, Tag tag) noexcept {
         if (!wildcards_.empty()) [[unlikely]] {
             ReceiveRequest* const found = find_receive(channel, tag);
             if (found != nullptr) {
                 remove(*found);
+                found->tag = tag;
             }
             return found;
         }
@@ -126,7 +132,8 @@ class TagMatcher {
             return nullptr;
         }
         if (found->tag == tag && found->channel == channel) [[likely]] {
-            return list.pop_front();
+            list.remove(found);
+            return found;
         }
         do {
             found = Receives::next(found);
@@ -249,7 +256,7 @@ class TagMatcher {
 
     std::array<Receives, buckets> exact_{};
     Receives wildcards_;
-    std::uint64_t next_sequence_ = 0;
+    std::uint64_t wildcards_posted_ = 0;
     std::array<SameHash, buckets> unexpected_{};
     Arrivals arrived_;
     std::vector<const ChannelState*> held_;
