@@ -86,6 +86,7 @@ SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOp
     for (const ProtectionDomain& pd : pds) {
         rails.push_back(make_rail(pd, options, pool, rails.empty()));
     }
+    several_rails = rails.size() > 1;
 }
 
 SharedState::~SharedState() = default;

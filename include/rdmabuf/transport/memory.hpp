@@ -68,8 +68,7 @@ struct MemoryState {
     }
     [[nodiscard]] bool holds(std::uintptr_t first, std::uint64_t count) const noexcept {
         // If `first` is less than `address`, the difference wraps around and is above `length`.
-        const std::uintptr_t offset = first - address;
-        return offset <= length && count <= length - offset;
+        return count <= length && first - address <= length - count;
     }
     [[nodiscard]] std::uint64_t device_address(std::uintptr_t at) const noexcept {
         return iova + (at - address);

@@ -11,11 +11,9 @@ namespace rdmabuf::transport::detail {
     // A short message that can be sent at once needs no SendRequest object.
     const auto length = static_cast<std::uint32_t>(buffer.length);
     if (eager_.is_short(buffer.length) && buffer.is_inside_host_memory(endpoint_) &&
-        rails_.allows_message() && !full() && queued_.empty() && control_.window.available() &&
-        control_.eager_credits.available(length) && rails_.can_send_unsignaled() &&
-        context == nullptr && rendezvous_sender_.advertised(tag) == nullptr) [[likely]] {
-        if (rails_.send_prepared(eager_.short_message().set(control_, tag, buffer.address, length)))
-            [[likely]] {
+        context == nullptr && rails_.fast.sends != 0) [[likely]] {
+        if (rails_.send_prepared(eager_.short_message().set(control_, rails_.queue().next(), tag,
+                                                            buffer.address, length))) [[likely]] {
             control_.credits_sent(Kind::eager);
             control_.eager_credits.sent(length);
             rendezvous_sender_.count_unpaired(control_.window.sent(), tag);
@@ -25,6 +23,14 @@ namespace rdmabuf::transport::detail {
         }
     }
     return send_any(buffer.memory, buffer.address, buffer.length, tag, request, context);
+}
+
+inline void ChannelState::set_fast_sends() noexcept {
+    const bool unusual = broken() != 0 || full() || !queued_.empty() ||
+                         !rails_.order_allows_message() || rendezvous_sender_.has_advertised();
+    rails_.fast.sends = unusual ? 0
+                                : std::min(eager_.short_messages(),
+                                           rails_.queue().unsignaled_left(RailSet::reserve));
 }
 
 [[gnu::noinline]] inline int ChannelState::send_any(const MemoryState* memory,
@@ -48,6 +54,7 @@ namespace rdmabuf::transport::detail {
         const CtsRing::Entry* const entry = rendezvous_sender_.advertised(tag);
         if (eager_.send_copied(buffer.host_bytes(), tag)) [[likely]] {
             rendezvous_sender_.count_message(tag, entry);
+            set_fast_sends();
             request = {.channel = number_,
                        .generation = static_cast<std::uint32_t>(buffer.length),
                        .index = Request::completed_index};
@@ -91,6 +98,7 @@ inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) 
     taken->needs_fin = false;
     taken->cts_bytes = 0;
     queued_.push_back(taken);
+    rails_.fast.sends = 0;
     advance();
     return 0;
 }
@@ -156,8 +164,8 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     if (buffer.length - 1 < eager_.limit() && buffer.is_inside_host_memory(endpoint_) &&
         buffer.allows(Access::local_write | Access::remote_write) && context == nullptr &&
         in_flight_ < rails_.fast.requests && !shared_.matcher.has_messages()) [[likely]] {
-        if (ReceiveRequest* const taken =
-                shared_.receives.take({.in_use = true, .simple = true})) [[likely]] {
+        if (ReceiveRequest* const taken = shared_.receives.take({.in_use = true, .simple = true}))
+            [[likely]] {
             ++in_flight_;
             shared_.begin(*taken, this, number_, buffer, request);
             taken->tag = tag;

@@ -66,7 +66,7 @@ class ChannelState : public ChannelLinks {
           loopback_(shared),
           probed_ns_(now_ns()) {
         set_fast_arrivals();
-        rails_.fast.requests = depth_;
+        rails_.fast.requests = depth_ - 1; // The last one needs count_request().
     }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
@@ -267,7 +267,7 @@ class ChannelState : public ChannelLinks {
     void adopt(ReceiveRequest& receive) noexcept {
         receive.channel = this;
         receive.channel_number = number_;
-        ++in_flight_;
+        count_request();
     }
 
   private:
@@ -310,12 +310,18 @@ class ChannelState : public ChannelLinks {
         if (taken == nullptr) {
             return nullptr;
         }
-        ++in_flight_;
+        count_request();
         shared_.begin(*taken, this, number_, buffer, request, context);
         return taken;
     }
     void wake() noexcept { shared_.wake(*this); }
     [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
+    void count_request() noexcept {
+        ++in_flight_;
+        if (full()) {
+            rails_.fast.sends = 0;
+        }
+    }
 
     /// Like receive_unexpected(), but advance() must still be called.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
@@ -344,6 +350,7 @@ class ChannelState : public ChannelLinks {
     /// @param received  the number of bytes that have arrived, with the header
     /// @return true for a valid eager message, whose data the caller must process
     [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t received) noexcept;
+    void set_fast_sends() noexcept;
     /// Sets FastLimits::arrivals. Called when ByteCredits::room() has changed.
     void set_fast_arrivals() noexcept {
         rails_.fast.arrivals =

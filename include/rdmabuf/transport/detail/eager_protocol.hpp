@@ -62,6 +62,7 @@ class EagerProtocol {
     class ShortMessage {
       public:
         ShortMessage() noexcept {
+            work_.wr_id = WorkId{.work = Work::remote}.encode();
             work_.opcode = IBV_WR_SEND;
             work_.send_flags = IBV_SEND_INLINE;
             work_.sg_list = entries_.data();
@@ -72,8 +73,12 @@ class EagerProtocol {
         ~ShortMessage() = default;
 
         /// Sets the tag and the data of the message, and returns its work request.
-        [[nodiscard]] ibv_send_wr& set(const ControlChannel& control, Tag tag,
-                                       std::uintptr_t address, std::uint32_t length) noexcept {
+        /// @param sequence  SendQueue::next()
+        [[nodiscard]] ibv_send_wr& set(const ControlChannel& control, std::uint32_t sequence,
+                                       Tag tag, std::uintptr_t address,
+                                       std::uint32_t length) noexcept {
+            // The sequence number is the lower half of the wr_id: see WorkId.
+            std::memcpy(&work_.wr_id, &sequence, sizeof sequence);
             header_.value = tag;
             control.add_eager_credits(header_);
             entries_[1].addr = address;
@@ -94,6 +99,10 @@ class EagerProtocol {
     /// empty message, because the second entry of the work request must not be empty.
     [[nodiscard]] bool is_short(std::uint64_t length) const noexcept {
         return length - 1 < short_limit_;
+    }
+    /// Returns how many messages for which is_short() is true the peer has room for.
+    [[nodiscard]] std::uint32_t short_messages() const noexcept {
+        return std::min(control_.window.left(), control_.eager_credits.messages(short_limit_));
     }
     /// Sends a message of up to BouncePool::copy_limit bytes, which is copied.
     /// @return false if the message cannot be sent now
@@ -166,6 +175,7 @@ class EagerProtocol {
 
     /// Counts a message that was sent, and the credits that its header has returned.
     void sent(std::uint32_t length) noexcept {
+        rails_.fast.sends = 0; // The message may be longer than short_limit_.
         control_.credits_sent(Kind::eager);
         control_.eager_credits.sent(length);
     }

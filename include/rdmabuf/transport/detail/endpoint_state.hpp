@@ -177,18 +177,20 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
                 request = {};
                 return {.done = true, .bytes = bytes};
             }
-            ReceiveRequest* const receive = shared.receive(request.index);
-            if (receive != nullptr && receive->generation == request.generation) {
-                if (!receive->done) {
+            const std::uint32_t position = SharedState::position_of_receive(request.index);
+            if (shared.receives.contains(position) &&
+                shared.receives[position].generation == request.generation) {
+                ReceiveRequest& receive = shared.receives[position];
+                if (!receive.done) {
                     progress();
                     progressed = true;
                 }
-                if (receive->delivered) [[likely]] {
-                    channel.recycle(*receive);
+                if (receive.delivered) [[likely]] {
+                    channel.recycle(receive);
                     request = {};
                     return {.done = true,
-                            .bytes = static_cast<std::size_t>(receive->bytes),
-                            .tag = receive->tag,
+                            .bytes = static_cast<std::size_t>(receive.bytes),
+                            .tag = receive.tag,
                             .channel = channel.number()};
                 }
             }
@@ -379,16 +381,23 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// @return true if a work request has completed
     [[gnu::always_inline]] bool poll() noexcept {
         bool any = poll(0);
-        for (std::size_t device = 1; device < shared.rails.size(); ++device)
-            [[unlikely]] {
-                any = poll_further(device) || any;
-            }
-        if (shared.rail_failed) [[unlikely]] {
+        if (shared.several_rails || shared.rail_failed) [[unlikely]] {
+            any = poll_other_devices() || any;
+        }
+        return any;
+    }
+    /// Polls the completion queues of all devices except the first, and stops using the devices
+    /// that have failed.
+    [[gnu::noinline]] bool poll_other_devices() noexcept {
+        bool any = false;
+        for (std::size_t device = 1; device < shared.rails.size(); ++device) {
+            any = poll(device) || any;
+        }
+        if (shared.rail_failed) {
             leave_out_failed_devices();
         }
         return any;
     }
-    [[gnu::noinline]] bool poll_further(std::size_t device) noexcept { return poll(device); }
     [[gnu::always_inline]] bool poll(std::size_t device) noexcept {
         std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
         SharedRail& rail = *shared.rails[device];

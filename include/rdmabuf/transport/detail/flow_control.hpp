@@ -27,6 +27,10 @@ class ByteCredits {
         return length + overhead <= peer_room_;
     }
     void sent(std::uint32_t length) noexcept { peer_room_ -= length + overhead; }
+    /// Returns how many messages of up to @p length bytes the peer has room for.
+    [[nodiscard]] std::uint32_t messages(std::uint32_t length) const noexcept {
+        return peer_room_ / (length + overhead);
+    }
     /// Returns the total number of bytes that the peer has consumed.
     [[nodiscard]] std::uint32_t peer_consumed() const noexcept { return peer_consumed_; }
     /// Stores the total number of bytes that the peer has consumed, as the peer reports it.
@@ -105,7 +109,9 @@ class MessageWindow {
     /// Maximum number of messages that were sent and whose receipt the peer has not confirmed.
     static constexpr std::uint32_t size = 128;
 
-    [[nodiscard]] bool available() const noexcept { return sent_ - peer_received_ < size; }
+    [[nodiscard]] bool available() const noexcept { return left() != 0; }
+    /// Returns how many messages this end may send before the peer confirms further ones.
+    [[nodiscard]] std::uint32_t left() const noexcept { return size - unreceived(); }
     /// Returns the total number of messages that this end has sent. The number wraps around.
     [[nodiscard]] std::uint32_t sent() const noexcept { return sent_; }
     [[nodiscard]] std::uint32_t unreceived() const noexcept { return sent_ - peer_received_; }
@@ -153,6 +159,9 @@ class MessageWindow {
 /// state that they summarize. RailSet::fail() sets all of them to 0. An operation above its limit
 /// takes a longer path, which checks each state.
 struct FastLimits {
+    /// The number of short messages that may be sent. It is set when a short message has taken the
+    /// longer path, and becomes smaller with each work request on the first queue pair.
+    std::uint32_t sends = 0;
     /// An eager message that returns no new credits may arrive if it is shorter than this.
     std::uint32_t arrivals = 0;
     /// A receive may be started while fewer requests than these are in flight.

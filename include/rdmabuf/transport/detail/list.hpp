@@ -55,7 +55,8 @@ class List {
     }
 
   private:
-    /// Returns the pointer that must change when the object behind @p item gets another predecessor.
+    /// Returns the pointer that must change when the object behind @p item gets another
+    /// predecessor.
     [[nodiscard]] T**& to_next(const T* item) noexcept {
         T* const next = (item->*Member).next;
         return next == nullptr ? end_ : (next->*Member).to_this;

@@ -134,23 +134,20 @@ class RailSet {
 
     // Messages; they use the first queue pair only
 
-    /// Posts an unsignaled message, and sets the wr_id of its work request. can_send_unsignaled()
-    /// must be true.
-    /// @param work  a work request with the opcode IBV_WR_SEND and inline data
-    [[nodiscard]] bool send_prepared(ibv_send_wr& work) noexcept {
-        ChannelRail& to = rails_[0];
-        work.wr_id =
-            WorkId{.work = Work::remote, .number = WorkId::no_request, .sequence = to.queue.next()}
-                .encode();
+    /// Posts an unsignaled message. FastLimits::sends must not be 0.
+    /// @param work  a work request with the opcode IBV_WR_SEND and inline data, whose wr_id is
+    ///              SendQueue::next()
+    [[nodiscard, gnu::always_inline]] bool send_prepared(ibv_send_wr& work) noexcept {
         ibv_send_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
-        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0)
-            [[unlikely]] {
+        if (const int error = ibv_post_send(rails_[0].queue_pair.native(), &work, &failed);
+            error != 0) [[unlikely]] {
             if (error != ENOMEM) {
                 fail(EIO, "ibv_post_send failed");
             }
             return false;
         }
-        to.queue.posted(false);
+        rails_[0].queue.posted(false);
+        --fast.sends;
         return true;
     }
 
@@ -158,10 +155,6 @@ class RailSet {
     /// @param count  the number of work requests that are posted together, including the message
     [[nodiscard]] bool can_send(std::uint32_t count = 1) const noexcept {
         return rails_[0].queue.has_room(reserve + count - 1);
-    }
-    /// Returns true if a message can be posted now by an unsignaled work request.
-    [[nodiscard]] bool can_send_unsignaled() const noexcept {
-        return can_send() && !rails_[0].queue.must_signal();
     }
     /// Returns true if @p length bytes fit into the inline data of a work request. They then need
     /// no send buffer.
@@ -235,6 +228,7 @@ class RailSet {
             return false;
         }
         to.queue.posted(signaled);
+        fast.sends -= std::min(fast.sends, std::uint32_t{rail == 0});
         if (request != nullptr) {
             ++request->pending;
         }
@@ -266,6 +260,7 @@ class RailSet {
             queue.posted(work->next == nullptr);
             ++posted;
         }
+        fast.sends -= std::min(fast.sends, static_cast<std::uint32_t>(posted));
         if (error == 0) [[likely]] {
             ++request.pending;
         } else if (error != ENOMEM) {
@@ -306,7 +301,7 @@ class RailSet {
             all_transfers_.push_back(&transfer);
         }
         if (transfer.keeps_order) {
-            ++ordered_;
+            hold_messages();
         }
         return used;
     }
@@ -314,10 +309,6 @@ class RailSet {
     /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair, nor a
     /// control message of hold_messages().
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
-    /// Returns true if the channel has not failed and order_allows_message() is true.
-    [[nodiscard]] bool allows_message() const noexcept {
-        return (static_cast<unsigned>(broken_) | ordered_) == 0;
-    }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
     /// Posts work requests of the started transfers, until all are posted or the send queues are
@@ -345,7 +336,10 @@ class RailSet {
     }
     /// Makes later messages wait for a control message that must not be overtaken; see
     /// order_allows_message().
-    void hold_messages() noexcept { ++ordered_; }
+    void hold_messages() noexcept {
+        ++ordered_;
+        fast.sends = 0;
+    }
     /// Called after such a control message was sent, or the FIN of a transfer with
     /// RdmaTransfer::keeps_order.
     void release_messages() noexcept { --ordered_; }
@@ -576,6 +570,7 @@ class RailSet {
     /// then, nothing is posted except the last work requests of fail().
     void suspend() noexcept {
         suspended_ = true;
+        fast.sends = 0;
         for (ChannelRail& rail : rails_) {
             rail.queue.suspend();
         }

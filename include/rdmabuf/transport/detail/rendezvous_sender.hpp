@@ -34,7 +34,11 @@ class RendezvousSender {
     /// Returns the advertised receive of the peer that the next message with this tag will match;
     /// nullptr if there is none.
     [[nodiscard]] CtsRing::Entry* advertised(Tag tag) noexcept {
-        return ring_ == nullptr || ring_->empty() ? nullptr : ring_->find(tag);
+        return has_advertised() ? ring_->find(tag) : nullptr;
+    }
+    /// Returns true if the peer has advertised a receive that no message has matched yet.
+    [[nodiscard]] bool has_advertised() const noexcept {
+        return ring_ != nullptr && !ring_->empty();
     }
     /// Records the tag of an eager message that was sent and that matches no advertised receive.
     /// @param number  the sequence number of the message; see MessageWindow::sent()
@@ -158,6 +162,7 @@ class RendezvousSender {
             return false;
         }
         CtsRing::Entry& entry = ring_->push_back();
+        rails_.fast.sends = 0;
         entry.tag = tag;
         entry.length = body.length;
         entry.request = body.request;

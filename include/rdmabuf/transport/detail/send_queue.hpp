@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace rdmabuf::transport::detail {
@@ -80,6 +81,14 @@ class SendQueue {
     /// would otherwise use a quarter of the send queue.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= signal_interval_;
+    }
+    /// Returns how many unsignaled work requests can be posted such that must_signal() is false for
+    /// each of them, and at least @p reserve entries are still free.
+    [[nodiscard]] std::uint32_t unsignaled_left(std::uint32_t reserve) const noexcept {
+        const std::uint32_t used = posted_ - completed_ + reserve;
+        const std::uint32_t unsignaled = posted_ + 1 - signaled_;
+        return std::min(depth_ - std::min(depth_, used),
+                        signal_interval_ - std::min(signal_interval_, unsignaled));
     }
     void posted(bool signaled) noexcept {
         ++posted_;

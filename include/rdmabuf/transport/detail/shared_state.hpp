@@ -240,8 +240,12 @@ class SharedState {
         }
         return one_sided.at(index - first_index(RequestType::one_sided));
     }
+    /// Returns the position of a receive in its pool.
+    [[nodiscard]] static std::uint32_t position_of_receive(std::uint32_t index) noexcept {
+        return index - first_index(RequestType::receive);
+    }
     [[nodiscard]] ReceiveRequest* receive(std::uint32_t index) const noexcept {
-        return receives.at(index - first_index(RequestType::receive));
+        return receives.at(position_of_receive(index));
     }
     void give_back(RequestState& request) noexcept {
         switch (request.type()) {
@@ -299,6 +303,8 @@ class SharedState {
     List<RequestState, &RequestState::completed> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
+    /// True if the endpoint has several devices.
+    bool several_rails = false;
 
   private:
     /// The bits of RequestState::index, and of wire_number(), that are the position of the request

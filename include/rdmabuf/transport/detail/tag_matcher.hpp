@@ -81,12 +81,11 @@ class TagMatcher {
     /// Posts a receive. The other parameters are equal to the members of @p receive with these
     /// names.
     void post(ReceiveRequest& receive, const ChannelState* channel, Tag tag, Tag mask) noexcept {
-        Receives& list = list_of(channel, tag, mask);
-        if (&list == &wildcards_) {
+        if (!is_exact(channel, mask)) {
             ++wildcards_posted_;
         }
         receive.sequence = wildcards_posted_;
-        list.push_back(&receive);
+        list_of(channel, tag, mask).push_back(&receive);
     }
     /// Removes a posted receive.
     void remove(ReceiveRequest& receive) noexcept {
@@ -242,6 +241,9 @@ class TagMatcher {
         const std::uint64_t key = tag ^ reinterpret_cast<std::uintptr_t>(channel);
         return static_cast<std::size_t>(key * 0x9e3779b97f4a7c15U >> (64 - hash_bits));
     }
+    [[nodiscard]] static bool is_exact(const ChannelState* channel, Tag mask) noexcept {
+        return channel != nullptr && mask == full_mask;
+    }
     [[nodiscard]] bool is_held(const ChannelState* channel) const noexcept {
         return std::ranges::find(held_, channel) != held_.end();
     }
@@ -251,7 +253,7 @@ class TagMatcher {
                ((receive.tag ^ tag) & receive.mask) == 0;
     }
     [[nodiscard]] Receives& list_of(const ChannelState* channel, Tag tag, Tag mask) noexcept {
-        return channel != nullptr && mask == full_mask ? exact_[hash(channel, tag)] : wildcards_;
+        return is_exact(channel, mask) ? exact_[hash(channel, tag)] : wildcards_;
     }
 
     std::array<Receives, buckets> exact_{};
