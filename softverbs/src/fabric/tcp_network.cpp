@@ -25,7 +25,8 @@ namespace {
 /// Time limit of the handshake of a TCP connection.
 constexpr std::uint64_t handshake_ns = 3 * second_ns;
 /// Maximum number of accepted connections whose peers have not proven yet that they know the secret
-/// in SOFTVERBS_SECRET_FILE. If another peer connects, the oldest of these connections is closed.
+/// in SOFTVERBS_SECRET_FILE. If another peer connects, the oldest of these connections of the host
+/// with the most of them is closed, so that one host does not keep the others out.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted_peers = 64;
 
@@ -38,7 +39,8 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     // softverbs sends data between hosts in the byte order of the sending machine. Therefore all
     // hosts must have the same byte order: little-endian.
     if constexpr (std::endian::native != std::endian::little) {
-        throw_error(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
+        throw_error(EOPNOTSUPP,
+                    "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
     context_.epoll = epoll_.get();
     if (!watch(epoll_.get(), timer_.get())) {
@@ -190,11 +192,8 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                                   &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
             if (spare_.reject(listener.socket.get())) {
-                // Free a file descriptor: close the connection of the oldest peer that has not
-                // proven that it knows the secret.
-                if (!unproven_.empty()) {
-                    drop_peer(0, "");
-                }
+                // Free a file descriptor.
+                drop_unproven_peer();
                 continue;
             }
             return;
@@ -205,7 +204,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         }
         set_connection_options(socket.get());
         if (unproven_.size() >= most_unproven) {
-            drop_peer(0, "");
+            drop_unproven_peer();
         }
         const int number = socket.get();
         const Route route{listener.address, *peer};
@@ -241,6 +240,23 @@ void TcpNetwork::continue_handshake(std::size_t position) {
     links_.push_back(std::make_unique<TcpLink>(context_, std::move(peer.socket), peer.route,
                                                peer.handshake->peer_slot(), nullptr));
     unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(position));
+}
+
+void TcpNetwork::drop_unproven_peer() {
+    std::size_t victim = 0;
+    std::ptrdiff_t most = 0;
+    for (std::size_t at = 0; at < unproven_.size(); ++at) {
+        const HostAddress& host = unproven_[at].route.remote;
+        const std::ptrdiff_t count = std::ranges::count_if(
+            unproven_, [&host](const UnprovenPeer& peer) { return peer.route.remote == host; });
+        if (count > most) {
+            most = count;
+            victim = at;
+        }
+    }
+    if (most != 0) {
+        drop_peer(victim, "");
+    }
 }
 
 void TcpNetwork::drop_peer(std::size_t position, const std::string& why) {

@@ -73,6 +73,9 @@ class TcpNetwork {
     void accept_peers(const Listener& listener);
     void continue_handshake(std::size_t position);
     void drop_peer(std::size_t position, const std::string& why);
+    /// Closes the connection of a peer that has not proven that it knows the secret: the oldest one
+    /// of the host that has the most of them.
+    void drop_unproven_peer();
     void end_overdue_handshakes();
     void reap(Handler& handler);
 

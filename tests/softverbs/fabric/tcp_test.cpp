@@ -65,9 +65,10 @@ class TcpTest : public ::testing::Test {
         return turn_until({&a, &b}, done);
     }
     /// Returns a TCP connection from the address of host one to the port of b.
-    [[nodiscard]] UniqueFd raw_connection() const {
+    [[nodiscard]] UniqueFd raw_connection() const { return raw_connection(one.address()); }
+    [[nodiscard]] UniqueFd raw_connection(const HostAddress& source) const {
         UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        const SocketAddress from(one.address(), 0);
+        const SocketAddress from(source, 0);
         const SocketAddress to(other.address(),
                                static_cast<std::uint16_t>(some_first_port() + b.node->slot()));
         EXPECT_EQ(::bind(socket.get(), from.get(), from.length), 0);
@@ -270,6 +271,23 @@ class ProvenPeer {
     UniqueFd socket_;
     TcpHandshake handshake_;
 };
+
+TEST_F(TcpTest, ManySilentPeersOfAHostDoNotEndTheHandshakeOfAnother) {
+    const HostAddress third = *parse_host_address("127.0.0.3");
+    ProvenPeer slow({third, other.address()}, other.options().network.secret, raw_connection(third),
+                    3, b.node->slot());
+    ASSERT_EQ(slow.advance(), TcpHandshake::Progress::waiting);
+    std::vector<UniqueFd> silent;
+    for (int i = 0; i < 200; ++i) {
+        silent.push_back(raw_connection());
+        b.turn();
+    }
+    EXPECT_TRUE(is_closed_by_peer(silent.front()));
+    TcpHandshake::Progress progress = TcpHandshake::Progress::waiting;
+    EXPECT_TRUE(
+        until([&] { return (progress = slow.advance()) != TcpHandshake::Progress::waiting; }));
+    EXPECT_EQ(progress, TcpHandshake::Progress::done);
+}
 
 TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
     ProvenPeer peer({*parse_host_address("127.0.0.9"), other.address()},
