@@ -134,7 +134,12 @@ int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {
     message.kind = MessageKind::share;
     message.number = id;
     message.length = length;
-    const int error = mailbox_.send(message, fd);
+    // Send a descriptor by which the other process can only read. A dma-buf cannot be opened again.
+    std::array<char, 32> path{};
+    std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
+    const NoCancellation not_cancelled;
+    const UniqueFd readable(::open(path.data(), O_RDONLY | O_CLOEXEC));
+    const int error = mailbox_.send(message, readable ? readable.get() : fd);
     if (error != 0) {
         shares_.erase(id);
     }

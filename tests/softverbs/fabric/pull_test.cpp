@@ -9,7 +9,9 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -124,6 +126,21 @@ TEST_F(PullTest, ReadsWhatWasShared) {
     ASSERT_EQ(pair.back->pull(page + 3, 5, into), 0);
     EXPECT_EQ(into[0], std::byte{3});
     EXPECT_EQ(into[15], std::byte{18});
+}
+
+TEST_F(PullTest, DoesNotPermitTheOtherProcessToWriteToWhatWasShared) {
+    ASSERT_EQ(share(5, make_file(F_SEAL_SHRINK)), 0);
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    std::uint64_t begin = 0;
+    while (begin == 0 && std::getline(maps, line)) {
+        if (line.find("/memfd:test") != std::string::npos) {
+            begin = std::stoull(line, nullptr, 16);
+        }
+    }
+    ASSERT_NE(begin, 0U);
+    EXPECT_EQ(::mprotect(reinterpret_cast<void*>(begin), page, PROT_READ | PROT_WRITE), -1);
+    EXPECT_EQ(errno, EACCES);
 }
 
 TEST_F(PullTest, KeepsToTheBoundsOfWhatWasShared) {
