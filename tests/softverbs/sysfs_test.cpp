@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -26,6 +27,7 @@
 #include <gtest/gtest.h>
 
 #include "child_process.hpp"
+#include "temporary_directory.hpp"
 
 namespace {
 
@@ -164,6 +166,22 @@ TEST_F(SysfsTest, LeavesTheFilesOfTheKernelAlone) {
     EXPECT_EQ(real_path("/sys/class"), "/sys/class");
     EXPECT_EQ(read_file("/sys/kernel/mm/transparent_hugepage/enabled").empty(),
               ::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0);
+}
+
+TEST_F(SysfsTest, RemovesTreesThatKilledProcessesHadBegunToWrite) {
+    const TemporaryDirectory directory;
+    ::setenv("SOFTVERBS_DIR", directory.path().c_str(), 1);
+    const std::filesystem::path parent = std::filesystem::path(directory.path()) / "sysfs";
+    for (const char* const name : {"new-1-abandoned", "new-2-begun"}) {
+        std::filesystem::create_directories(parent / name / "sys");
+    }
+    const std::array<timespec, 2> long_ago{};
+    ASSERT_EQ(::utimensat(AT_FDCWD, (parent / "new-1-abandoned").c_str(), long_ago.data(), 0), 0);
+    ASSERT_EQ(softverbs_reset(nullptr, 3), 0); // no tree has been written for three devices
+    EXPECT_EQ(read_file(soft0_ + "/node_type"), "1: CA\n");
+    ::unsetenv("SOFTVERBS_DIR");
+    EXPECT_FALSE(std::filesystem::exists(parent / "new-1-abandoned"));
+    EXPECT_TRUE(std::filesystem::exists(parent / "new-2-begun"));
 }
 
 TEST_F(SysfsTest, IsReadableInAChildThatWasForkedWhileAnotherThreadReadIt) {

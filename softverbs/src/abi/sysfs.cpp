@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -88,6 +89,21 @@ void write(const Tree& tree, const std::string& root) {
     }
 }
 
+/// Removes the trees that processes had begun to write when they were killed.
+void remove_abandoned(const std::filesystem::path& parent) {
+    constexpr std::chrono::minutes longest(1); // to write a tree takes milliseconds
+    const auto before = std::filesystem::file_time_type::clock::now() - longest;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(parent, error), end; !error && entry != end;
+         entry.increment(error)) {
+        std::error_code ignored;
+        if (entry->path().filename().string().starts_with("new-") &&
+            std::filesystem::last_write_time(entry->path(), ignored) < before) {
+            std::filesystem::remove_all(entry->path(), ignored);
+        }
+    }
+}
+
 /// The root directory of the generated tree that was used last. restore() reads the string without
 /// a lock, so the string is never freed.
 std::atomic<const std::string*> current_root{nullptr};
@@ -105,6 +121,7 @@ const std::string& root_of(const Tree& tree) {
     const std::filesystem::path parent = std::filesystem::canonical(place) / "sysfs";
     const std::filesystem::path root = parent / name;
     if (!std::filesystem::exists(root)) {
+        remove_abandoned(parent);
         // The name differs for each thread, because several may write the tree at the same time.
         const std::filesystem::path made =
             parent / ("new-" + std::to_string(::gettid()) + "-" + name);
