@@ -146,6 +146,13 @@ TEST_F(LevelZeroRanges, OfMappedMemoryAreRefusedUnlessThePhysicalMemoryHasTheSiz
     EXPECT_THAT(refusal(part), fails_with(ENODEV, "ZE_RESULT_ERROR_DEVICE_LOST"));
 }
 
+TEST_F(LevelZeroRanges, HaveNoGenerationIfTheirIdIsTheirAddress) {
+    const std::uint64_t address = make();
+    EXPECT_NE(exporter_->find(address)->generation, 0U);
+    fake::set(fake::Setting::addresses_as_ids, 1);
+    EXPECT_EQ(exporter_->find(address)->generation, 0U);
+}
+
 TEST_F(LevelZeroRanges, OfSeveralTilesAreRefused) {
     const std::uint64_t address = make(Kind::device, 2 * page_size());
     fake::set(fake::Setting::shortfall, static_cast<std::int64_t>(page_size()));

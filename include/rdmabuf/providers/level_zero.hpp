@@ -40,7 +40,8 @@ struct LevelZeroOptions {
 ///   one context for each driver that has a GPU. allocate() creates a context for the driver of its
 ///   GPU. These contexts are never destroyed, and use no device memory by themselves.
 /// - **Generations.** Allocation::generation is the driver's identifier of the allocation
-///   (ze_memory_allocation_properties_t::id).
+///   (ze_memory_allocation_properties_t::id). It is 0 with Intel's driver before 2021-09, whose
+///   identifiers are addresses and can occur again.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_level_zero_exporter(
     const LevelZeroOptions& options = {});
 

@@ -63,6 +63,8 @@ enum class Setting : std::uint8_t {
     undescribed_result,
     /// Level Zero, not 0: each context finds the memory of all contexts, as in Intel's driver.
     shared_contexts,
+    /// Level Zero, not 0: the id of memory is its address, as in Intel's driver before 2021-09.
+    addresses_as_ids,
     /// ROCm, not 0: mapped memory and host memory look like reserved addresses. Mapped memory does
     /// before HSA AMD extension 1.12, and host memory on an APU.
     mapped_as_reserved,

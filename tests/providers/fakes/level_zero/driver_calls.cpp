@@ -90,7 +90,7 @@ bool has_mappings(const Machine& machine, std::uint64_t block) {
 /// (Context::getMemAllocProperties() of compute-runtime).
 std::uint64_t pool_of(const Machine& machine, const void* pointer) {
     const std::uint64_t block = reserved_block(machine, pointer);
-    return has_mappings(machine, block) ? 0 : block;
+    return block == 0 || has_mappings(machine, block) ? 0 : ~block;
 }
 
 template <class Item, class MakeItem>
@@ -300,7 +300,9 @@ ze_result_t zeMemGetAllocProperties(ze_context_handle_t context, const void* poi
             return ZE_RESULT_SUCCESS;
         }
         properties->type = type_of(found->kind);
-        properties->id = pool != 0 ? pool : found->id;
+        properties->id = pool != 0                                         ? pool
+                         : machine.setting(Setting::addresses_as_ids) != 0 ? found->start
+                                                                           : found->id;
         properties->pageSize = fake_driver::cpu_page_size();
         *device = found->kind == Kind::device || found->kind == Kind::mapped
                       ? device_handle(found->device)
