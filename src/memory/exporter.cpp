@@ -141,6 +141,16 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     }
 }
 
+ExportedRange checked(ExportedRange made, const Exporter& exporter, std::uintptr_t address) {
+    if (made.address() != 0 && made.address() != address) {
+        throw Error(EIO, "Exporter::export_range",
+                    "the exporter '" + std::string(exporter.name()) + "' exported the bytes at " +
+                        hexadecimal(made.address()) + " instead of those at " +
+                        hexadecimal(address) + ": correct the exporter");
+    }
+    return made;
+}
+
 std::optional<Allocation> checked(std::optional<Allocation> found, const Exporter& exporter,
                                   const char* function, std::uintptr_t address,
                                   std::size_t length) {

@@ -25,6 +25,11 @@ namespace rdmabuf::detail {
                                                 const Exporter& exporter, const char* function,
                                                 std::uintptr_t address, std::size_t length);
 
+/// Returns @p made, the range that @p exporter exported for @p address.
+/// @throws Error EIO if it has another address, so that its offset is that of other bytes
+[[nodiscard]] ExportedRange checked(ExportedRange made, const Exporter& exporter,
+                                    std::uintptr_t address);
+
 [[nodiscard]] inline std::optional<Allocation> find(const Exporter& exporter,
                                                     std::uintptr_t address) {
     try {
@@ -59,7 +64,7 @@ namespace rdmabuf::detail {
 [[nodiscard]] inline ExportedRange export_range(const Exporter& exporter, std::uintptr_t address,
                                                 std::size_t length, MappingKind mapping) {
     try {
-        return exporter.export_range(address, length, mapping);
+        return checked(exporter.export_range(address, length, mapping), exporter, address);
     } catch (...) {
         rethrow_from_exporter(exporter, "Exporter::export_range");
     }

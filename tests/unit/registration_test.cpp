@@ -250,6 +250,18 @@ TEST_F(RegistrationTest, DoesNotAdvisePeermemForErrorsThatItDoesNotAvoid) {
     EXPECT_THAT(refusal(), fails_once(EPROTONOSUPPORT, "use Linux 5.12 or newer"));
 }
 
+TEST_F(RegistrationTest, BlamesTheExporterForARangeAtAnotherAddress) {
+    exporter_->address_by = -std::uintptr_t{4096};
+    constexpr const char* text =
+        "the exporter 'fake' exported the bytes at 0x200000001000 instead of those at "
+        "0x200000002000: correct the exporter";
+    EXPECT_THAT(refusal(device_address() + 8192, 4096), fails_once(EIO, text));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(resolver_.export_range(device_address() + 8192, 1)); }),
+        fails_with("Exporter::export_range", EIO, text));
+}
+
 TEST_F(RegistrationTest, BlamesTheExporterForAWrongPageOffset) {
     exporter_->offset_by = 8;
     const auto error = refusal(device_address() + 4096, 1000);
