@@ -116,7 +116,8 @@ void Resolver::add(std::shared_ptr<Exporter> exporter) {
 std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
     std::optional<Match> pinned;
     std::optional<Error> unanswered;
-    for (const auto& exporter : exporters_) {
+    for (std::size_t i = 0; i < exporters_.size(); ++i) {
+        const std::shared_ptr<Exporter> exporter = exporters_[i]; // The query may call add().
         try {
             if (auto allocation = detail::find(*exporter, address)) {
                 const bool is_pinned = allocation->kind == MemoryKind::pinned_host;

@@ -127,7 +127,7 @@ void RegistrationWalk::ask(const std::shared_ptr<Exporter>& exporter) {
             const auto pinned = std::ranges::find_if(owners_, &Owner::is_pinned_host);
             const bool last = found->kind == MemoryKind::pinned_host;
             owners_.insert(last ? owners_.end() : pinned,
-                           {.exporter = &exporter, .allocation = *std::move(found)});
+                           {.exporter = exporter, .allocation = *std::move(found)});
         }
     } catch (const Error& error) {
         // The search continues, because another exporter may find the memory. The memory is not
@@ -141,19 +141,20 @@ void RegistrationWalk::ask(const std::shared_ptr<Exporter>& exporter) {
 }
 
 bool RegistrationWalk::use_owner(std::size_t index) {
-    const auto exporters = request_.resolver.exporters();
-    while (asked_ < exporters.size() &&
+    while (asked_ < request_.resolver.exporters().size() &&
            (index >= owners_.size() || owners_[index].is_pinned_host())) {
-        ask(exporters[asked_++]);
+        // A copy, because the query may add an exporter to the list.
+        const std::shared_ptr<Exporter> exporter = request_.resolver.exporters()[asked_++];
+        ask(exporter);
     }
     if (index >= owners_.size()) {
         return false;
     }
     const Owner& owner = owners_[index];
     owner_ = index;
-    exporter_ = owner.exporter->get();
+    exporter_ = owner.exporter.get();
     set_->exporter = exporter_->name();
-    set_->source = *owner.exporter;
+    set_->source = owner.exporter;
     set_->allocation = owner.allocation;
     return true;
 }
@@ -482,7 +483,7 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
             }
             refuse(path, request_.function, EPERM,
                    "this is " + std::string(to_string(owner.allocation.kind)) + " memory of " +
-                       std::string((*owner.exporter)->name()) +
+                       std::string(owner.exporter->name()) +
                        ", which is never registered as host memory",
                    std::move(remedy));
             return false;
@@ -496,8 +497,9 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
     }
     const std::uintptr_t end = request_.address + request_.length;
     try {
-        for (const auto& exporter : request_.resolver.exporters()) {
-            const auto owner = std::ranges::find(owners_, &exporter, &Owner::exporter);
+        for (std::size_t i = 0; i < request_.resolver.exporters().size(); ++i) {
+            const std::shared_ptr<Exporter> exporter = request_.resolver.exporters()[i];
+            const auto owner = std::ranges::find(owners_, exporter, &Owner::exporter);
             std::uintptr_t next = owner == owners_.end() ? request_.address : owner->end();
             while (next < end) {
                 const auto found = detail::find_overlapping(*exporter, next, end - next);

@@ -62,8 +62,7 @@ class RegistrationWalk {
 
     /// An exporter that knows the memory.
     struct Owner {
-        /// Points into the list of the Resolver.
-        const std::shared_ptr<Exporter>* exporter = nullptr;
+        std::shared_ptr<Exporter> exporter;
         Allocation allocation;
 
         [[nodiscard]] bool is_pinned_host() const noexcept {

@@ -262,6 +262,22 @@ TEST_F(RegistrationTest, BlamesTheExporterForARangeAtAnotherAddress) {
         fails_with("Exporter::export_range", EIO, text));
 }
 
+TEST_F(RegistrationTest, AllowsAnExporterThatAddsOthersToTheResolverWhenItIsQueried) {
+    const std::uintptr_t other = device_address() + 2 * size;
+    bool added = false;
+    exporter_->on_find = [&] {
+        for (unsigned i = 0; i < 8 && !added; ++i) {
+            resolver_.add(std::make_shared<testing::FakeExporter>(size, other + i * size));
+        }
+        added = true;
+    };
+    EXPECT_EQ(register_memory(basics_.pd, resolver_, other, size).path(), dmabuf);
+    added = false;
+    EXPECT_EQ(resolver_.find(other + size).allocation.base, other + size);
+    added = false;
+    EXPECT_EQ(register_memory(basics_.pd, resolver_, host_memory_.data(), 64).path(), host);
+}
+
 TEST_F(RegistrationTest, BlamesTheExporterForAWrongPageOffset) {
     exporter_->offset_by = 8;
     const auto error = refusal(device_address() + 4096, 1000);
