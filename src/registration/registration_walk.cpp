@@ -188,7 +188,9 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
         choose_mappings_of(path);
         return true;
     }
-    if (path == peermem && !is_device()) {
+    const bool needs_device =
+        path == peermem || (path == on_demand && request_.options.device_memory);
+    if (needs_device && !is_device()) {
         refuse(path, request_.function, EFAULT,
                exporter_ != nullptr ? "this is " + kind() + " memory, not device memory"
                                     : "no exporter reports this as device memory");

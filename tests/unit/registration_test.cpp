@@ -470,6 +470,9 @@ TEST_F(RegistrationTest, HoldsTheCallerToAPromiseOfDeviceMemory) {
                 fails_with(function, EFAULT, "device_memory is set, but this is system memory"));
     EXPECT_THAT(promised(reinterpret_cast<std::uintptr_t>(host_memory_.data())),
                 fails_with(function, EFAULT, "unknown memory"));
+    EXPECT_THAT(refusal(reinterpret_cast<std::uintptr_t>(host_memory_.data()), 64,
+                        {.paths = {dmabuf, on_demand}, .device_memory = true}),
+                fails_with(function, EFAULT, "no exporter reports this as device memory"));
     EXPECT_TRUE(registrations().empty());
     EXPECT_EQ(device({.device_memory = true}).path(), dmabuf);
 }
