@@ -238,10 +238,12 @@ class RDMABUF_EXPORT RegisteredMemory {
     void mark_revoked() noexcept;
     /// Queries the exporter of this memory, and marks this registration as revoked if the
     /// allocation was freed or replaced since the registration. This calls the vendor's driver, so
-    /// do not call it on the data path; call it when may_mean_revocation() returns true. Memory
-    /// registered by RegistrationPath::host is never marked, because it stays pinned. If the
+    /// do not call it on the data path; call it when may_mean_revocation() returns true. Host
+    /// memory that a driver has pinned is never marked if it was registered by
+    /// RegistrationPath::host or on_demand, because it can outlive the driver's pinning. If the
     /// exporter has no generations (Allocation::generation is 0), verify() detects freed memory but
-    /// not replaced memory.
+    /// not replaced memory. A range that was removed from its exporter (AddedRange::remove()) counts
+    /// as freed memory.
     /// @throws Error ENOENT if the exporter was destroyed: the program must keep the exporter, or a
     ///         Resolver that has it; the errno value of the exporter's driver if the query fails
     RegistrationState verify();

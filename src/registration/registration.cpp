@@ -117,11 +117,11 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify() {
-    // Host memory is not verified, because host memory stays pinned until it is deregistered. If
-    // the exporter no longer finds the host memory, the memory can still exist: the program may
-    // have unregistered the memory from the driver of the GPU.
+    // Memory registered as host memory is not verified. If the exporter no longer finds it, the
+    // memory can still exist: the program may have unregistered it from the driver of the GPU.
+    // Managed memory on the path on_demand is verified, because it ends with its allocation.
     if (state() != RegistrationState::registered || !set_->allocation ||
-        path() == RegistrationPath::host) {
+        (!detail::is_dmabuf(path()) && set_->allocation->kind == MemoryKind::pinned_host)) {
         return state();
     }
     const std::shared_ptr<const Exporter> exporter = set_->source.lock();

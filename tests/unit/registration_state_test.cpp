@@ -110,15 +110,16 @@ TEST_F(RegistrationStateTest, VerifyDoesNotRevokePinnedHostMemoryThatItsDriverFo
     pinned->allocation.kind = MemoryKind::pinned_host;
     pinned->standard_error = ENOTSUP;
     const Resolver resolver({pinned});
-    Registration region =
-        register_memory(basics_.pd, resolver, host_memory_.data(), host_memory_.size());
-    ASSERT_EQ(region.path(), RegistrationPath::host);
-    pinned->freed = true;
-    EXPECT_EQ(region.verify(), RegistrationState::registered);
-    pinned->freed = false;
-    pinned->allocation.generation = 2;
-    EXPECT_EQ(region.verify(), RegistrationState::registered);
-    EXPECT_TRUE(region.check());
+    for (const RegistrationPath path : {RegistrationPath::host, RegistrationPath::on_demand}) {
+        Registration region = register_memory(basics_.pd, resolver, host_memory_.data(),
+                                              host_memory_.size(), {.paths = {path}});
+        pinned->freed = true;
+        EXPECT_EQ(region.verify(), RegistrationState::registered);
+        pinned->freed = false;
+        ++pinned->allocation.generation;
+        EXPECT_EQ(region.verify(), RegistrationState::registered);
+        EXPECT_TRUE(region.check());
+    }
 }
 
 TEST_F(RegistrationStateTest, VerifyDoesNotRevokeMemoryOfAnExporterWithoutGenerations) {
