@@ -353,6 +353,8 @@ class AddedRange {
     [[nodiscard]] std::size_t length() const noexcept { return allocation_.length; }
 
     /// Removes the range from the exporter. Does nothing if the range was already removed.
+    /// Registrations of the range stay valid, but RegisteredMemory::verify() then marks them as
+    /// revoked, because the exporter no longer knows the memory.
     void remove() noexcept { held_.reset(); }
     /// Returns true until the range is removed from the exporter by remove(). Returns false also
     /// after a move from this object.
