@@ -129,6 +129,57 @@ TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
     channels.clear();
 }
 
+// The peer of the other channels computes, so that its receive buffers are full.
+TEST_F(Channels, send_although_the_messages_of_many_others_are_not_received) {
+    options_.receive_buffers = 16;
+    options_.inline_data = 0; // Each message needs a send buffer, also a credit or a CTS.
+    options_.linger = 1ms;
+    open();
+    ASSERT_NO_FATAL_FAILURE(connect_third());
+    auto listener = left_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    std::vector<std::pair<Channel, Channel>> blocked;
+    for (int i = 0; i < 20; ++i) {
+        blocked.push_back(connect_another(right_end(), *listener));
+    }
+    const TestMemory source = right_memory(memory_size);
+    const TestMemory target = memory_of(*third_end_, memory_size);
+    for (auto& [near, far] : blocked) {
+        for (int i = 0; i < 100; ++i) {
+            Request request;
+            ASSERT_EQ(near.isend(source.memory(), source.data(), 300, 1, request), code(0));
+        }
+    }
+    for (const std::size_t length : {10U, 300U, 5000U, 200000U}) {
+        SCOPED_TRACE(length);
+        for (int i = 0; i < 40; ++i) {
+            for (const bool to_third : {true, false}) {
+                Channel& sender = to_third ? right_of_third() : third();
+                Channel& receiver = to_third ? third() : right_of_third();
+                const TestMemory& from = to_third ? source : target;
+                const TestMemory& to = to_third ? target : source;
+                Request sent;
+                Request received;
+                ASSERT_EQ(sender.isend(from.memory(), from.data(), length, 2, sent), code(0));
+                ASSERT_EQ(receiver.irecv(to.memory(), to.data(), length, 2, received), code(0));
+                bool sending = true;
+                bool receiving = true;
+                ASSERT_TRUE(eventually([&] {
+                    sending = sending && !sender.test(sent).done;
+                    receiving = receiving && !receiver.test(received).done;
+                    return !sending && !receiving;
+                }));
+            }
+        }
+    }
+    std::vector<Channel> near;
+    for (auto& pair : blocked) {
+        EXPECT_EQ(pair.first.state(), code(0)) << pair.first.reason();
+        near.push_back(std::move(pair.first));
+    }
+    EXPECT_EQ(Channel::close_all(near), code(ETIMEDOUT));
+}
+
 TEST_F(Channels, have_numbers_that_are_not_used_again) {
     open();
     auto listener = right_end().listen("127.0.0.1");

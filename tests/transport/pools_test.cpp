@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <set>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
+#include <rdmabuf/transport/detail/held_buffers.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
@@ -59,28 +61,49 @@ TEST(BouncePools, give_each_buffer_its_own_memory) {
 TEST(BouncePools, hand_out_each_send_buffer_once) {
     BouncePool pool(8192, 16, 6);
     std::set<std::uint32_t> taken;
-    while (!pool.exhausted()) {
+    while (pool.unused() > 0) {
         const std::uint32_t buffer = pool.take();
         ASSERT_LT(buffer, 6);
         ASSERT_TRUE(taken.insert(buffer).second);
     }
     EXPECT_EQ(taken.size(), 6);
     pool.give_back(3);
-    EXPECT_FALSE(pool.exhausted());
+    EXPECT_EQ(pool.unused(), 1);
     EXPECT_EQ(pool.take(), 3);
-    EXPECT_TRUE(pool.exhausted());
-    EXPECT_TRUE(pool.has_unused(0));
-    EXPECT_FALSE(pool.has_unused(1));
+    EXPECT_EQ(pool.unused(), 0);
     for (const std::uint32_t buffer : taken) {
         pool.give_back(buffer);
     }
-    EXPECT_TRUE(pool.has_unused(6));
-    EXPECT_FALSE(pool.has_unused(7));
-    for (std::size_t i = 0; i < taken.size(); ++i) {
-        ASSERT_FALSE(pool.exhausted());
-        static_cast<void>(pool.take());
+    EXPECT_EQ(pool.unused(), 6);
+}
+
+TEST(BouncePools, have_send_buffers_for_a_channel_if_the_messages_of_others_do_not_complete) {
+    BouncePool pool(8192, 16, 256);
+    std::list<HeldBuffers> channels;
+    // Returns the number of buffers that one more channel takes.
+    const auto take = [&] {
+        HeldBuffers& held = channels.emplace_back(pool);
+        std::size_t count = 0;
+        for (; held.may_hold(1); ++count) {
+            held.hold(pool.take(), 1);
+        }
+        return count;
+    };
+    EXPECT_EQ(take(), 128);
+    EXPECT_FALSE(channels.front().may_hold(1));
+    for (int i = 0; i < 8; ++i) {
+        HeldBuffers next(pool);
+        EXPECT_TRUE(next.may_hold(8));
+        EXPECT_FALSE(next.may_hold(9));
+        EXPECT_EQ(take(), 8);
     }
-    EXPECT_TRUE(pool.exhausted());
+    for (int i = 0; i < 64; ++i) {
+        EXPECT_EQ(take(), 1);
+    }
+    EXPECT_EQ(take(), 0);
+    channels.front().release_all();
+    EXPECT_EQ(pool.unused(), 128);
+    EXPECT_EQ(take(), 8);
 }
 
 TEST(BouncePools, tell_copy_buffers_from_receive_buffers) {

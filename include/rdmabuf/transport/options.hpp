@@ -53,7 +53,9 @@ struct EndpointOptions {
     /// receive RNR NAKs and send again.
     std::uint32_t receive_buffers = 256;
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
-    /// 65,536.
+    /// 65,536. A channel uses at most half of them, and further channels up to 8 each. The last
+    /// quarter is for channels that use none: so many channels can send although the peers of all
+    /// other channels receive nothing.
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as

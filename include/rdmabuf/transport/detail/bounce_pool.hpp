@@ -94,25 +94,22 @@ class BouncePool {
                send_size * i;
     }
 
-    /// Returns true if all send buffers are in use.
-    [[nodiscard]] bool exhausted() const noexcept { return free_ == none; }
-    /// Returns true if at least @p count send buffers are unused.
-    [[nodiscard]] bool has_unused(std::size_t count) const noexcept {
-        std::uint32_t i = free_;
-        for (; count > 0 && i != none; --count) {
-            i = uses_[i].next;
-        }
-        return count == 0;
+    [[nodiscard]] std::uint32_t send_buffers() const noexcept {
+        return static_cast<std::uint32_t>(uses_.size());
     }
-    /// Takes a send buffer. The pool must not be exhausted.
+    /// Returns the number of unused send buffers.
+    [[nodiscard]] std::uint32_t unused() const noexcept { return unused_; }
+    /// Takes a send buffer. At least one must be unused; see HeldBuffers::may_hold().
     [[nodiscard]] std::uint32_t take() noexcept {
         const std::uint32_t i = free_;
         free_ = uses_[i].next;
+        --unused_;
         return i;
     }
     void give_back(std::uint32_t i) noexcept {
         uses_[i].next = free_;
         free_ = i;
+        ++unused_;
     }
 
     /// Describes a send buffer that is in use.
@@ -155,6 +152,7 @@ class BouncePool {
     std::byte* first_receive_ = nullptr;
     std::vector<Use> uses_;
     std::uint32_t free_ = none;
+    std::uint32_t unused_ = 0;
     std::array<std::uint32_t, copy_buffers> free_copies_{};
     std::uint32_t copies_left_ = 0;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
@@ -10,9 +11,18 @@ namespace rdmabuf::transport::detail {
 
 /// The send buffers of the posted messages of a channel, in the order in which the messages were
 /// posted. A buffer returns to the pool when its message has completed.
+///
+/// The messages of a channel do not complete while its peer takes none. So that such channels do
+/// not stop the others, a channel that holds 8 buffers takes no more of the last half of the pool,
+/// and a channel that holds one takes no more of the last quarter.
 class HeldBuffers {
   public:
     explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}
+
+    /// Returns true if the channel may take @p count more send buffers from the pool.
+    [[nodiscard]] bool may_hold(std::size_t count) const noexcept {
+        return pool_.unused() >= pool_.send_buffers() / 2 + count || may_hold_scarce(count);
+    }
 
     /// Adds a send buffer.
     /// @param sequence  the sequence number of the work request that reads the buffer
@@ -39,6 +49,18 @@ class HeldBuffers {
     }
 
   private:
+    static constexpr std::size_t few = 8;
+
+    [[gnu::noinline]] bool may_hold_scarce(std::size_t count) const noexcept {
+        std::size_t held = 0;
+        for (std::uint32_t i = first_; i != BouncePool::none && held < few; i = pool_.use(i).next) {
+            ++held;
+        }
+        const std::size_t left = held + count <= 1     ? 0
+                                 : held + count <= few ? pool_.send_buffers() / 4
+                                                       : pool_.send_buffers();
+        return pool_.unused() >= left + count;
+    }
     void release_first() noexcept {
         const std::uint32_t buffer = first_;
         first_ = pool_.use(buffer).next;

@@ -156,6 +156,8 @@ class RailSet {
     [[nodiscard]] bool can_send(std::uint32_t count = 1) const noexcept {
         return rails_[0].queue.has_room(reserve + count - 1);
     }
+    /// Returns true if the channel may take @p count more send buffers.
+    [[nodiscard]] bool may_hold(std::size_t count) const noexcept { return held_.may_hold(count); }
     /// Returns true if @p length bytes fit into the inline data of a work request. They then need
     /// no send buffer.
     [[nodiscard]] bool fits_inline(std::size_t length) const noexcept {
@@ -165,7 +167,7 @@ class RailSet {
     /// Sends a message that consists of @p header and @p body. can_send() must be true.
     /// @param request        the request that waits for the completion, or nullptr
     /// @param always_signal  true to get a completion even if @p request is nullptr
-    /// @return false if all send buffers are in use, or if posting failed
+    /// @return false if the channel may hold no more send buffers, or if posting failed
     [[nodiscard]] bool send(const Header& header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
         return with_message(header, body, [&](ibv_send_wr& message) {
@@ -188,8 +190,8 @@ class RailSet {
     /// requests. If the message is posted, its completion shows that the write has completed, too.
     /// @param write    a work request with the opcode IBV_WR_RDMA_WRITE
     /// @param request  the request that waits for the completion of the message
-    /// @return `both` on success. Otherwise the send queue was full, all send buffers are in use,
-    ///         or the channel has failed.
+    /// @return `both` on success. Otherwise the send queue was full, the channel may hold no more
+    ///         send buffers, or it has failed.
     [[nodiscard]] Posted write_and_send(ibv_send_wr& write, const Header& header,
                                         std::span<const std::byte> body,
                                         RequestState& request) noexcept {
@@ -672,7 +674,7 @@ class RailSet {
     }
     /// Calls @p post with a work request for a message that consists of @p header and @p body.
     /// @param post  posts the work request, and returns true if this has succeeded
-    /// @return the result of @p post; false if all send buffers are in use
+    /// @return the result of @p post; false if the channel may hold no more send buffers
     template <class Post>
     [[nodiscard]] bool with_message(const Header& header, std::span<const std::byte> body,
                                     const Post& post) noexcept {
@@ -696,7 +698,7 @@ class RailSet {
     template <class Post>
     [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
                                    const ibv_sge* data, const Post& post) noexcept {
-        if (shared_.pool.exhausted()) {
+        if (!may_hold(1)) {
             return false;
         }
         const std::uint32_t buffer = shared_.pool.take();

@@ -47,7 +47,7 @@ class RendezvousReceiver {
     /// total.
     [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept {
         return advertised_ + count <= CtsRing::capacity && rails_.can_send(count) &&
-               shared_.pool.has_unused(count) && !shared_.matcher.has_unadvertised(channel_, tag);
+               rails_.may_hold(count) && !shared_.matcher.has_unadvertised(channel_, tag);
     }
     /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept {
