@@ -179,6 +179,12 @@ void EndpointState::attach(ChannelState& channel) {
         throw;
     }
     channels_.push_back(&channel);
+    // A device may have failed while the queue pairs were connected without EndpointOptions::mutex.
+    // The next poll() then leaves it out.
+    shared.rail_failed =
+        shared.rail_failed || std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
+            return rail->failure != nullptr;
+        });
 }
 
 void EndpointState::watch_socket(ChannelState& channel, UniqueFd socket) {

@@ -74,16 +74,20 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
     // already started. Therefore the error is reported after all handshakes were advanced.
     const auto accepted = attempt([this] { accept_connections(); });
     const auto checked = attempt([this] { check_proofs(); });
-    for (auto& handshake : handshakes_) {
-        const SetupProgress progress = handshake->advance(error);
+    Handshakes advanced;
+    for (std::size_t left = handshakes_.size(); left > 0 && !handshakes_.empty(); --left) {
+        // While a handshake unlocks EndpointOptions::mutex, another thread may call this function.
+        advanced.splice(advanced.end(), handshakes_, handshakes_.begin());
+        ++advancing_;
+        const SetupProgress progress = advanced.front()->advance(error);
+        --advancing_;
         if (progress == SetupProgress::waiting) {
+            handshakes_.splice(handshakes_.end(), advanced);
             continue;
         }
         if (progress == SetupProgress::ready) {
-            finished = std::move(handshake);
+            finished = std::move(advanced.front());
         }
-        std::swap(handshake, handshakes_.back());
-        handshakes_.pop_back();
         return progress;
     }
     for (const auto& result : {accepted, checked}) {

@@ -341,6 +341,92 @@ TEST_F(Handshakes, unlock_the_mutex_of_the_program_while_they_create_and_connect
     disconnect();
 }
 
+// Two threads of the program accept. One of them calls try_accept() while a handshake of the other
+// one has unlocked the mutex.
+TEST_F(Handshakes, of_one_listener_are_advanced_by_several_threads) {
+    disconnect();
+    std::mutex mutex;
+    options_.mutex = &mutex;
+    ASSERT_NO_FATAL_FAILURE(open());
+    Listener listener = listen();
+    constexpr std::size_t count = 4;
+    std::vector<Channel> accepted;
+    const auto accept = [&] {
+        std::optional<Channel> channel;
+        const std::error_code error = listener.try_accept(channel);
+        EXPECT_TRUE(!error || error == code(EAGAIN)) << listener.error_info().message();
+        if (channel) {
+            accepted.push_back(*std::move(channel));
+        }
+    };
+    bool outer = false;
+    unsigned inner_calls = 0;
+    before_each_call([&](std::string_view verb) {
+        if ((verb == "ibv_create_qp" || verb == "ibv_modify_qp") && std::exchange(outer, false)) {
+            ++inner_calls;
+            const std::unique_lock lock(mutex);
+            accept();
+        }
+    });
+    std::vector<transport::Connector> connectors;
+    std::vector<std::optional<Channel>> connected(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        auto connector = left_end().start_connect(listener.handle());
+        ASSERT_TRUE(connector.ok()) << connector.message();
+        connectors.push_back(*std::move(connector));
+    }
+    EXPECT_TRUE(eventually([&] {
+        const std::unique_lock lock(mutex);
+        for (std::size_t i = 0; i < count; ++i) {
+            const std::error_code error =
+                connected[i] ? code(0) : connectors[i].try_connect(connected[i]);
+            EXPECT_TRUE(!error || error == code(EAGAIN)) << connectors[i].error_info().message();
+        }
+        outer = true;
+        accept();
+        outer = false;
+        return accepted.size() == count && std::ranges::all_of(connected, [](const auto& channel) {
+                   return channel.has_value();
+               });
+    }));
+    EXPECT_GT(inner_calls, 1U);
+    forget_calls();
+}
+
+TEST_F(Handshakes, of_a_device_that_fails_while_the_mutex_is_unlocked_give_a_failed_channel) {
+    std::mutex mutex;
+    options_.mutex = &mutex;
+    const Context device = Context::open_first();
+    auto own = Endpoint::open(device, resolver_, options_);
+    ASSERT_TRUE(own.ok()) << own.message();
+    Listener listener = listen();
+    const std::unique_lock lock(mutex);
+    auto connector = own->start_connect(listener.handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    bool connecting = false;
+    unsigned changes = 0;
+    before_each_call([&](std::string_view verb) {
+        // The last of three changes of state.
+        if (connecting && verb == "ibv_modify_qp" && ++changes == 3) {
+            own->async_event(device, {.type = IBV_EVENT_DEVICE_FATAL});
+            own->progress();
+        }
+    });
+    EXPECT_TRUE(eventually([&] {
+        connecting = true;
+        const std::error_code error = left_ ? code(0) : connector->try_connect(left_);
+        connecting = false;
+        EXPECT_TRUE(!error || error == code(EAGAIN)) << connector->error_info().message();
+        static_cast<void>(right_ ? code(0) : listener.try_accept(right_));
+        return left_ && right_;
+    }));
+    EXPECT_EQ(changes, 3U);
+    left_->progress();
+    EXPECT_EQ(left_->state(), code(EIO));
+    forget_calls();
+    left_.reset();
+}
+
 TEST_F(Handshakes, connections_of_unknown_peers_are_closed_and_the_listener_goes_on) {
     Listener listener = listen();
     const RawPeer talker = raw_peer(listener);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,7 +67,10 @@ class RDMABUF_EXPORT ListenerState {
     };
     enum class ProofStatus : std::uint8_t { waiting, accepted, dropped };
 
-    [[nodiscard]] bool is_full() const noexcept { return handshakes_.size() >= max_handshakes; }
+    using Handshakes = std::list<std::unique_ptr<Handshake>>;
+    [[nodiscard]] bool is_full() const noexcept {
+        return handshakes_.size() + advancing_ >= max_handshakes;
+    }
     void accept_connections();
     void check_proofs();
     [[nodiscard]] ProofStatus check_proof(Unproven& peer) const;
@@ -76,7 +80,10 @@ class RDMABUF_EXPORT ListenerState {
     Handle handle_;
     /// The connections whose peers have not yet proved that they have the handle, oldest first.
     std::vector<Unproven> unproven_;
-    std::vector<std::unique_ptr<Handshake>> handshakes_;
+    /// The handshakes, except those that a thread advances.
+    Handshakes handshakes_;
+    /// The number of handshakes that threads advance.
+    std::size_t advancing_ = 0;
 };
 
 } // namespace rdmabuf::transport::detail
