@@ -52,6 +52,17 @@ int checked_errno(std::uint32_t error, const char* function) {
 ChannelSetup::ChannelSetup(std::shared_ptr<EndpointState> endpoint)
     : endpoint_(std::move(endpoint)), inline_data_(endpoint_->options.inline_data) {}
 
+ChannelSetup::~ChannelSetup() {
+    if (end_) {
+        endpoint_->remove(*end_);
+    }
+}
+
+void ChannelSetup::keep_datagram(const Handle::Secret& secret) noexcept {
+    end_.emplace(PreparedEnd{.secret = secret});
+    endpoint_->add(*end_);
+}
+
 Hello ChannelSetup::hello() const {
     const EndpointOptions& options = endpoint_->options;
     SharedState& shared = endpoint_->shared;

@@ -219,6 +219,11 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
                 break;
             }
         }
+        for (PreparedEnd* i = prepared_ends_.front(); i != nullptr; i = i->link.next) {
+            if (i->secret == datagram->to) {
+                i->datagram = datagram;
+            }
+        }
     }
     if (!setup_->post_receive(id.number)) {
         shared.fail(*shared.rails[0], failed);

@@ -72,6 +72,7 @@ Result<PreparedChannel> PreparedChannel::create(
         Hello hello = setup->hello();
         hello.secret = detail::random_secret();
         const QueuePairAddress& address = setup->endpoint()->setup_queue_pair().address();
+        setup->keep_datagram(hello.secret);
         return PreparedChannel(std::move(setup), ChannelAddress(hello, address));
     });
 }
@@ -99,7 +100,7 @@ Result<Channel> PreparedChannel::connect(const ChannelAddress& peer) && noexcept
                               .peer = remote,
                               .deadline_ns = detail::now_ns() + limit.count()});
         std::unique_ptr<detail::ChannelState> channel = setup->connect(theirs);
-        channel->await_peer(std::move(state));
+        channel->await_peer(std::move(state), setup->kept_datagram());
         return Channel(setup->endpoint(), std::move(channel));
     });
 }

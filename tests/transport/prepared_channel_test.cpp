@@ -81,8 +81,8 @@ TEST_F(PreparedChannels, fail_with_etimedout_if_the_peer_does_not_connect) {
     EXPECT_EQ(left().state(), code(ETIMEDOUT));
     EXPECT_THAT(left().reason(), HasSubstr("EndpointOptions::handshake"));
     EXPECT_EQ(left().close(), code(ETIMEDOUT));
-    // The datagrams of the first end have arrived before it failed. If the other endpoint processes
-    // them before the other end connects, they are ignored.
+    // The datagrams of the first end have arrived before it failed. If the other endpoint has
+    // processed one of them before the other end connects, its device gets no response.
     connect_right();
     ASSERT_EQ(right().isend(memory.memory(), memory.data(), 0, 1, request), code(0));
     EXPECT_THAT(end_of(right()).value(), ::testing::AnyOf(EHOSTUNREACH, ETIMEDOUT));

@@ -85,12 +85,13 @@ class RDMABUF_EXPORT PreparedChannel {
     /// in any order. The call does not wait for the peer: the program can start requests at once.
     /// The channel transmits them after both ends are connected. Until then, both programs must
     /// make progress at least ten times per EndpointOptions::heartbeat, even if they have started
-    /// no requests. Each end sends datagrams on a UD queue pair, until it knows that the other end
-    /// is connected; see detail::PeerSetup. If the peer has not connected within
-    /// EndpointOptions::handshake, the channel and its requests fail with ETIMEDOUT. This happens,
-    /// for example, if the peer has ended, or if another end has already connected to the address
-    /// of the peer. If the peer has called connect() and has ended before this call, requests can
-    /// fail with EHOSTUNREACH instead.
+    /// no requests; see Endpoint::descriptor(). Each end sends datagrams on a UD queue pair, until
+    /// it knows that the other end is connected; see detail::PeerSetup. A datagram that has arrived
+    /// before this call is kept. If the peer has not connected within EndpointOptions::handshake,
+    /// the channel and its requests fail with ETIMEDOUT. This happens, for example, if the peer has
+    /// ended, or if another end has already connected to the address of the peer. If the peer has
+    /// called connect() and has ended before this call, requests can fail with EHOSTUNREACH
+    /// instead.
     ///
     /// The channel has no socket, as with EndpointOptions::keep_sockets = false. The failure of a
     /// peer process is detected when the next work request fails, for example that of a keepalive

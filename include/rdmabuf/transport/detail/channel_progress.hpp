@@ -118,9 +118,13 @@ inline void ChannelState::posted(RequestState& request) noexcept {
     }
 }
 
-inline void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup) noexcept {
+inline void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup,
+                                     const std::optional<ConnectedDatagram>& kept) noexcept {
     setup_ = std::move(setup);
-    rails_.suspend();
+    setup_->peer_connected = kept && kept->from == setup_->theirs;
+    if (!setup_->peer_connected) {
+        rails_.suspend();
+    }
     send_connected();
 }
 

@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
+#include <rdmabuf/transport/detail/peer_setup.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
+#include <rdmabuf/transport/handle.hpp>
 
 namespace rdmabuf::transport::detail {
 
@@ -18,6 +21,9 @@ namespace rdmabuf::transport::detail {
 class RDMABUF_EXPORT ChannelSetup {
   public:
     explicit ChannelSetup(std::shared_ptr<EndpointState> endpoint);
+    ChannelSetup(const ChannelSetup&) = delete;
+    ChannelSetup& operator=(const ChannelSetup&) = delete;
+    ~ChannelSetup();
 
     /// Creates EndpointOptions::queue_pairs_per_device queue pairs for each device, in the INIT
     /// state.
@@ -36,6 +42,13 @@ class RDMABUF_EXPORT ChannelSetup {
     /// @param theirs  a Hello for which check() has not thrown
     /// @throws Error: the errors of PreparedQueuePair::connect() and EndpointState::attach()
     [[nodiscard]] std::unique_ptr<ChannelState> connect(const Hello& theirs);
+    /// Makes the endpoint keep the datagram that arrives for this end of a PreparedChannel.
+    /// @param secret  PeerSetup::ours
+    void keep_datagram(const Handle::Secret& secret) noexcept;
+    /// Returns the datagram that was kept, if any.
+    [[nodiscard]] std::optional<ConnectedDatagram> kept_datagram() const noexcept {
+        return end_ ? end_->datagram : std::nullopt;
+    }
 
     [[nodiscard]] const std::shared_ptr<EndpointState>& endpoint() const noexcept {
         return endpoint_;
@@ -47,6 +60,7 @@ class RDMABUF_EXPORT ChannelSetup {
     std::shared_ptr<EndpointState> endpoint_;
     std::vector<PreparedQueuePair> prepared_;
     std::uint32_t inline_data_;
+    std::optional<PreparedEnd> end_;
 };
 
 /// Checks an errno value that the peer has sent, and returns it. Returns EBUSY in place of EAGAIN,

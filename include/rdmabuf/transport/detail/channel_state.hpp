@@ -93,7 +93,10 @@ class ChannelState : public ChannelLinks {
     /// Makes the channel wait for its peer: until the queue pairs of the peer are connected,
     /// nothing is posted on the queue pairs of the channel. Called once, before any request is
     /// started.
-    void await_peer(std::unique_ptr<PeerSetup> setup) noexcept;
+    /// @param kept  a datagram that has arrived for this end before; if the peer has sent it, the
+    ///              channel does not wait
+    void await_peer(std::unique_ptr<PeerSetup> setup,
+                    const std::optional<ConnectedDatagram>& kept) noexcept;
     /// Returns true if the channel waits for a ConnectedDatagram of the peer.
     [[nodiscard]] bool waits_for_peer() const noexcept {
         return setup_ != nullptr && !setup_->peer_connected;

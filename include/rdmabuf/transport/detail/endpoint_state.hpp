@@ -26,6 +26,8 @@
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
+#include <rdmabuf/transport/detail/list.hpp>
+#include <rdmabuf/transport/detail/peer_setup.hpp>
 #include <rdmabuf/transport/detail/setup_queue_pair.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/options.hpp>
@@ -111,6 +113,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// @param linger  false: does not wait for acknowledgements
     /// @return true if the channel was removed from the endpoint; otherwise, call it again
     [[nodiscard]] RDMABUF_EXPORT bool try_close(ChannelState& channel, bool linger) noexcept;
+
+    /// Adds an end to those for which setup_completed() keeps a datagram.
+    void add(PreparedEnd& end) noexcept { prepared_ends_.push_back(&end); }
+    void remove(PreparedEnd& end) noexcept { prepared_ends_.remove(&end); }
 
     /// Returns an object that each function holds while it uses the endpoint or one of its
     /// channels.
@@ -556,6 +562,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     All channels_;
     /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
     std::unique_ptr<SetupQueuePair> setup_;
+    List<PreparedEnd, &PreparedEnd::link> prepared_ends_;
     /// The number of calls of progress() since the last check. It wraps around after 256 calls.
     std::uint8_t calls_ = 0;
     bool loopback_failed_ = false;

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/setup_queue_pair.hpp>
+#include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/handle.hpp>
 
 namespace rdmabuf::transport::detail {
@@ -24,6 +27,7 @@ namespace rdmabuf::transport::detail {
 /// | state   | event                                | action                     | new state |
 /// |---------|--------------------------------------|----------------------------|-----------|
 /// | -       | PreparedChannel::connect()           | send a datagram            | waiting   |
+/// | -       | the same, with PreparedEnd::datagram | send a datagram            | connected |
 /// | waiting | a periodic check                     | send a datagram            | waiting   |
 /// | waiting | a datagram of the peer               | reply if it needs a reply  | connected |
 /// | waiting | the deadline has passed              | fail with ETIMEDOUT        | failed    |
@@ -52,6 +56,16 @@ struct PeerSetup {
     bool peer_connected = false;
     /// True if ChannelState::advance() must send a ConnectedDatagram to the peer.
     bool datagram_due = false;
+};
+
+/// An end of a PreparedChannel before connect(). Its peer may have connected already, and may make
+/// no progress afterwards: it then repeats no datagram.
+struct PreparedEnd {
+    Link<PreparedEnd> link{};
+    /// See PeerSetup::ours.
+    Handle::Secret secret;
+    /// The last datagram that has arrived for this end.
+    std::optional<ConnectedDatagram> datagram = std::nullopt;
 };
 
 } // namespace rdmabuf::transport::detail
