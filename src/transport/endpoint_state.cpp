@@ -315,10 +315,13 @@ bool EndpointState::receives_ended(ChannelState& channel, std::int64_t waited) c
     return ended;
 }
 
-void EndpointState::poll_all() noexcept {
+bool EndpointState::poll_all() noexcept {
     constexpr unsigned max_polls = 4096;
-    for (unsigned polls = 0; polls < max_polls && poll(); ++polls) {
+    unsigned polls = 0;
+    while (polls < max_polls && poll()) {
+        ++polls;
     }
+    return polls != 0;
 }
 
 void EndpointState::forget(ChannelState& channel) noexcept {
@@ -366,6 +369,9 @@ bool EndpointState::arm() noexcept {
     if (check_descriptors()) {
         return false;
     }
+    if (const std::int64_t now = now_ns(); is_check_due(now) && check(now)) {
+        return false;
+    }
     for (const auto& rail : shared.rails) {
         // Read the old completion events first. Otherwise the epoll descriptor would stay readable.
         for (bool more = true; more;) {
@@ -399,18 +405,20 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     check(now_ns());
 }
 
-void EndpointState::check(std::int64_t now) noexcept {
-    if (options.timeout.count() > 0) {
-        end_late_requests(now);
-    }
+bool EndpointState::is_check_due(std::int64_t now) const noexcept {
+    return now - checked_ns_ >= std::chrono::nanoseconds(options.heartbeat).count() / 10;
+}
+
+bool EndpointState::check(std::int64_t now) noexcept {
+    bool any = options.timeout.count() > 0 && end_late_requests(now);
     if (loopback_failed_) {
         restore_loopback();
     }
-    if (now - checked_ns_ < std::chrono::nanoseconds(options.heartbeat).count() / 10) {
-        return;
+    if (!is_check_due(now)) {
+        return any;
     }
     checked_ns_ = now;
-    static_cast<void>(check_descriptors());
+    any = check_descriptors() || any;
     if (std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
             return rail->needs_loopback && !rail->loopback && rail->failure == nullptr;
         })) {
@@ -418,11 +426,15 @@ void EndpointState::check(std::int64_t now) noexcept {
     }
     // A device that has failed counts as dead if it reports no more completions. Poll those that it
     // has reported while the program made no progress.
-    poll_all();
+    any = poll_all() || any;
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-        static_cast<ChannelState*>(i)->check(now);
+        auto& channel = *static_cast<ChannelState*>(i);
+        const int before = channel.broken();
+        channel.check(now);
+        any = any || channel.broken() != before;
     }
     test_silent_devices(now);
+    return any || shared.rail_failed;
 }
 
 void EndpointState::test_silent_devices(std::int64_t now) noexcept {
@@ -484,11 +496,13 @@ bool EndpointState::check_descriptors() noexcept {
     return any;
 }
 
-void EndpointState::end_late_requests(std::int64_t now) noexcept {
+bool EndpointState::end_late_requests(std::int64_t now) noexcept {
+    bool any = false;
     const auto end = [&](RequestState& request) {
         if (request.done || now < request.deadline) {
             return;
         }
+        any = true;
         if (request.channel != nullptr) {
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);
@@ -500,6 +514,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
     shared.sends.for_each(end);
     shared.receives.for_each(end);
     shared.one_sided.for_each(end);
+    return any;
 }
 
 void EndpointState::restore_loopback() noexcept {

@@ -203,6 +203,28 @@ TEST_F(Deadlines, pass_at_their_time_of_a_stopped_clock) {
     EXPECT_EQ(after_a_while(right(), request).error, code(ETIMEDOUT));
 }
 
+// A program that waits for Endpoint::descriptor() needs only few calls of progress().
+TEST_F(Deadlines, pass_in_a_program_that_makes_progress_ten_times_per_heartbeat) {
+    options_.heartbeat = 50ms;
+    connect_with_memory();
+    const StoppedClock clock;
+    Request request;
+    ASSERT_EQ(right().irecv(to_->memory(), to_->data(), 100, 1, request), code(0));
+    Completion completion;
+    for (auto time = 0ms; time < limit; time += options_.heartbeat / 10) {
+        EXPECT_FALSE(completion.done);
+        StoppedClock::advance(options_.heartbeat / 10);
+        static_cast<void>(right_end().arm());
+        completion = right().test(request);
+    }
+    EXPECT_EQ(completion.error, code(ETIMEDOUT));
+    // The request of the other channel has ended in arm(), which completes nothing else.
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 100, 1, full_mask, request), code(0));
+    StoppedClock::advance(limit);
+    EXPECT_FALSE(right_end().arm());
+    EXPECT_EQ(right_end().test(request).error, code(ETIMEDOUT));
+}
+
 // The device of the peer responds, but the peer sends no message
 
 class DeadlinesOfSilentPeers : public Deadlines {

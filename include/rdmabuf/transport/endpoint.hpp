@@ -229,8 +229,9 @@ class Endpoint {
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
     /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
     /// becomes readable when progress() has something to do. While requests are in flight or a
-    /// PreparedChannel waits for its peer, the program must also call progress() at least ten times
-    /// per EndpointOptions::heartbeat. The endpoint owns the descriptor.
+    /// PreparedChannel waits for its peer, the program must also call progress() and arm() at least
+    /// ten times per EndpointOptions::heartbeat: time limits are checked so often, but only once in
+    /// 256 calls of progress() without arm(). The endpoint owns the descriptor.
     [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
     /// Processes an asynchronous event that the program has read from a device; see
     /// EndpointOptions::read_async_events. The program must call this function before the endpoint
@@ -241,7 +242,8 @@ class Endpoint {
     void async_event(const Context& device, const AsyncEvent& event) const noexcept {
         state_->async_event(device.native(), event);
     }
-    /// After this call, descriptor() becomes readable at the next event.
+    /// After this call, descriptor() becomes readable at the next event. Also checks time limits,
+    /// at most ten times per EndpointOptions::heartbeat.
     /// @return false if progress() already has something to do: call progress() and arm() again
     ///         before waiting for the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm(); }

@@ -533,7 +533,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     RDMABUF_EXPORT void leave_out_failed_devices() noexcept;
     /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
     /// ends requests whose deadline has passed.
-    RDMABUF_EXPORT void check(std::int64_t now) noexcept;
+    /// @return true if something has happened, so that requests may have ended
+    RDMABUF_EXPORT bool check(std::int64_t now) noexcept;
+    /// Returns true if a tenth of the heartbeat has passed since the last check.
+    [[nodiscard]] bool is_check_due(std::int64_t now) const noexcept;
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
     /// @return true if it has reported any; a channel may then have failed
     bool check_descriptors() noexcept;
@@ -556,8 +559,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// @param waited  the time since the channel has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(ChannelState& channel, std::int64_t waited) const noexcept;
     /// Polls the completion queues until they are empty, or for a bounded number of completions.
-    void poll_all() noexcept;
-    void end_late_requests(std::int64_t now) noexcept;
+    /// @return true if a work request has completed
+    bool poll_all() noexcept;
+    /// @return true if a request has exceeded EndpointOptions::timeout
+    bool end_late_requests(std::int64_t now) noexcept;
 
     All channels_;
     /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
