@@ -336,8 +336,9 @@ void EndpointState::forget(ChannelState& channel) noexcept {
         shared.end_lease(request);
         if (!request.done) {
             // The device is dead, but the completion of this request may still arrive. Therefore
-            // the request object is not returned to its pool.
-            request.done = true;
+            // the request object is not returned to its pool, unless the program queries its
+            // result.
+            shared.complete(request, EIO);
         } else if (request.context == nullptr && !request.from_any) {
             // Return the request to its pool only if the program can no longer query its result.
             // Results of requests with a `context` are still returned by

@@ -21,6 +21,7 @@
 #include "features_fixture.hpp"
 #include "late_receives.hpp"
 #include "poll_counter.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -225,6 +226,53 @@ TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
     right_end().progress();
     right_end().progress();
     EXPECT_EQ(missing_receives(*shared.rails[0]), 0U);
+}
+
+/// Replaces ibv_poll_cq() of a device, which never reports the end of a copy to device memory.
+decltype(ibv_context_ops::poll_cq) poll_all_completions;
+int poll_without_copies(ibv_cq* cq, int count, ibv_wc* completions) {
+    using transport::detail::Work;
+    using transport::detail::WorkId;
+    int polled = poll_all_completions(cq, count, completions);
+    for (int i = 0; i < polled;) {
+        if (WorkId::decode(completions[i].wr_id).work == Work::loopback) {
+            completions[i] = completions[--polled];
+        } else {
+            ++i;
+        }
+    }
+    return polled;
+}
+
+TEST_F(Ends, a_receive_whose_data_a_dead_device_never_copies_ends_with_an_error) {
+    connect_with_memory();
+    const TestMemory device = right_memory(memory_size, Kind::dmabuf);
+    ibv_context* const context = right_end().protection_domain().context().native();
+    poll_all_completions = std::exchange(context->ops.poll_cq, poll_without_copies);
+    Request by_test;
+    Request by_context;
+    std::array<Completion, 2> completions;
+    for (Request* const request : {&by_test, &by_context}) {
+        ASSERT_EQ(right_end().irecv(device.memory(), device.data(), 1000, 0, 0, *request,
+                                    request == &by_test ? nullptr : &completions),
+                  code(0));
+        static_cast<void>(send(100));
+    }
+    ASSERT_TRUE(progress_until([&] { return right().in_flight() == 2; }));
+    {
+        const StoppedClock clock;
+        EXPECT_TRUE(eventually([&] {
+            StoppedClock::advance(100ms);
+            return right().try_close(false) != code(EAGAIN);
+        }));
+    }
+    const Completion completion = right_end().test(by_test);
+    EXPECT_TRUE(completion.done);
+    EXPECT_EQ(completion.error, code(EIO));
+    EXPECT_EQ(completion.bytes, 0);
+    ASSERT_EQ(right_end().poll_completions(completions), 1U);
+    EXPECT_EQ(completions[0].error, code(EIO));
+    context->ops.poll_cq = poll_all_completions;
 }
 
 TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {
