@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
@@ -486,9 +487,9 @@ bool EndpointState::check_descriptors() noexcept {
         }
         // Poll the completion queues before socket_event() ends the channel, because the peer may
         // have sent messages before it closed its socket.
-        while (!polled && poll()) {
+        if (!std::exchange(polled, true)) {
+            poll_all();
         }
-        polled = true;
         auto& channel = *static_cast<ChannelState*>(event.data.ptr);
         if (!channel.socket_event()) {
             static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, channel.socket(), nullptr));
@@ -570,8 +571,7 @@ void EndpointState::read_async_events() noexcept {
     }
     // Poll the completion queues before processing the events: the status of a failed completion
     // describes the cause of a failure better than an event.
-    while (poll()) {
-    }
+    poll_all();
     for (const DeviceEvent& event : events) {
         async_event(event.device, event.event);
         if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
