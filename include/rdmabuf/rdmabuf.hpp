@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Includes the headers that most programs need: those to register memory, and to connect queue pairs
-// and use them. A program includes the others as it needs them:
+// Includes the headers that most programs need: those to register memory, and to connect queue
+// pairs and use them. A program includes the others as it needs them:
 //
 //   chunked_region.hpp             memory that is larger than a region may be
 //   cm.hpp, cm_channel.hpp, cm_multicast.hpp

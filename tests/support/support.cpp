@@ -43,7 +43,8 @@ std::size_t page_size() {
     return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-std::vector<std::byte> bytes_through(const DmaBufRange& range, bool synced) {
+std::vector<std::byte> bytes_through(const ExportedRange& exported, bool synced) {
+    const DmaBufRange range = exported;
     const std::size_t size = range.offset + range.length;
     void* const start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, range.fd, 0);
     if (start == MAP_FAILED) {

@@ -153,7 +153,7 @@ class DriverTest : public ::testing::Test {
     static std::vector<std::byte> put(std::uint64_t address, std::size_t length, unsigned seed);
     static std::vector<std::byte> part(const std::vector<std::byte>& bytes, std::size_t offset,
                                        std::size_t length);
-    static std::vector<std::byte> bytes_of(const DmaBufRange& range) {
+    static std::vector<std::byte> bytes_of(const ExportedRange& range) {
         return bytes_through(range, false);
     }
     /// Adds memory to exporter_ if the exporter has to be notified of memory.
