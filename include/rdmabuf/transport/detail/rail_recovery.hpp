@@ -35,7 +35,7 @@ class RailRecovery {
         : rails_(rails), control_(control), one_sided_(one_sided) {}
 
     /// Returns true if advance() has something to do.
-    [[nodiscard]] bool has_work() const noexcept {
+    [[nodiscard, gnu::always_inline]] bool has_work() const noexcept {
         return rails_.recovering() != 0 && any_step_due();
     }
     /// Sends the messages that are due and posts failed work requests again on the first queue
@@ -132,7 +132,7 @@ class RailRecovery {
     [[nodiscard]] bool is_recovering(std::size_t rail) const noexcept {
         return (rails_.recovering() >> rail & 1U) != 0;
     }
-    [[nodiscard]] bool any_step_due() const noexcept {
+    [[nodiscard, gnu::noinline]] bool any_step_due() const noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
             if (is_step_due(i)) {
                 return true;
