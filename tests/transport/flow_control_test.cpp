@@ -80,6 +80,9 @@ TEST(ByteCreditsOfMessages, limit_the_bytes_that_wait_at_the_peer) {
     EXPECT_TRUE(credits.available(most));
     EXPECT_FALSE(credits.available(most + 1));
     credits.sent(1000);
+    EXPECT_EQ(credits.messages(1000), 2);
+    EXPECT_EQ(credits.messages(most - 1000 - ByteCredits::overhead), 1);
+    EXPECT_EQ(credits.messages(most - 1000 - ByteCredits::overhead + 1), 0);
     EXPECT_TRUE(credits.available(most - 1000 - ByteCredits::overhead));
     EXPECT_FALSE(credits.available(most - 1000 - ByteCredits::overhead + 1));
     EXPECT_TRUE(credits.peer_consumed(1000 + ByteCredits::overhead));
@@ -213,10 +216,15 @@ TEST(SendQueues, never_fill_without_a_signaled_work_request) {
         std::uint32_t unsignaled = 0;
         for (int i = 0; i < 1000; ++i) {
             const bool signaled = queue.must_signal();
+            const std::uint32_t left = queue.unsignaled_left(4);
+            ASSERT_EQ(left == 0, signaled || !queue.has_room(4));
             unsignaled = signaled ? 0 : unsignaled + 1;
             ASSERT_LT(unsignaled, (depth - 1) / 4);
             const std::uint32_t sequence = queue.next();
             queue.posted(signaled);
+            if (left != 0) {
+                ASSERT_EQ(queue.unsignaled_left(4), left - 1);
+            }
             ASSERT_EQ(queue.all_signaled(), signaled);
             if (signaled) {
                 queue.completed(sequence);
