@@ -642,19 +642,26 @@ TEST_P(TrafficFaults, of_revoked_memory_end_the_requests) {
 
 using FailedCalls = FeaturesTest;
 
-// If the call fails, the queue pair still accepts the RDMA writes of the peer.
+// If the call fails, the queue pair still accepts the RDMA writes of the peer. If it fails three
+// times, the queue pair is destroyed.
 TEST_F(FailedCalls, of_moving_a_queue_pair_to_the_error_state_do_not_let_the_peer_write) {
     options_.timeout = 1s;
-    connect_with_memory();
     constexpr std::size_t size = 200000;
-    const Request late = receive(size);
-    settle(); // The receive is advertised.
-    fail_next("ibv_modify_qp", ENOMEM);
-    EXPECT_EQ(wait(right(), late).error, code(ETIMEDOUT));
-    EXPECT_TRUE(all_failed());
-    const Request sent = send(size);
-    EXPECT_NE(finish(left(), sent).error, code(0));
-    EXPECT_TRUE(to_->bytes(0, size) == std::vector<std::byte>(size));
+    for (const unsigned failures : {1U, 3U}) {
+        SCOPED_TRACE(failures);
+        connect_with_memory();
+        const Request late = receive(size);
+        settle(); // The receive is advertised.
+        for (unsigned nth = 1; nth <= failures; ++nth) {
+            ASSERT_EQ(softverbs_fail_call("ibv_modify_qp", nth, ENOMEM), 0);
+        }
+        EXPECT_EQ(wait(right(), late).error, code(ETIMEDOUT));
+        EXPECT_TRUE(all_failed());
+        const Request sent = send(size);
+        EXPECT_NE(finish(left(), sent).error, code(0));
+        EXPECT_TRUE(to_->bytes(0, size) == std::vector<std::byte>(size));
+        disconnect_all();
+    }
 }
 
 TEST_F(FailedCalls, of_one_device_do_not_end_a_receive_before_its_flush) {

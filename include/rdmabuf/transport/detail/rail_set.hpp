@@ -19,6 +19,7 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/transport/detail/channel_rail.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
 #include <rdmabuf/transport/detail/flow_control.hpp>
 #include <rdmabuf/transport/detail/held_buffers.hpp>
@@ -28,54 +29,6 @@
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf::transport::detail {
-
-/// One queue pair of a channel, with the counters of its work requests and the state of its
-/// failure.
-struct ChannelRail {
-    /// @param used_device  the index of the device in SharedState::rails
-    ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
-        : queue_pair(std::move(pair)), device(used_device), queue(depth) {}
-
-    /// Empty after RailSet has destroyed it, because its device reports no completions.
-    QueuePair queue_pair;
-    /// The index of the device in SharedState::rails.
-    std::size_t device;
-    SendQueue queue;
-
-    /// Why the queue pair has failed, as a constant text. nullptr while transfers use the queue
-    /// pair.
-    const char* failure = nullptr;
-    std::int64_t failed_ns = 0;
-    /// False after the queue pair has failed, until a new connected queue pair replaces it.
-    bool connected = true;
-    /// The number of attempts to replace the failed queue pair by a new one. Each attempt doubles
-    /// the time until the next attempt. Reset to 0 after a queue pair has worked for a long time.
-    std::uint8_t replacements = 0;
-    std::int64_t replaced_ns = 0;
-    /// For a failed queue pair: true if a last work request is posted. When it completes, all
-    /// earlier work requests of the queue pair have completed.
-    bool stopped = false;
-    /// For a failed queue pair: true if it was destroyed, because the device has not reported the
-    /// completions of its work requests in time.
-    bool abandoned = false;
-    /// True after IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair is in the error state, and the
-    /// completions of all receives that it has taken from the shared receive queue can be polled.
-    bool last_receive = false;
-    /// True if the device has reported a completion of this queue pair since the last call of
-    /// ChannelState::check().
-    bool heard = false;
-    /// The time of the last check at which `heard` was true or the send queue was empty.
-    std::int64_t heard_ns = now_ns();
-    /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
-    /// The number wraps around.
-    std::uint32_t immediates_posted = 0;
-    /// The highest number, as immediates_posted counts them, of a fence that has succeeded, or of
-    /// an RDMA write whose whole transfer has succeeded. The peer must have received this write.
-    std::uint32_t immediates_confirmed = 0;
-    /// The number of RDMA writes with immediate data that the peer has posted on this queue pair
-    /// and that have arrived.
-    std::uint32_t immediates_arrived = 0;
-};
 
 /// The queue pairs of a channel. Each device has the same number of queue pairs, and the queue
 /// pairs of a device have consecutive indices. Messages use the first queue pair. Long transfers
@@ -474,7 +427,7 @@ class RailSet {
             to.queue = SendQueue(shared_.rails[to.device]->send_depth);
         }
         to.connected = true;
-        to.stopped = to.last_receive = false;
+        to.aborted = to.stopped = to.last_receive = false;
         to.replaced_ns = to.heard_ns = now_ns();
         to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = 0;
         // Share::number refers to a write on the failed queue pair. That write has arrived, so its
@@ -619,13 +572,15 @@ class RailSet {
         }
     }
     /// Returns true if no device can still access the memory of the channel's requests: all work
-    /// requests have completed. After a second without completions, a device is considered dead,
-    /// and its queue pairs are destroyed.
+    /// requests have completed, and all queue pairs are in the error state. A queue pair is
+    /// destroyed if it could not be moved to the error state, or after a second without
+    /// completions: its device is then considered dead.
     [[nodiscard]] bool drain() noexcept {
         const bool late = now_ns() - failed_ns_ > drain_limit_ns;
         bool drained = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            drained = (rails_[i].queue.idle() || (late && destroy(i))) && drained;
+            const bool idle = rails_[i].queue.idle();
+            drained = ((idle && rails_[i].aborted) || ((idle || late) && destroy(i))) && drained;
         }
         return drained;
     }
@@ -723,13 +678,17 @@ class RailSet {
     /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
     /// empty or @p flush_all is true.
     /// @param flush_all  see fail()
-    /// @return false if the last work request cannot be posted
+    /// @return false if the queue pair is not in the error state, or if the last work request
+    ///         cannot be posted
     bool stop(std::size_t rail, bool flush_all) noexcept {
         ChannelRail& stopped = rails_[rail];
-        // Until abort() succeeds, the peer can still write by RDMA to the memory of requests that
-        // have ended. Therefore abort() is called again if it fails, for example with ENOMEM. If it
-        // fails each time, the device was removed.
-        for (int tries = 0; tries < 3 && !attempt([&] { stopped.queue_pair.abort(); }); ++tries) {
+        // Until abort() succeeds, the peer can still write by RDMA to the memory of requests.
+        // Therefore abort() is called again if it fails, for example with ENOMEM.
+        for (int tries = 0; tries < 3 && !stopped.aborted; ++tries) {
+            stopped.aborted = static_cast<bool>(attempt([&] { stopped.queue_pair.abort(); }));
+        }
+        if (!stopped.aborted) {
+            return false; // drain() or abandon() destroys the queue pair.
         }
         if (!flush_all && stopped.queue.idle()) {
             return true;
@@ -750,6 +709,7 @@ class RailSet {
         }
         shared_.rails[dead.device]->queue_pairs.remove(number);
         dead.connected = false;
+        dead.aborted = true;
         dead.queue.completed(dead.queue.next() - 1);
         return true;
     }
