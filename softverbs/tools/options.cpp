@@ -54,7 +54,8 @@ void DeviceOptions::add_to(CLI::App& command) {
     command.add_option("--faults", faults, "Faults to inject: reg_mr#3=ENOMEM,...")
         ->type_name("LIST");
     command.add_option("--dir", directory, "Directory where processes meet")->type_name("DIR");
-    command.add_option("--network", network, "tcp: reach other hosts")->type_name("KIND");
+    command.add_option("--network", network, "unprotected-tcp: reach other hosts")
+        ->type_name("KIND");
     command.add_option("--secret-file", secret_file, "Secret of the hosts, with --network")
         ->type_name("FILE");
     command.add_flag("--only", only, "Hide the devices of the real libibverbs");

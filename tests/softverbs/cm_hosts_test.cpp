@@ -123,7 +123,7 @@ class CmHosts : public testing::Test {
         std::filesystem::create_directory(directory);
         ::chmod(directory.c_str(), S_IRWXU);
         ::setenv("SOFTVERBS_DIR", directory.c_str(), 1);
-        ::setenv("SOFTVERBS_NETWORK", "tcp", 1);
+        ::setenv("SOFTVERBS_NETWORK", "unprotected-tcp", 1);
         ::setenv("SOFTVERBS_SECRET_FILE", secret().c_str(), 1);
         ::setenv("SOFTVERBS_ADDRESS", address, 1);
         ::setenv("SOFTVERBS_CM_TIMEOUT", cm_timeout_, 1);

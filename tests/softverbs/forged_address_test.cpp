@@ -75,7 +75,7 @@ class OwnHost : public ::testing::Environment {
         ASSERT_EQ(::chmod(file.c_str(), S_IRUSR | S_IWUSR), 0);
         const std::string rendezvous = directory_.path() + "/rendezvous";
         ::setenv("SOFTVERBS_DIR", rendezvous.c_str(), 1);
-        ::setenv("SOFTVERBS_NETWORK", "tcp", 1);
+        ::setenv("SOFTVERBS_NETWORK", "unprotected-tcp", 1);
         ::setenv("SOFTVERBS_SECRET_FILE", file.c_str(), 1);
         ::setenv("SOFTVERBS_ADDRESS", this_host, 1);
     }

@@ -65,10 +65,12 @@ std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
         at = end + 1;
     }
     if (addresses.size() < devices) {
-        refuse("SOFTVERBS_NETWORK=tcp needs an address of this host for each device; there are " +
-               std::to_string(addresses.size()) + " addresses and " + std::to_string(devices) +
-               " devices; add an address to a network interface that is up" +
-               (list.empty() ? "" : ", or list more in SOFTVERBS_ADDRESS"));
+        refuse(
+            "SOFTVERBS_NETWORK=unprotected-tcp needs an address of this host for each device; "
+            "there are " +
+            std::to_string(addresses.size()) + " addresses and " + std::to_string(devices) +
+            " devices; add an address to a network interface that is up" +
+            (list.empty() ? "" : ", or list more in SOFTVERBS_ADDRESS"));
     }
     addresses.resize(devices);
     return addresses;
@@ -78,7 +80,8 @@ fabric::NetworkSettings network_from_environment(unsigned devices) {
     const std::string secret_file(environment_variable("SOFTVERBS_SECRET_FILE"));
     if (secret_file.empty()) {
         refuse(
-            "SOFTVERBS_NETWORK=tcp needs a secret that all hosts share; make a file with: "
+            "SOFTVERBS_NETWORK=unprotected-tcp needs a secret that all hosts share; make a file "
+            "with: "
             "(umask 077; head -c 32 /dev/urandom >FILE), copy it to all hosts, and set "
             "SOFTVERBS_SECRET_FILE to its path");
     }
@@ -140,12 +143,14 @@ Settings settings_from_environment() {
         settings.manual_clock = true;
     }
     if (const auto network = environment_variable("SOFTVERBS_NETWORK"); !network.empty()) {
-        if (network != "tcp") {
-            refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");
+        if (network != "unprotected-tcp") {
+            refuse_setting("SOFTVERBS_NETWORK", network,
+                           "unprotected-tcp (anyone on the path can read and change the data), or "
+                           "not set");
         }
         if (environment_variable("SOFTVERBS_LINK_LAYER") == "infiniband") {
             refuse_setting("SOFTVERBS_LINK_LAYER", "infiniband",
-                           "ethernet, or not set, with SOFTVERBS_NETWORK=tcp");
+                           "ethernet, or not set, with SOFTVERBS_NETWORK=unprotected-tcp");
         }
         settings.ethernet = true;
         settings.network = network_from_environment(settings.devices);
@@ -153,7 +158,8 @@ Settings settings_from_environment() {
         for (const char* const variable :
              {"SOFTVERBS_ADDRESS", "SOFTVERBS_PORT", "SOFTVERBS_SECRET_FILE"}) {
             if (const auto value = environment_variable(variable); !value.empty()) {
-                refuse_setting(variable, value, "unset, or used with SOFTVERBS_NETWORK=tcp");
+                refuse_setting(variable, value,
+                               "unset, or used with SOFTVERBS_NETWORK=unprotected-tcp");
             }
         }
     }

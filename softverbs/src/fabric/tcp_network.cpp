@@ -40,7 +40,7 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     // hosts must have the same byte order: little-endian.
     if constexpr (std::endian::native != std::endian::little) {
         throw_error(EOPNOTSUPP,
-                    "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
+                    "SOFTVERBS_NETWORK=unprotected-tcp needs a little-endian processor");
     }
     context_.epoll = epoll_.get();
     if (!watch(epoll_.get(), timer_.get())) {

@@ -54,7 +54,7 @@ on_hosts() {
     local host
     for ((host = 1; host <= hosts; host++)); do
         declare -g -a "host$host=(ip netns exec ${namespace}h$host env LD_PRELOAD=$library
-            SOFTVERBS_DIR=$scratch/host$host SOFTVERBS_NETWORK=tcp SOFTVERBS_SECRET_FILE=$secret
+            SOFTVERBS_DIR=$scratch/host$host SOFTVERBS_NETWORK=unprotected-tcp SOFTVERBS_SECRET_FILE=$secret
             SOFTVERBS_PORT=30700 $*)"
     done
 }
