@@ -189,6 +189,7 @@ class CacheCore {
                                              Access access);
     class Cleanup;
     class Finish;
+    class WaiterEntry;
     [[nodiscard]] CacheEntry* try_acquire(const CacheRange& range, Access access,
                                           Attempts& attempts);
     [[nodiscard]] std::shared_ptr<Pending> pending_for(const CacheRange& range,
@@ -316,9 +317,15 @@ class CacheCore::Lock {
         core_.destroy(retired_);
     }
     void wait(std::condition_variable& condition) {
-        give_back();
+        // pthread_cancel(3) unwinds a thread that waits, after it has locked the mutex again.
+        struct Waiting {
+            explicit Waiting(Lock& l) noexcept : lock(l) { lock.give_back(); }
+            ~Waiting() { lock.take(); }
+            Waiting(const Waiting&) = delete;
+            Waiting& operator=(const Waiting&) = delete;
+            Lock& lock;
+        } const waiting(*this);
         condition.wait(lock_);
-        take();
     }
 
   private:

@@ -79,6 +79,25 @@ class CacheCore::Finish {
     Pending& pending_;
 };
 
+/// Lists this thread as a waiter. The destructor removes it, also if pthread_cancel(3) unwinds the
+/// thread.
+class CacheCore::WaiterEntry {
+  public:
+    WaiterEntry(std::vector<Waiter>& waiters, const Pending& pending) : waiters_(waiters) {
+        waiters_.push_back({.thread = std::this_thread::get_id(), .pending = &pending});
+    }
+    ~WaiterEntry() {
+        std::erase_if(waiters_, [](const Waiter& waiter) {
+            return waiter.thread == std::this_thread::get_id();
+        });
+    }
+    WaiterEntry(const WaiterEntry&) = delete;
+    WaiterEntry& operator=(const WaiterEntry&) = delete;
+
+  private:
+    std::vector<Waiter>& waiters_;
+};
+
 CacheEntry& CacheCore::acquire_slowly(std::uintptr_t address, std::size_t length, Access access) {
     CacheEntry* const entry = find(address, length, access);
     return entry != nullptr ? *entry : acquire_missed(address, length, access);
@@ -172,12 +191,10 @@ void CacheCore::wait_for(const Pending& pending, Lock& lock) {
                     "this thread registers the same memory, or a thread that does waits for this "
                     "one; do not call acquire() for the exported memory in an exporter");
     }
-    const std::thread::id self = std::this_thread::get_id();
-    waiters_.push_back({.thread = self, .pending = &pending});
+    const WaiterEntry entry(waiters_, pending);
     while (!pending.done) {
         lock.wait(finished_);
     }
-    std::erase_if(waiters_, [self](const Waiter& waiter) { return waiter.thread == self; });
 }
 
 bool CacheCore::depends_on_caller(const Pending& pending) const noexcept {

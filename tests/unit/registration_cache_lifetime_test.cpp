@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // When entries of a RegistrationCache end: invalidation, both policies, and the cache's own end.
+#include <pthread.h>
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <functional>
@@ -15,6 +18,7 @@
 #include <rdmabuf/registration_cache.hpp>
 
 #include "registration_cache_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -300,6 +304,38 @@ TEST_F(RegistrationCacheLifetime, TellsAllWhoWaitWhyItFailed) {
                     fails_with("register_memory", EREMOTEIO, "ibv_reg_dmabuf_mr on soft0"));
     } else {
         EXPECT_FALSE(errors[1]);
+    }
+}
+
+TEST_F(RegistrationCacheLifetime, ForgetsAThreadThatIsCancelledWhileItWaits) {
+    RegistrationCache cache = pausing_cache();
+    std::atomic<bool> begun = false;
+    std::atomic<bool> may_end = false;
+    pausing_->exporting = [&](std::uintptr_t) {
+        begun = true;
+        while (!may_end) {
+            std::this_thread::yield();
+        }
+    };
+    // The next thread gets the id of the last one that was joined: the cancelled one. It must not
+    // be taken for a waiter.
+    for (const bool cancelled : {true, false}) {
+        begun = may_end = false;
+        cache.clear();
+        std::thread first([&] { cache.acquire(at(0), 4096, writable).reset(); });
+        EXPECT_TRUE(testing::eventually([&] { return begun.load(); }));
+        std::atomic<pid_t> id = 0;
+        std::thread second([&] {
+            id = ::gettid();
+            cache.acquire(at(0), 4096, writable).reset();
+        });
+        EXPECT_TRUE(testing::eventually([&] { return id != 0 && testing::is_asleep(id); }));
+        if (cancelled) {
+            EXPECT_EQ(::pthread_cancel(second.native_handle()), 0);
+        }
+        may_end = true;
+        first.join();
+        second.join();
     }
 }
 
