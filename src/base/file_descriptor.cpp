@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <limits>
@@ -12,6 +11,8 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/unique_fd.hpp>
+
+#include "base/cancellation.hpp"
 
 namespace rdmabuf {
 
@@ -22,14 +23,12 @@ void UniqueFd::reset(int fd) noexcept {
     }
     // close(2) is a cancellation point: pthread_cancel(3) would end the process in this noexcept
     // function.
-    int cancellation = PTHREAD_CANCEL_ENABLE;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    const detail::CancellationDisabled uncancelled;
     // If close(2) fails with EINTR, Linux has closed the descriptor nevertheless: see "Dealing with
     // error returns from close()" in close(2).
     if (::close(old) != 0 && errno != EINTR) {
         detail::report_teardown_failure("close", errno);
     }
-    ::pthread_setcancelstate(cancellation, nullptr);
 }
 
 UniqueFd UniqueFd::duplicate() const {

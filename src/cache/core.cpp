@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/cancellation.hpp"
+
 namespace rdmabuf::detail {
 namespace {
 
@@ -212,6 +214,7 @@ CacheEntry* CacheCore::find_again(const CacheRange& range, Access access) noexce
 }
 
 bool CacheCore::is_current(const CacheEntry& entry) noexcept {
+    const CancellationDisabled uncancelled; // The exporter may call a cancellation point.
     try {
         const std::optional<Allocation> now =
             entry.details->exporter->find_range(entry.address, entry.end - entry.address);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/cancellation.hpp"
 #include "registration/registration_hints.hpp"
 
 namespace rdmabuf::detail {
@@ -70,6 +71,7 @@ class Scheduler {
     /// Registers pieces (parts of the ranges) until no piece is left, or until a registration
     /// throws an exception other than Error.
     void work() noexcept {
+        const CancellationDisabled uncancelled; // Verbs may call a cancellation point.
         for (Task task = next({}); task.job != nullptr; task = next(task)) {
             try {
                 // No lock is needed, because only this thread writes the region of this piece.

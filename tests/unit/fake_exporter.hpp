@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -70,7 +68,7 @@ class FakeExporter final : public Exporter {
                     ++releases;
                     --exported;
                     callers.insert(std::this_thread::get_id());
-                    ::close(given_back);
+                    static_cast<void>(UniqueFd(given_back));
                 },
                 offset + offset_by,
                 length - short_by,

@@ -103,6 +103,22 @@ TEST_F(ParallelRegistration, FourNicsRegisterAtTheSameTimeByDefault) {
     EXPECT_EQ(exporter_->releases, 1U);
 }
 
+TEST_F(ParallelRegistration, IsCompletedByAThreadThatIsBeingCancelled) {
+    testing::before_each_call([](std::string_view verb) {
+        if (verb == "ibv_reg_dmabuf_mr") {
+            ::pthread_testcancel();
+        }
+    });
+    std::optional<Registration> region;
+    std::thread thread([&] {
+        ::pthread_cancel(::pthread_self());
+        region = make(4096, {.threads = 1});
+        ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    });
+    thread.join();
+    EXPECT_TRUE(region);
+}
+
 // The kernel module of AWS Neuron refuses a second attachment to a dma-buf with EPERM
 // (ndmabuf_attach() in neuron_dmabuf.c of aws-neuron-driver).
 TEST_F(ParallelRegistration, ADmaBufThatIsImportedOnceIsExportedForEachRegistration) {

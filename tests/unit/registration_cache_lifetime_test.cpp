@@ -405,6 +405,18 @@ TEST_F(RegistrationCacheLifetime, ComparesTheGenerationOnEachHit) {
     EXPECT_TRUE(cache.find(at(4096), 10, writable));
 }
 
+TEST_F(RegistrationCacheLifetime, HitsInAThreadThatIsBeingCancelled) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    cache.acquire(at(0), 4096, writable).reset();
+    exporter_->on_find = [] { ::pthread_testcancel(); };
+    std::jthread([&] {
+        ::pthread_cancel(::pthread_self());
+        EXPECT_TRUE(cache.find(at(0), 4096, writable));
+        ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    }).join();
+    EXPECT_EQ(cache.statistics().hits, 1U);
+}
+
 TEST_F(RegistrationCacheLifetime, ChecksWithTheExporterOfTheMemoryAmongThoseOfOneName) {
     const auto second =
         std::make_shared<testing::FakeExporter>(testing::registered_size, at(0) << 1U);
