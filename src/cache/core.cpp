@@ -69,6 +69,9 @@ CacheCore::CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
 
 void CacheCore::close() noexcept {
     clear();
+    // Leases may outlive the cache. Exporters are destroyed here, because the last lease may end in
+    // a hook of munmap(2), where no driver may be called.
+    { const Resolver last = std::move(resolver_); }
     let_go();
 }
 

@@ -257,7 +257,8 @@ class CacheCore {
     void let_go() noexcept;
 
     const std::vector<ProtectionDomain> pds_;
-    const Resolver resolver_;
+    /// Empty after close().
+    Resolver resolver_;
     const RegistrationCacheOptions options_;
     const Access added_;
 

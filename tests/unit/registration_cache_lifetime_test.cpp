@@ -223,12 +223,19 @@ TEST_F(RegistrationCacheLifetime, LeasesSurviveTheCache) {
     Lease first = cache->acquire(at(0), 4096, writable);
     Lease second = cache->acquire(at(8192), 4096, writable);
     cache->acquire(at(16384), 4096, writable).reset();
+    const std::uintptr_t address = at(8192);
+    const std::weak_ptr<Exporter> exporter = exporter_;
+    resolver_ = Resolver();
+    pausing_.reset();
+    exporter_.reset();
+    EXPECT_FALSE(exporter.expired());
     cache.reset();
+    EXPECT_TRUE(exporter.expired()) << "the last lease may end where no driver may be called";
     EXPECT_EQ(live(), 2U);
     EXPECT_EQ(first.registration().lkey(), first.lkey());
     first.reset();
     EXPECT_EQ(live(), 1U);
-    EXPECT_EQ(second.address(), at(8192));
+    EXPECT_EQ(second.address(), address);
     std::jthread([&] { second.reset(); }).join();
     EXPECT_EQ(live(), 0U);
 }
