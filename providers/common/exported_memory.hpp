@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
@@ -77,6 +78,29 @@ void check_standard(std::string_view exporter, MappingKind mapping);
 /// Throws the error EFAULT of export_range() for an allocation that another thread freed during the
 /// export.
 [[noreturn]] void raise_freed(std::uintptr_t address);
+
+/// Exports memory with @p make. Throws raise_freed() if another thread frees the memory meanwhile:
+/// the dma-buf is then that of other memory, or the driver's error is misleading.
+/// @param is_same  queries the driver again, and returns true if the memory at @p address still
+///                 belongs to the same allocation. Throws EFAULT if there is no allocation
+template <class IsSame, class Make>
+[[nodiscard]] ExportedRange export_unless_freed(std::uintptr_t address, const IsSame& is_same,
+                                                const Make& make) {
+    const auto check = [&] {
+        if (!is_same()) {
+            raise_freed(address);
+        }
+    };
+    std::optional<ExportedRange> made;
+    try {
+        made.emplace(make());
+    } catch (const Error&) {
+        check();
+        throw;
+    }
+    check();
+    return *std::move(made);
+}
 
 /// Returns the allocation of an address for Exporter::find(), also if another thread frees the
 /// memory meanwhile, and other memory of the driver is then at the address.

@@ -131,20 +131,15 @@ class CudaExporter final : public detail::DriverAllocator<Driver> {
         detail::check_exported(length);
         const Driver& driver = *Driver::of_process().load().value();
         const Pointer pointer = require_pointer(driver, address);
-        try {
-            check_exportable(driver, pointer);
-            const PointerContext current(driver, pointer);
-            Handle handle = export_pages(driver, pointer, length, mapping);
-            return {name_of_exporter, std::move(handle.fd), handle.offset, length,
-                    address,          handle.mapping};
-        } catch (const Error&) {
-            // If another thread has freed the memory since the first query, the export failed for
-            // this reason. The error is then EFAULT.
-            if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
-                detail::raise_freed(address);
-            }
-            throw;
-        }
+        return detail::export_unless_freed(
+            address, [&] { return require_pointer(driver, address).id == pointer.id; },
+            [&] {
+                check_exportable(driver, pointer);
+                const PointerContext current(driver, pointer);
+                Handle handle = export_pages(driver, pointer, length, mapping);
+                return ExportedRange(name_of_exporter, std::move(handle.fd), handle.offset, length,
+                                     address, handle.mapping);
+            });
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {

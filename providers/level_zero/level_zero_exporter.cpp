@@ -125,23 +125,14 @@ class LevelZeroExporter final : public detail::DriverAllocator<Driver> {
         const Driver& driver = *Driver::of_process().load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
-        // Another thread may have freed the memory during the export. In this case, the duplicated
-        // descriptor can refer to another file, or the driver's error can be misleading. The export
-        // then fails with EFAULT.
-        const auto check_alive = [&] {
-            if (contexts.require(address).id != pointer.id) {
-                detail::raise_freed(address);
-            }
-        };
-        try {
-            check_exportable(driver, pointer);
-            Handle handle = export_allocation(driver, pointer, length);
-            check_alive();
-            return {name_of_exporter, std::move(handle.fd), handle.offset, length, address};
-        } catch (const Error&) {
-            check_alive();
-            throw;
-        }
+        return detail::export_unless_freed(
+            address, [&] { return contexts.require(address).id == pointer.id; },
+            [&] {
+                check_exportable(driver, pointer);
+                Handle handle = export_allocation(driver, pointer, length);
+                return ExportedRange(name_of_exporter, std::move(handle.fd), handle.offset, length,
+                                     address);
+            });
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {

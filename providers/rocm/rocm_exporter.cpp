@@ -88,12 +88,13 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
         (void)hold(driver).value();
         const Met met = require_met(driver, address);
         check_exportable(driver, met.pointer);
-        try {
-            return export_from(driver, met.pointer, length, mapping);
-        } catch (const Error&) {
-            throw_if_freed(driver, met);
-            throw;
-        }
+        return detail::export_unless_freed(
+            met.pointer.address,
+            [&] {
+                const Met now = require_met(driver, met.pointer.address);
+                return met.generation == 0 || now.generation == met.generation;
+            },
+            [&] { return export_from(driver, met.pointer, length, mapping); });
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
@@ -141,15 +142,6 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
             return no_such_device(options_.device, gpus.size());
         }
         return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
-    }
-
-    /// Throws an Error with EFAULT if another thread freed the memory during the failed export. The
-    /// driver's status does not report this cause.
-    static void throw_if_freed(const Driver& driver, const Met& met) {
-        const Met now = require_met(driver, met.pointer.address);
-        if (met.generation != 0 && now.generation != met.generation) {
-            detail::raise_freed(met.pointer.address);
-        }
     }
 
     RocmOptions options_;

@@ -160,16 +160,6 @@ TEST_F(LevelZeroRanges, OfSeveralTilesAreRefused) {
     EXPECT_THAT(refusal(address), fails_with(ERANGE, std::to_string(2 * page_size()), "tile"));
 }
 
-TEST_F(LevelZeroRanges, OfMemoryThatIsFreedDuringASuccessfulExportAreRefused) {
-    for (const bool again : {false, true}) {
-        const std::uint64_t address = make();
-        fake::free_before(driver_row().export_call, address, again);
-        EXPECT_THAT(refusal(address), fails_with(EFAULT, again ? "belongs to another allocation now"
-                                                               : "not been freed"));
-        fake::free(address);
-    }
-}
-
 TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThatCan) {
     for (const Kind kind : {Kind::device, Kind::host}) {
         const std::uint64_t address = make(kind, 2 * page_size(), 0, false);

@@ -136,13 +136,18 @@ TEST_F(DriverRanges, DoNotSpanAllocationsThatLieSideBySide) {
 }
 
 TEST_F(DriverRanges, OfMemoryThatIsFreedDuringTheExportAreRefused) {
-    for (const bool again : {false, true}) {
-        const std::uint64_t address = make();
-        fake::free_before(driver_row().export_call, address, again);
-        fake::fail(driver_row().export_call, driver_row().export_step_result);
-        EXPECT_THAT(refusal(address), fails_with(EFAULT, again ? "belongs to another allocation now"
-                                                               : "not been freed"));
-        fake::free(address);
+    for (const bool succeeds : {false, true}) {
+        for (const bool again : {false, true}) {
+            const std::uint64_t address = make();
+            fake::free_before(driver_row().export_call, address, again);
+            if (!succeeds) {
+                fake::fail(driver_row().export_call, driver_row().export_step_result);
+            }
+            EXPECT_THAT(
+                refusal(address),
+                fails_with(EFAULT, again ? "belongs to another allocation now" : "not been freed"));
+            fake::free(address);
+        }
     }
 }
 
