@@ -8,6 +8,8 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/topology.hpp>
 
+#include "base/address_space.hpp"
+
 namespace rdmabuf {
 
 MemoryLocation locate_memory(const Allocation& allocation, std::uintptr_t address) {
@@ -34,7 +36,7 @@ MemoryLocation locate_memory(const Allocation& allocation) {
 }
 
 MemoryLocation locate_host_memory(std::uintptr_t address) {
-    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const std::uintptr_t page = detail::page_size();
     void* pages[] = {reinterpret_cast<void*>(address - address % page)};
     int status = -EFAULT;
     MemoryLocation location;
