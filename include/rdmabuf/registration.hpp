@@ -242,8 +242,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     /// memory that a driver has pinned is never marked if it was registered by
     /// RegistrationPath::host or on_demand, because it can outlive the driver's pinning. If the
     /// exporter has no generations (Allocation::generation is 0), verify() detects freed memory but
-    /// not replaced memory. A range that was removed from its exporter (AddedRange::remove()) counts
-    /// as freed memory.
+    /// not replaced memory. A range that was removed from its exporter (AddedRange::remove())
+    /// counts as freed memory.
     /// @throws Error ENOENT if the exporter was destroyed: the program must keep the exporter, or a
     ///         Resolver that has it; the errno value of the exporter's driver if the query fails
     RegistrationState verify();
