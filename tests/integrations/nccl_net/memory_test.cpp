@@ -231,6 +231,8 @@ TEST_F(NcclNetCuda, MemoryIsNotRegisteredAfterItsDeregistration) {
     void* context = nullptr;
     ASSERT_EQ(call("cuInit", 0U), 0);
     ASSERT_EQ(call("cuDevicePrimaryCtxRetain", &context, 0), 0);
+    // As with NVIDIA's kernel module, whose dma-bufs cannot be mapped with mmap(2).
+    ASSERT_EQ(softverbs_set_faults("dmabuf=unmappable"), 0);
     ASSERT_EQ(load(), Result::success);
     const Pair pair = connect();
     constexpr std::size_t size = 65536;
