@@ -97,10 +97,10 @@ class FakeExporter final : public Exporter {
     int standard_error = 0;
     int pcie_error = 0;
     std::size_t short_by = 0;
-    /// The number of bytes that are added to the requested address.
-    std::uintptr_t address_by = 0;
     /// The number of bytes that are added to the correct offset in the dma-buf.
     std::uint64_t offset_by = 0;
+    /// The number of bytes that are added to the requested address.
+    std::uintptr_t address_by = 0;
     /// There is one mapping only, which is exported for both requests.
     bool pcie_falls_back = false;
 
