@@ -34,7 +34,7 @@ using rdmabuf::testing::lasts_at_least;
 using rdmabuf::testing::open_descriptors;
 using namespace std::chrono_literals;
 
-constexpr auto long_enough = 20s;
+constexpr auto long_enough = rdmabuf::testing::time_limit;
 
 template <class Value>
 bool is_ready(const std::future<Value>& future) {

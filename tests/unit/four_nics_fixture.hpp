@@ -15,6 +15,7 @@
 
 #include "fake_exporter.hpp"
 #include "softverbs_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 
@@ -35,7 +36,7 @@ class RegisteringThreads {
             met_ = true;
             changed_.notify_all();
         }
-        changed_.wait_for(lock, std::chrono::seconds(20), [this] { return met_; });
+        changed_.wait_for(lock, time_limit, [this] { return met_; });
         --inside_;
     }
 

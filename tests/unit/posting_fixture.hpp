@@ -15,6 +15,7 @@
 #include <rdmabuf/region.hpp>
 
 #include "softverbs_fixture.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 
@@ -117,7 +118,7 @@ class PostingTest : public SoftverbsTest {
     static WorkCompletion completed(const CompletionQueue& cq, std::uint64_t wr_id,
                                     ibv_wc_opcode opcode) {
         WorkCompletion completion{};
-        EXPECT_EQ(cq.wait({&completion, 1}, std::chrono::seconds(20)), 1U) << "of " << wr_id;
+        EXPECT_EQ(cq.wait({&completion, 1}, testing::time_limit), 1U) << "of " << wr_id;
         EXPECT_TRUE(succeeded(completion)) << describe(completion);
         EXPECT_EQ(completion.wr_id, wr_id);
         EXPECT_EQ(completion.opcode, opcode) << "of " << wr_id;
