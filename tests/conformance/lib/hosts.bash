@@ -65,6 +65,23 @@ host_listening() {
         "^ *[0-9]+: [0-9A-F]+:$(printf '%04X' "$2") [0-9A-F]+:0000 0A " /proc/net/tcp /proc/net/tcp6
 }
 
+# received HOST: how many bytes have arrived at a host. has_received HOST BYTES: whether more than these have.
+received() { ip netns exec "${namespace}h$1" awk '$1 == "wire:" { print $2 }' /proc/net/dev; }
+has_received() { (($(received "$1") > $2)); }
+
+# reachable HOST FROM: whether packets of another host reach a host, which refuses a connection.
+reachable() {
+    [[ $(ip netns exec "${namespace}h$2" timeout 1 bash -c ": </dev/tcp/10.77.0.$1/9" 2>&1) == *refused* ]]
+}
+
+# is_stopped PID: whether all threads of a process are stopped.
+is_stopped() { ! grep -hs '^State:' "/proc/$1/task/"*/status | grep -qv 'T (stopped)'; }
+
+# queued HOST: whether bytes wait for a process of the host, which does not read them.
+queued() {
+    ip netns exec "${namespace}h$1" awk '$4 == "01" && $5 !~ /:00000000$/ { found = 1 } END { exit !found }' /proc/net/tcp
+}
+
 # cut HOST, mend HOST: the cable between a host and the switch.
 cut() { ip -n "$namespace" link set "wire$1" down; }
 mend() { ip -n "$namespace" link set "wire$1" up; }
