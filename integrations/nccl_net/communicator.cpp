@@ -79,6 +79,14 @@ Communicator::~Communicator() {
             if (closed.value() != EAGAIN) {
                 endpoint_->lingers = endpoint_->lingers &&
                                      Clock::now() - begin < endpoint_->endpoint.options().linger;
+                if (closed.value() == ETIMEDOUT) {
+                    static_cast<void>(guarded("close", [&] {
+                        log::warn("close", nic_.name +
+                                               ": a connection was closed before the peer's device "
+                                               "had acknowledged all messages");
+                        return abi::Result::success;
+                    }));
+                }
                 return;
             }
         }

@@ -152,6 +152,16 @@ TEST_F(NcclNetConnecting, IsClosedByOneSignaledMessage) {
     EXPECT_THAT(flags, ::testing::ElementsAre(unsigned{IBV_SEND_SIGNALED}));
 }
 
+TEST_F(NcclNetConnecting, IsClosedWithAWarningIfAMessageWasNotAcknowledged) {
+    const Pair pair = connect();
+    const auto from = memory(pair.send, 64);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    finish(send(pair.send, *from, 0, 0, 0));
+    close_send(pair);
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: a connection was closed before"));
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+}
+
 // NCCL has aborted the communicator, and the peer may be unreachable.
 TEST_F(NcclNetConnecting, WithUnfinishedRequestsIsClosedWithoutWaitingForThePeer) {
     const Pair pair = connect();
