@@ -168,8 +168,8 @@ TEST_F(ProcessTest, AForkedChildLeavesTheParentsNodeAlone) {
     Child child([&] {
         pair.a.node->abandon();
         pair.b.node->abandon();
-        // Each node has seven descriptors, and each end of the connection has two.
-        const bool closed = open_descriptors() == descriptors - 18 && mapped_links() == 0;
+        // Each node has seven descriptors, and each end of the connection has three.
+        const bool closed = open_descriptors() == descriptors - 20 && mapped_links() == 0;
         pair.a.node->wake();
         pair.a.node->wait(0);
         pair.a.turn();
