@@ -240,7 +240,7 @@ TEST_F(CInterface, RefusesWhatItDoesNotKnow) {
     EXPECT_THAT(rdmabuf_last_error(), HasSubstr("null pointer"));
     struct {
         rdmabuf_options options;
-        int added;
+        std::uint64_t added;
     } newer{sized<rdmabuf_options>(), 1};
     newer.options.size = sizeof newer;
     EXPECT_EQ(rdmabuf_register(resolver_, pd_.native(), this, 8, &newer.options, &region_),
