@@ -19,7 +19,7 @@
 #include "softverbs_fixture.hpp"
 #include "support.hpp"
 
-extern "C" int cuInit(unsigned flags);
+extern "C" int cuInit(unsigned flags); // NOLINT(readability-identifier-naming): CUDA's name
 
 namespace rdmabuf::testing {
 namespace {
@@ -134,6 +134,8 @@ TEST_F(CInterface, RegistersWithAllNicsOrWithNone) {
     const std::uint64_t address = fake::make(fake::Kind::device, page_);
     std::vector<ProtectionDomain> domains;
     std::vector<ibv_pd*> pds;
+    domains.reserve(4);
+    pds.reserve(4);
     for (int i = 0; i < 4; ++i) {
         pds.push_back(domains.emplace_back(context_).native());
     }
