@@ -39,7 +39,7 @@ const void* pointer(std::uint64_t address) {
 }
 
 class CInterface : public SoftverbsTest {
-  protected:
+  public:
     CInterface() {
         fake::reset(2);
         EXPECT_EQ(::cuInit(0), 0); // The program uses the driver.
@@ -50,6 +50,10 @@ class CInterface : public SoftverbsTest {
         rdmabuf_resolver_destroy(resolver_);
         fake::reset(0);
     }
+    CInterface(const CInterface&) = delete;
+    CInterface& operator=(const CInterface&) = delete;
+
+  protected:
     int register_range(std::uint64_t address, std::size_t length) {
         return rdmabuf_register(resolver_, pd_.native(), pointer(address), length, &options_,
                                 &region_);
