@@ -4,16 +4,16 @@
 // exception to a negative errno value. Only std::exception is caught: pthread_cancel(3) unwinds by
 // an exception of another type, which must not be caught.
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,7 +37,7 @@
 using namespace rdmabuf;
 
 struct rdmabuf_resolver {
-    // The exporters know nothing of one resolver, so that copies in regions and caches stay valid.
+    // A cache copies the resolver, and the copies share the exporters.
     std::shared_ptr<ExternalExporter> external = make_external_exporter();
     Resolver resolver = Resolver::system();
 };
@@ -64,20 +64,21 @@ namespace {
 /// library, which can be unloaded before the thread ends.
 thread_local std::array<char, 4096> last_error;
 
-int fail(int error, std::string_view text) {
-    const std::size_t length = std::min(text.size(), last_error.size() - 1);
-    std::copy_n(text.begin(), length, last_error.begin());
-    last_error[length] = '\0';
-    return -error;
+/// Copies as much of @p text as @p to has room for, with a zero at its end. @p to is not empty.
+void copy_text(std::span<char> to, std::string_view text) noexcept {
+    const std::size_t length = std::min(text.size(), to.size() - 1);
+    std::copy_n(text.begin(), length, to.begin());
+    to[length] = '\0';
 }
 
-int refuse(const char* function, std::string_view reason) {
-    return fail(EINVAL, Error(EINVAL, function, reason).what());
+int fail(int error, std::string_view text) noexcept {
+    copy_text(last_error, text);
+    return -error;
 }
 
 /// Calls @p call, which returns a result that is not negative, and converts its exceptions.
 template <class Call>
-int guarded(const char* function, const Call& call) {
+int guarded(const Call& call) {
     try {
         return call();
     } catch (const Error& error) {
@@ -85,7 +86,7 @@ int guarded(const char* function, const Call& call) {
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM, "no memory");
     } catch (const std::exception& error) {
-        return fail(EIO, Error(EIO, function, error.what()).what());
+        return fail(EIO, error.what());
     }
 }
 
@@ -127,9 +128,11 @@ void give(Struct result, Struct* to, const char* function) {
     std::memcpy(to, &result, std::min(to->size, sizeof result));
 }
 
-template <class... Pointers>
-bool any_null(const Pointers*... pointers) {
-    return ((pointers == nullptr) || ...);
+/// @throws Error EINVAL if one of the pointers is null
+void require(const char* function, std::initializer_list<const void*> pointers) {
+    if (std::ranges::find(pointers, nullptr) != pointers.end()) {
+        throw Error(EINVAL, function, "a null pointer");
+    }
 }
 
 std::vector<ProtectionDomain> borrow(ibv_pd* const* pds, std::size_t count, const char* function) {
@@ -222,13 +225,6 @@ std::string json_of(const Trail& trail) {
     return json + "]";
 }
 
-template <std::size_t Size>
-void copy_text(char (&to)[Size], std::string_view text) {
-    const std::size_t length = std::min(text.size(), Size - 1);
-    std::copy_n(text.begin(), length, to);
-    to[length] = '\0';
-}
-
 std::uintptr_t number(const void* address) {
     return reinterpret_cast<std::uintptr_t>(address);
 }
@@ -299,18 +295,14 @@ size_t rdmabuf_explain(int error, const char* call, char* text, size_t size) {
         all.clear();
     }
     if (text != nullptr && size > 0) {
-        const std::size_t length = std::min(all.size(), size - 1);
-        std::copy_n(all.begin(), length, text);
-        text[length] = '\0';
+        copy_text({text, size}, all);
     }
     return all.size();
 }
 
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
-    return guarded(__func__, [&] {
-        if (resolver == nullptr) {
-            return refuse("rdmabuf_resolver_create", "a null pointer");
-        }
+    return guarded([&] {
+        require("rdmabuf_resolver_create", {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
         *resolver = made.release();
@@ -325,10 +317,8 @@ void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver) {
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const rdmabuf_external_memory* memory,
                          rdmabuf_external** external) {
     constexpr const char* function = "rdmabuf_external_add";
-    return guarded(function, [&] {
-        if (any_null(resolver, memory, external)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver, memory, external});
         const auto given = known_part(memory, function);
         *external = new rdmabuf_external{resolver->external->add(
             given.fd,
@@ -347,10 +337,8 @@ void rdmabuf_external_remove(rdmabuf_external* external) {
 
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_allocation* allocation) {
     constexpr const char* function = "rdmabuf_find";
-    return guarded(function, [&] {
-        if (any_null(resolver, allocation)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver, allocation});
         rdmabuf_allocation result{};
         if (const auto match = resolver->resolver.try_find(number(address))) {
             const Allocation& found = match->allocation;
@@ -370,10 +358,8 @@ int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_alloca
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
                          int mapping, rdmabuf_export* range) {
     constexpr const char* function = "rdmabuf_export_range";
-    return guarded(function, [&] {
-        if (any_null(resolver, range)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver, range});
         const ExportedRange exported = resolver->resolver.export_range(
             number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
         // Some exporters release their descriptors by a function of their own, not by close(2).
@@ -396,10 +382,8 @@ int rdmabuf_register_many(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t
                           const void* address, size_t length, const rdmabuf_options* options,
                           rdmabuf_region** region) {
     constexpr const char* function = "rdmabuf_register";
-    return guarded(function, [&] {
-        if (any_null(resolver, pds, region)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver, pds, region});
         auto made = std::make_unique<rdmabuf_region>(rdmabuf_region{
             .registration = register_memory(borrow(pds, count, function), resolver->resolver,
                                             number(address), length, options_of(options, function)),
@@ -444,10 +428,8 @@ const char* rdmabuf_trail_json(const rdmabuf_region* region) {
 
 int rdmabuf_verify(rdmabuf_region* region) {
     constexpr const char* function = "rdmabuf_verify";
-    return guarded(function, [&] {
-        if (region == nullptr) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {region});
         if (region->registration.verify() == RegistrationState::registered) {
             return 0;
         }
@@ -459,7 +441,7 @@ int rdmabuf_verify(rdmabuf_region* region) {
 }
 
 int rdmabuf_deregister(rdmabuf_region* region) {
-    return guarded("rdmabuf_deregister", [&] {
+    return guarded([&] {
         if (region != nullptr) {
             region->registration.close();
             delete region;
@@ -471,10 +453,8 @@ int rdmabuf_deregister(rdmabuf_region* region) {
 int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t count,
                          const rdmabuf_cache_options* options, rdmabuf_cache** cache) {
     constexpr const char* function = "rdmabuf_cache_create";
-    return guarded(function, [&] {
-        if (any_null(resolver, pds, cache)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver, pds, cache});
         const auto given = known_part(options, function);
         RegistrationCacheOptions made{.registration = options_of(given.registration, function)};
         made.policy =
@@ -500,10 +480,8 @@ void rdmabuf_cache_destroy(rdmabuf_cache* cache) {
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
                           rdmabuf_keys* keys, rdmabuf_lease** lease) {
     constexpr const char* function = "rdmabuf_cache_acquire";
-    return guarded(function, [&] {
-        if (any_null(cache, lease)) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {cache, lease});
         auto made = std::make_unique<rdmabuf_lease>(rdmabuf_lease{
             .lease = cache->cache.acquire(number(address), length, static_cast<Access>(access)),
             .domains = cache->domains});
@@ -517,9 +495,9 @@ int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t leng
 
 int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, rdmabuf_keys* keys) {
     constexpr const char* function = "rdmabuf_lease_keys";
-    return guarded(function, [&] {
+    return guarded([&] {
         if (lease == nullptr || i >= lease->domains) {
-            return refuse(function, "a null pointer, or no such protection domain");
+            throw Error(EINVAL, function, "a null pointer, or no such protection domain");
         }
         give_keys(lease->lease, i, keys, function);
         return 0;
@@ -536,10 +514,8 @@ void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t 
 
 int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* statistics) {
     constexpr const char* function = "rdmabuf_cache_statistics";
-    return guarded(function, [&] {
-        if (cache == nullptr) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {cache});
         const RegistrationCache::Statistics now = cache->cache.statistics();
         give({.size = 0,
               .hits = now.hits,
@@ -557,9 +533,10 @@ int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* sta
 int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
                     size_t count) {
     constexpr const char* function = "rdmabuf_nearest";
-    return guarded(function, [&] {
-        if (resolver == nullptr || (names == nullptr && count > 0)) {
-            return refuse(function, "a null pointer");
+    return guarded([&] {
+        require(function, {resolver});
+        if (count > 0) {
+            require(function, {names});
         }
         const auto match = resolver->resolver.try_find(number(address));
         const MemoryLocation location = match ? locate_memory(match->allocation, number(address))
@@ -574,10 +551,8 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
 
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
     constexpr const char* function = "rdmabuf_flush";
-    return guarded(function, [&] {
-        if (resolver == nullptr) {
-            return refuse(function, "a null pointer");
-        }
+    return guarded([&] {
+        require(function, {resolver});
         const auto match = resolver->resolver.try_find(number(address));
         if (!match || match->allocation.kind == MemoryKind::system ||
             match->allocation.kind == MemoryKind::pinned_host) {
