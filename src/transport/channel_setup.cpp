@@ -150,31 +150,48 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     const std::size_t devices = std::min<std::size_t>(prepared_.size() / ours, theirs.rails);
     std::vector<ChannelRail> rails;
     rails.reserve(devices * used);
-    for (std::size_t device = 0; device < devices; ++device) {
-        if (const char* const failure = shared.rails[device]->failure; failure != nullptr) {
-            throw Error(EIO, "ibv_modify_qp", failure);
-        }
-        for (std::size_t i = 0; i < used; ++i) {
-            const auto address =
-                QueuePairAddress::decode(theirs.addresses[max_queue_pairs_per_device * device + i]);
-            if (!address) {
-                address.error_info().raise();
+    // Attaches a channel with the connected queue pairs to the endpoint.
+    const auto attach = [&] {
+        constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
+        auto channel = std::make_unique<ChannelState>(
+            shared, endpoint_.get(), ++last_number, std::move(rails), theirs, inline_data_,
+            static_cast<std::uint32_t>(
+                std::min({endpoint_->max_message, theirs.max_message_size, longest})));
+        endpoint_->attach(*channel);
+        return channel;
+    };
+    try {
+        for (std::size_t device = 0; device < devices; ++device) {
+            if (const char* const failure = shared.rails[device]->failure; failure != nullptr) {
+                throw Error(EIO, "ibv_modify_qp", failure);
             }
-            const Unlocked unlocked(endpoint_->options.mutex);
-            rails.emplace_back(std::move(prepared_[ours * device + i]).connect(*address), device,
-                               shared.rails[device]->send_depth);
+            for (std::size_t i = 0; i < used; ++i) {
+                const auto address = QueuePairAddress::decode(
+                    theirs.addresses[max_queue_pairs_per_device * device + i]);
+                if (!address) {
+                    address.error_info().raise();
+                }
+                const Unlocked unlocked(endpoint_->options.mutex);
+                rails.emplace_back(std::move(prepared_[ours * device + i]).connect(*address),
+                                   device, shared.rails[device]->send_depth);
+            }
         }
+    } catch (...) {
+        // The peer may have sent messages to the queue pairs that are connected already. Their
+        // receives must not be lost; see RailSet::receives_ended().
+        static_cast<void>(attempt([&] {
+            if (!rails.empty()) {
+                const std::unique_ptr<ChannelState> channel = attach();
+                static_cast<void>(attempt([&] { channel->hold_messages(); }));
+                endpoint_->abandon(*channel);
+            }
+        }));
+        throw;
     }
     prepared_.clear();
-    constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
-    auto channel = std::make_unique<ChannelState>(
-        shared, endpoint_.get(), ++last_number, std::move(rails), theirs, inline_data_,
-        static_cast<std::uint32_t>(
-            std::min({endpoint_->max_message, theirs.max_message_size, longest})));
     // The peer may send messages before the handshake has finished. Attach the channel to the
     // endpoint now, so that it receives them.
-    endpoint_->attach(*channel);
-    return channel;
+    return attach();
 }
 
 } // namespace rdmabuf::transport::detail

@@ -144,17 +144,21 @@ class RawConnector {
             error != code(EAGAIN)) {
             return error;
         }
-        const std::uint32_t used =
-            std::min(theirs.queue_pairs_per_device, hello.queue_pairs_per_device);
-        for (std::uint32_t rail = 0; rail < theirs.rails * used && rail < prepared_.size();
-             ++rail) {
-            queue_pairs_.push_back(std::move(prepared_[rail])
-                                       .connect(*QueuePairAddress::decode(
-                                           theirs.addresses[address_index(rail, used)])));
+        for (std::uint32_t rail = 0;
+             rail < theirs.rails * used_per_device() && rail < prepared_.size(); ++rail) {
+            connect_queue_pair(rail);
         }
         before_result();
         socket_->send(std::as_bytes(std::span(&result, 1)));
         return accept_until([] { return false; });
+    }
+
+    /// Connects a queue pair to that of the listener. Tests call it before connect() does.
+    void connect_queue_pair(std::uint32_t rail) {
+        queue_pairs_.push_back(
+            std::move(prepared_[rail])
+                .connect(*QueuePairAddress::decode(
+                    listener_hello.addresses[address_index(rail, used_per_device())])));
     }
 
     /// Sends bytes on the socket.
@@ -257,6 +261,10 @@ class RawConnector {
     /// The size of the memory that chunk() describes.
     static constexpr std::size_t remote_size = 1U << 20U;
 
+    /// Returns the number of queue pairs of the channel on each device.
+    [[nodiscard]] std::uint32_t used_per_device() const {
+        return std::min(listener_hello.queue_pairs_per_device, hello.queue_pairs_per_device);
+    }
     /// Returns the index in Hello::addresses of a queue pair.
     [[nodiscard]] static std::size_t address_index(std::uint32_t rail,
                                                    std::uint32_t queue_pairs_per_device) {

@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstddef>
 #include <optional>
+#include <string_view>
 
 #include <rdmabuf/transport.hpp>
 
 #include "raw_connector.hpp"
+#include "recorder/verbs_recorder.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -35,10 +37,49 @@ class SetupAbort : public RawPeerTest {
         std::optional<Channel> channel;
         EXPECT_EQ(raw_->connect(*listener, channel, ENOMEM), code(ENOMEM));
         EXPECT_FALSE(channel);
-        raw_.reset();
-        right_end().progress(); // This posts the receive buffers again.
-        right_end().progress();
+        post_receives();
         ASSERT_FALSE(HasFailure());
+    }
+    /// Ends the peer, and lets the endpoint post its receive buffers again.
+    void post_receives() {
+        raw_.reset();
+        right_end().progress();
+        right_end().progress();
+    }
+    /// Connects a peer that sends messages to the first queue pair of the endpoint before the
+    /// endpoint connects the second one, which fails.
+    void fail_second_queue_pair() {
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok()) << listener.message();
+        raw_.emplace(1, 2, 64);
+        unsigned changes = 0;
+        before_each_call([&](std::string_view verb) {
+            // Both queue pairs are in the INIT state, and the first one has become RTR and RTS.
+            if (verb == "ibv_modify_qp" && ++changes == 5) {
+                raw_->connect_queue_pair(0);
+                for (int i = 0; i < 12; ++i) {
+                    raw_->send({.kind = Kind::eager, .value = tag}, pattern(10));
+                }
+                fail_next("ibv_modify_qp", ENOMEM);
+            }
+        });
+        std::optional<Channel> channel;
+        EXPECT_EQ(raw_->connect(*listener, channel), code(ENOMEM));
+        EXPECT_GE(changes, 5U);
+        forget_calls();
+        post_receives();
+        ASSERT_FALSE(HasFailure());
+    }
+    /// Receives more messages than the endpoint has receive buffers.
+    void receive_messages() {
+        ASSERT_NO_FATAL_FAILURE(connect_raw());
+        const TestMemory to = right_memory(4096);
+        for (std::uint32_t i = 0; i < options_.receive_buffers + 36; ++i) {
+            Request request;
+            ASSERT_EQ(channel_->irecv(to.memory(), to.data(), 4096, tag, request), code(0));
+            raw_->send({.kind = Kind::eager, .received = 0, .value = tag}, pattern(10));
+            ASSERT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
+        }
     }
     /// Tests a receive from any channel until it has ended.
     Completion end_of(Request& request) {
@@ -108,14 +149,19 @@ TEST_F(SetupAbort, the_receive_buffers_of_the_endpoint_are_not_lost) {
             }
         });
     }
-    ASSERT_NO_FATAL_FAILURE(connect_raw());
-    const TestMemory to = right_memory(4096);
-    for (int k = 0; k < 100; ++k) {
-        Request request;
-        ASSERT_EQ(channel_->irecv(to.memory(), to.data(), 4096, tag, request), code(0));
-        raw_->send({.kind = Kind::eager, .received = 0, .value = tag}, pattern(10));
-        ASSERT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
+    receive_messages();
+}
+
+// A peer knows the queue pairs of the listener before it sends its own addresses.
+TEST_F(SetupAbort, receive_buffers_are_not_lost_when_only_one_queue_pair_is_connected) {
+    options_.receive_buffers = 16;
+    options_.queue_pairs_per_device = 2;
+    open();
+    for (int i = 0; i < 3; ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(fail_second_queue_pair());
     }
+    receive_messages();
 }
 
 TEST_F(SetupAbort, a_forked_child_can_use_an_endpoint_of_its_own) {
