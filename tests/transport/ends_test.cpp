@@ -275,6 +275,29 @@ TEST_F(Ends, a_receive_whose_data_a_dead_device_never_copies_ends_with_an_error)
     context->ops.poll_cq = poll_all_completions;
 }
 
+// A message behind the close message would be lost, although its send completes at once.
+TEST_F(Ends, no_send_starts_after_the_close_message) {
+    connect_with_memory();
+    std::size_t sent = 0;
+    std::size_t refused = 0;
+    std::error_code closed;
+    EXPECT_TRUE(eventually([&] {
+        closed = left().try_close();
+        Request request;
+        const std::error_code error = left().isend(from_->memory(), from_->data(), 8, 1, request);
+        sent += !error ? 1 : 0;
+        refused += error == code(EBADF) ? 1 : 0;
+        return closed != code(EAGAIN) || sent == 64;
+    }));
+    EXPECT_EQ(closed, code(0));
+    EXPECT_GE(refused, 2U); // Also before the last call of try_close().
+    EXPECT_EQ(left().send_copy({}, 1), code(EBADF));
+    for (std::size_t i = 0; i < sent; ++i) {
+        Request request = receive(8, 1);
+        EXPECT_EQ(complete(right(), request).error, code(0)) << right().reason();
+    }
+}
+
 TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {
     connect_with_memory();
     Request sent = send(200000, 1);

@@ -38,7 +38,7 @@ inline void ChannelState::set_fast_sends() noexcept {
                                                     Tag tag, Request& request,
                                                     void* context) noexcept {
     const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
-    if (const int error = broken(); error != 0) [[unlikely]] {
+    if (const int error = refusal(); error != 0) [[unlikely]] {
         return error;
     }
     if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
@@ -65,7 +65,7 @@ inline void ChannelState::set_fast_sends() noexcept {
 }
 
 inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     if (message.size() > std::min<std::size_t>(BouncePool::copy_limit, eager_.limit())) {
@@ -85,7 +85,7 @@ inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) 
 
 [[gnu::noinline]] inline int ChannelState::start_send(const BufferRef& buffer, Tag tag,
                                                       Request& request, void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     wake();
@@ -310,7 +310,7 @@ inline int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMe
 inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote,
                              std::uint64_t offset, std::span<const std::byte> notification,
                              bool notifies, Request& request, void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     if (const int error = check_transfer(buffer, remote, offset, Access::remote_write);
@@ -354,7 +354,7 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
 
 inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote,
                              std::uint64_t offset, Request& request, void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     if (const int error = check_transfer(buffer, remote, offset, Access::remote_read); error != 0) {
@@ -372,7 +372,7 @@ inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote
 inline int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_read,
                                        std::span<const std::byte> notification, bool notifies,
                                        Request& request, void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     std::uint64_t bytes = 0;
@@ -411,7 +411,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
                                 const RemoteMemory& remote, std::uint64_t offset,
                                 std::uint64_t operand, std::uint64_t compare, Request& request,
                                 void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     if (const int error = check_transfer(result, remote, offset, Access::remote_atomic);
@@ -473,7 +473,7 @@ inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* 
 }
 
 inline int ChannelState::fence(Request& request, void* context) noexcept {
-    if (const int error = broken(); error != 0) {
+    if (const int error = refusal(); error != 0) {
         return error;
     }
     OneSidedRequest* fence = nullptr;

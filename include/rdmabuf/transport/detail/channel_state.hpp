@@ -86,6 +86,9 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
     /// Returns the errno value with which new requests fail; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
+    /// Returns the errno value with which new sends and one-sided requests fail. They would be lost
+    /// after the close message, because the peer stops its queue pairs when it has received it.
+    [[nodiscard]] int refusal() const noexcept { return close_sent ? EBADF : broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
     // Setup of a PreparedChannel, by addresses that the program exchanges; see PeerSetup
@@ -246,7 +249,10 @@ class ChannelState : public ChannelLinks {
             control_.probe();
         }
     }
-    [[nodiscard]] bool send_close() noexcept { return control_.send_close(); }
+    [[nodiscard]] bool send_close() noexcept {
+        rails_.fast.sends = 0; // refusal() is checked on the longer path.
+        return control_.send_close();
+    }
     /// Sends `goodbye` on the socket, if there is one.
     void say_goodbye() noexcept;
     /// Returns true if one of the ends has sent its close message to the other end, so that all
