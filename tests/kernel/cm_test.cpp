@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <arpa/inet.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +29,7 @@ using cm::Connection;
 using cm::ConnectionRequest;
 using cm::Listener;
 using cm::Route;
+using rdmabuf::testing::becomes_readable;
 using rdmabuf::testing::closed_on_exec;
 using rdmabuf::testing::error_of;
 using rdmabuf::testing::eventually;
@@ -336,10 +336,7 @@ TEST_F(Cm, a_request_nobody_asked_for_is_refused_when_the_listener_goes) {
     const std::uint16_t port = listener->port();
     auto connecting =
         std::async(std::launch::async, [&] { return error_of_connecting(own_address(), port); });
-    EXPECT_TRUE(eventually([&] {
-        pollfd request{listener->native()->channel->fd, POLLIN, 0};
-        return ::poll(&request, 1, 0) == 1;
-    }));
+    EXPECT_TRUE(becomes_readable(listener->native()->channel->fd));
     listener.reset();
     EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, " refused: "));
 }

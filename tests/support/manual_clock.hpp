@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <poll.h>
 #include <softverbs/softverbs.h>
 
 #include <chrono>
@@ -16,6 +15,7 @@ namespace softverbs_test {
 using rdmabuf::testing::eventually;
 using rdmabuf::testing::is_asleep;
 using rdmabuf::testing::is_at_rest;
+using rdmabuf::testing::is_readable;
 using rdmabuf::testing::lasts_at_least;
 using rdmabuf::testing::time_limit;
 
@@ -49,10 +49,6 @@ template <class Condition>
     return eventually(ends, [&] { can_happen = move_on(); }) && is_true;
 }
 
-[[nodiscard]] inline bool is_readable(int fd) {
-    pollfd poll{fd, POLLIN, 0};
-    return ::poll(&poll, 1, 0) == 1;
-}
 [[nodiscard]] inline bool becomes_readable(int fd) {
     return becomes_true([fd] { return is_readable(fd); });
 }

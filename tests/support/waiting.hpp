@@ -2,6 +2,7 @@
 // How tests wait. scripts/check-waiting refuses other clocks and sleeps below tests/.
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -43,6 +44,17 @@ template <class Condition, class Step>
 template <class Condition>
 [[nodiscard]] bool eventually(const Condition& condition) {
     return eventually(condition, [] { std::this_thread::yield(); });
+}
+
+/// Returns true if poll(2) reports a descriptor as readable.
+[[nodiscard]] inline bool is_readable(int fd) {
+    pollfd request{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&request, 1, 0) == 1;
+}
+
+/// Waits until a descriptor is readable. @return false if the time limit expired
+[[nodiscard]] inline bool becomes_readable(int fd) {
+    return eventually([fd] { return is_readable(fd); });
 }
 
 /// Returns the state of a thread of any process, as in proc(5): 'S' is asleep, 'T' is stopped.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The asynchronous events of a device end the channels that cannot work any more, and no others.
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,11 +90,6 @@ class AsyncEvents : public FeaturesTest {
     void expect_usable() {
         pass(*from_, *to_, 100);
         pass(*from_, *to_, 100000);
-    }
-    /// Returns true if a descriptor becomes readable within 5 seconds.
-    [[nodiscard]] static bool readable(int fd, int timeout = 5000) {
-        pollfd request = {.fd = fd, .events = POLLIN, .revents = 0};
-        return ::poll(&request, 1, timeout) == 1;
     }
 
   private:
@@ -242,10 +236,10 @@ TEST_F(AsyncEvents, that_another_endpoint_has_read_make_the_descriptor_readable)
     ASSERT_TRUE(progress_until([&] { return left_end().arm(); }));
     raise_port(device_of(right_end()), IBV_EVENT_PORT_ACTIVE);
     EXPECT_FALSE(left_end().arm()); // reads the event
-    EXPECT_FALSE(readable(device_of(right_end())->async_fd, 0));
-    EXPECT_TRUE(readable(right_end().descriptor()));
+    EXPECT_FALSE(is_readable(device_of(right_end())->async_fd));
+    EXPECT_TRUE(becomes_readable(right_end().descriptor()));
     EXPECT_FALSE(right_end().arm());
-    EXPECT_FALSE(readable(right_end().descriptor(), 0));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
 }
 
 /// Replaces ibv_poll_cq() of a device: completions arrive as fast as they are polled.
@@ -287,11 +281,11 @@ TEST_F(AsyncEvents, that_arm_reads_are_not_followed_by_a_sleep) {
 TEST_F(AsyncEvents, do_not_keep_the_descriptor_readable) {
     connect_with_memory();
     raise(device_of(right_end()), IBV_EVENT_SM_CHANGE);
-    EXPECT_TRUE(readable(right_end().descriptor()));
+    EXPECT_TRUE(becomes_readable(right_end().descriptor()));
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
-    EXPECT_FALSE(readable(right_end().descriptor(), 0));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
     ASSERT_TRUE(progress_until([&] { return left_end().arm(); }));
-    EXPECT_FALSE(readable(left_end().descriptor(), 0));
+    EXPECT_FALSE(is_readable(left_end().descriptor()));
     expect_usable();
 }
 
@@ -307,7 +301,7 @@ TEST_F(AsyncEvents, that_cannot_be_read_end_the_channels_and_do_not_keep_the_des
     EXPECT_TRUE(progress_until([&] { return right_end().arm(); }));
     // The descriptor of a device that was removed reports an error for ever.
     raise(device, IBV_EVENT_SM_CHANGE);
-    EXPECT_FALSE(readable(right_end().descriptor(), 0));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
 }
 
 TEST_F(AsyncEvents, of_a_port_explain_why_the_peer_does_not_respond) {
@@ -350,7 +344,7 @@ TEST_F(AsyncEvents, that_need_no_action_are_acknowledged_and_ignored) {
     limit.element.srq = state_of(right_end()).shared.rails[0]->srq.native();
     raise(device, limit);
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
-    EXPECT_FALSE(readable(device->async_fd, 0));
+    EXPECT_FALSE(is_readable(device->async_fd));
     EXPECT_EQ(softverbs_unacknowledged_events(), 0);
     expect_usable();
 }
@@ -365,7 +359,7 @@ TEST_F(AsyncEvents, of_other_objects_of_the_program_are_acknowledged_and_end_no_
     event.element.cq = cq.native();
     raise(device_of(right_end()), event);
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
-    EXPECT_FALSE(readable(device_of(right_end())->async_fd, 0));
+    EXPECT_FALSE(is_readable(device_of(right_end())->async_fd));
     EXPECT_EQ(softverbs_unacknowledged_events(), 0);
     expect_usable();
     // ibv_destroy_qp(3) and ibv_destroy_cq(3) would block if an event was not acknowledged.
@@ -377,7 +371,7 @@ TEST_F(AsyncEvents, are_left_to_a_program_that_reads_them_itself) {
     const Context& device = right_end().protection_domain().context();
     raise(device.native(), IBV_EVENT_DEVICE_FATAL);
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
-    EXPECT_FALSE(readable(right_end().descriptor(), 0));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
     EXPECT_EQ(right().state(), code(0));
     const auto event = device.wait_async_event(0ms);
     ASSERT_TRUE(event.has_value());

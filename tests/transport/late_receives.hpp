@@ -2,13 +2,14 @@
 #pragma once
 
 #include <infiniband/verbs.h>
-#include <poll.h>
 
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <rdmabuf/transport/detail/channel_state.hpp>
+
+#include "waiting.hpp"
 
 namespace rdmabuf::testing {
 
@@ -31,11 +32,10 @@ class LateReceives {
 
   private:
     [[nodiscard]] static bool is_released(ibv_qp* pair) {
-        pollfd events = {.fd = pair->context->async_fd, .events = POLLIN, .revents = 0};
         ibv_qp_attr attributes{};
         ibv_qp_init_attr init{};
         return ::ibv_query_qp(pair, &attributes, IBV_QP_STATE, &init) == 0 &&
-               attributes.qp_state == IBV_QPS_ERR && ::poll(&events, 1, 0) == 0;
+               attributes.qp_state == IBV_QPS_ERR && !is_readable(pair->context->async_fd);
     }
     static int poll(ibv_cq* cq, int count, ibv_wc* completions) {
         if (cq == rail->cq.native() && !held.empty() && is_released(queue_pair)) {

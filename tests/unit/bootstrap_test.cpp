@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <poll.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -25,11 +24,13 @@ namespace {
 
 using bootstrap::Channel;
 using bootstrap::Listener;
+using rdmabuf::testing::becomes_readable;
 using rdmabuf::testing::closed_on_exec;
 using rdmabuf::testing::error_of;
 using rdmabuf::testing::eventually;
 using rdmabuf::testing::fails_with;
 using rdmabuf::testing::is_asleep;
+using rdmabuf::testing::is_readable;
 using rdmabuf::testing::lasts_at_least;
 using rdmabuf::testing::open_descriptors;
 using namespace std::chrono_literals;
@@ -89,24 +90,18 @@ bool machine_has_ipv6_loopback() {
     return !error_of([] { const Listener listener(0, "::1"); }).has_value();
 }
 
-/// Whether poll(2) reports the socket as readable. @param timeout  in milliseconds
-bool readable(const Channel& channel, int timeout) {
-    pollfd descriptor{.fd = channel.native(), .events = POLLIN, .revents = 0};
-    return ::poll(&descriptor, 1, timeout) == 1;
-}
-
 TEST_F(Bootstrap, the_socket_is_readable_after_a_message_and_after_the_peer_closed) {
     std::optional<Pair> pair = make_pair();
-    EXPECT_FALSE(readable(pair->accepted, 0));
+    EXPECT_FALSE(is_readable(pair->accepted.native()));
     pair->connected.send(bytes_of("message"));
-    EXPECT_TRUE(readable(pair->accepted, 5000));
+    EXPECT_TRUE(becomes_readable(pair->accepted.native()));
     EXPECT_EQ(pair->accepted.receive(), bytes_of("message"));
-    EXPECT_FALSE(readable(pair->accepted, 0));
+    EXPECT_FALSE(is_readable(pair->accepted.native()));
 
     Channel remaining = std::move(pair->accepted);
     EXPECT_EQ(pair->accepted.native(), -1) << "it was moved from";
     pair.reset();
-    EXPECT_TRUE(readable(remaining, 5000));
+    EXPECT_TRUE(becomes_readable(remaining.native()));
     EXPECT_TRUE(error_of([&] { (void)remaining.receive(); }).has_value());
 }
 

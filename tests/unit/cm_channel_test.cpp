@@ -90,11 +90,6 @@ std::string text_of(std::span<const std::byte> data) {
     return text.substr(0, text.find('\0'));
 }
 
-bool is_readable(int fd) {
-    pollfd request{.fd = fd, .events = POLLIN, .revents = 0};
-    return ::poll(&request, 1, 0) == 1;
-}
-
 /// The objects of a test on the context of librdmacm.
 struct Resources {
     explicit Resources(const Context& context, unsigned depth = 64)
@@ -278,7 +273,7 @@ TEST_F(CmChannel, EpollReportsThatThereIsAnEvent) {
     ASSERT_EQ(::epoll_wait(epoll.get(), &seen, 1, 20'000), 1);
     EXPECT_EQ(seen.data.fd, channel_.fd());
     EXPECT_EQ(next(EventType::resolved).id, connection.native());
-    EXPECT_FALSE(is_readable(channel_.fd()));
+    EXPECT_FALSE(testing::is_readable(channel_.fd()));
 }
 
 TEST_F(CmChannel, WaitEndsAfterItsTimeout) {
@@ -435,8 +430,7 @@ TEST_F(CmChannel, FunctionsInAWrongStateSayWhichStateItIs) {
 TEST_F(CmChannel, ConnectionIsDestroyedWithUnreadEvents) {
     {
         const AsyncConnection connection = begin();
-        pollfd request{.fd = channel_.fd(), .events = POLLIN, .revents = 0};
-        ASSERT_EQ(::poll(&request, 1, 20'000), 1);
+        ASSERT_TRUE(testing::becomes_readable(channel_.fd()));
     }
     EXPECT_FALSE(channel_.next_event());
 }
