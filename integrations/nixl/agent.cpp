@@ -106,7 +106,9 @@ void Agent::load_connection_info(const std::string& remote_agent, std::string_vi
     if (const auto known = peers_.find(remote_agent);
         known == peers_.end() || known->second->handle != handle) {
         drop(remote_agent);
-        peers_[remote_agent] = std::make_shared<Peer>(Peer{.handle = handle});
+        const auto added = std::make_shared<Peer>();
+        added->handle = handle;
+        peers_[remote_agent] = added;
     }
 }
 
