@@ -9,10 +9,6 @@ extern "C" {
 [[gnu::visibility("hidden")]] extern unsigned char __stop___sancov_cntrs[];  // NOLINT
 }
 
-namespace softverbs::fuzz {
-
-void clear_coverage() {
+void softverbs_clear_coverage() {
     std::fill(__start___sancov_cntrs, __stop___sancov_cntrs, static_cast<unsigned char>(0));
 }
-
-} // namespace softverbs::fuzz

@@ -24,7 +24,7 @@ void play_scene(softverbs::fuzz::Input input) {
     }();
     static_cast<void>(prepared);
     Scene().play(input);
-    softverbs::fuzz::clear_coverage();
+    softverbs_clear_coverage();
 }
 
 } // namespace rdmabuf::testing
