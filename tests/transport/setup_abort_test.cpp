@@ -11,6 +11,7 @@
 
 #include <rdmabuf/transport.hpp>
 
+#include "../softverbs/sanitizers.hpp"
 #include "raw_connector.hpp"
 #include "recorder/verbs_recorder.hpp"
 
@@ -165,6 +166,9 @@ TEST_F(SetupAbort, receive_buffers_are_not_lost_when_only_one_queue_pair_is_conn
 }
 
 TEST_F(SetupAbort, a_forked_child_can_use_an_endpoint_of_its_own) {
+    if (softverbs_test::thread_sanitizer) {
+        GTEST_SKIP() << "ThreadSanitizer does not permit a forked child to start threads";
+    }
     connect();
     const pid_t child = ::fork();
     if (child == 0) {
