@@ -116,8 +116,9 @@ void Resolver::add(std::shared_ptr<Exporter> exporter) {
 std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
     std::optional<Match> pinned;
     std::optional<Error> unanswered;
-    for (std::size_t i = 0; i < exporters_.size(); ++i) {
-        const std::shared_ptr<Exporter> exporter = exporters_[i]; // The query may call add().
+    // The query may call add().
+    for (std::size_t i = 0; i < exporters_.size(); ++i) { // NOLINT(modernize-loop-convert)
+        const std::shared_ptr<Exporter> exporter = exporters_[i];
         try {
             if (auto allocation = detail::find(*exporter, address)) {
                 const bool is_pinned = allocation->kind == MemoryKind::pinned_host;

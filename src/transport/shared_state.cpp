@@ -82,11 +82,11 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
 SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used)
     : options(used),
       pool(used.eager_limit, used.receive_buffers, used.send_buffers),
-      blocks(std::size_t{used.unexpected_limit} + used.notification_limit) {
+      blocks(std::size_t{used.unexpected_limit} + used.notification_limit),
+      several_rails(pds.size() > 1) {
     for (const ProtectionDomain& pd : pds) {
         rails.push_back(make_rail(pd, options, pool, rails.empty()));
     }
-    several_rails = rails.size() > 1;
 }
 
 SharedState::~SharedState() = default;

@@ -268,7 +268,7 @@ class CmDescriptorInUse : public CmDescriptor {
 };
 
 TEST_F(CmDescriptorInUse, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne) {
-    clock_.advance(std::chrono::milliseconds(99));
+    ManualClock::advance(std::chrono::milliseconds(99));
     EXPECT_FALSE(closed_);
     busy_ = false;
     closer_.join();
@@ -276,9 +276,9 @@ TEST_F(CmDescriptorInUse, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNex
 }
 
 TEST_F(CmDescriptorInUse, IsClosedAfterATenthOfASecondIfThatThreadStaysBusy) {
-    clock_.advance(std::chrono::milliseconds(99));
+    ManualClock::advance(std::chrono::milliseconds(99));
     EXPECT_FALSE(closed_);
-    clock_.advance(std::chrono::milliseconds(1));
+    ManualClock::advance(std::chrono::milliseconds(1));
     EXPECT_TRUE(eventually([this] { return closed_.load(); }));
     EXPECT_TRUE(busy_);
 }

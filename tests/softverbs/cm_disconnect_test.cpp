@@ -71,20 +71,20 @@ class CmDisconnect : public testing::Test {
 };
 
 TEST_F(CmDisconnect, IsReportedAfterTheProgramHasPolledTheMessageBeforeIt) {
-    clock_.advance(150ms);
+    ManualClock::advance(150ms);
     EXPECT_FALSE(server_.has_event());
     ibv_wc wc{};
     EXPECT_EQ(ibv_poll_cq(server_.id->recv_cq, 1, &wc), 1);
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-    clock_.advance(1ms);
+    ManualClock::advance(1ms);
     ASSERT_TRUE(server_.has_event());
     EXPECT_EQ(server_.channel.next().type, RDMA_CM_EVENT_DISCONNECTED);
 }
 
 TEST_F(CmDisconnect, IsReportedToAProgramThatDoesNotPoll) {
-    clock_.advance(200ms - 1ns);
+    ManualClock::advance(200ms - 1ns);
     EXPECT_FALSE(server_.has_event());
-    clock_.advance(1ns);
+    ManualClock::advance(1ns);
     ASSERT_TRUE(server_.has_event());
     EXPECT_EQ(server_.channel.next().type, RDMA_CM_EVENT_DISCONNECTED);
     ASSERT_EQ(rdma_disconnect(server_.id.get()), 0);
@@ -92,12 +92,12 @@ TEST_F(CmDisconnect, IsReportedToAProgramThatDoesNotPoll) {
 }
 
 TEST_F(CmDisconnect, IsReportedOnceIfTheProgramDisconnectsToo) {
-    clock_.advance(20ms);
+    ManualClock::advance(20ms);
     EXPECT_FALSE(server_.has_event());
     ASSERT_EQ(rdma_disconnect(server_.id.get()), 0);
     EXPECT_EQ(server_.channel.next().type, RDMA_CM_EVENT_DISCONNECTED);
     EXPECT_EQ(server_.channel.next().type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
-    clock_.advance(1h);
+    ManualClock::advance(1h);
     EXPECT_FALSE(server_.has_event());
 }
 

@@ -430,6 +430,7 @@ void call_before_write() {
 } // namespace softverbs_test
 
 // This stands before libc's for all libraries of this program.
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
 extern "C" long syscall(long number, ...) noexcept {
     static auto* const next = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));
     if (number == SYS_pwrite64) {

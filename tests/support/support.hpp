@@ -33,7 +33,8 @@ std::optional<Error> error_of(Action&& action) {
 
 /// The bytes of @p range, read through a mapping of its own descriptor.
 /// @param synced  whether DMA_BUF_IOCTL_SYNC has to bracket that
-[[nodiscard]] std::vector<std::byte> bytes_through(const ExportedRange& range, bool synced = true);
+[[nodiscard]] std::vector<std::byte> bytes_through(const ExportedRange& exported,
+                                                   bool synced = true);
 
 /// Fills @p bytes with a pattern that differs from place to place and from seed to seed.
 void fill(std::span<std::byte> bytes, unsigned seed);

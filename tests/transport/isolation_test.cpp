@@ -139,6 +139,7 @@ TEST_F(Channels, send_although_the_messages_of_many_others_are_not_received) {
     auto listener = left_end().listen("127.0.0.1");
     ASSERT_TRUE(listener.ok()) << listener.message();
     std::vector<std::pair<Channel, Channel>> blocked;
+    blocked.reserve(20);
     for (int i = 0; i < 20; ++i) {
         blocked.push_back(connect_another(right_end(), *listener));
     }

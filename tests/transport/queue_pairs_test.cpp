@@ -17,7 +17,6 @@ namespace rdmabuf::testing {
 namespace {
 
 using transport::detail::Immediate;
-using transport::detail::NotificationFences;
 
 class QueuePairs : public RawPeerTest {
   protected:

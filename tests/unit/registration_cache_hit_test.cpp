@@ -193,7 +193,7 @@ TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheItselfAllocatesAndUnma
     bool stop = false;
     bool found_again = false;
     hook = [&] {
-        const std::uintptr_t gone = at(half + 4096 * (++calls % 8));
+        const std::uintptr_t gone = at(half + std::size_t{4096} * (++calls % 8));
         for (RegistrationCache* const each : caches) {
             if (!stop && each->find(gone, 1, writable)) {
                 const std::size_t before = live();

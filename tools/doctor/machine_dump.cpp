@@ -110,7 +110,7 @@ class Collector {
             if (name.empty() || name == ".") {
                 continue;
             }
-            const std::string at = done + "/" + name;
+            const std::string at = fmt::format("{}/{}", done, name);
             struct stat status {};
             if (::lstat((machine_.root() + at).c_str(), &status) != 0) {
                 // softverbs opens the device nodes of its devices without making them.
@@ -161,7 +161,7 @@ class Collector {
             files_[path] = {{"directory", true}};
             for (const std::string& name :
                  listed ? machine_.list(path) : std::vector<std::string>()) {
-                const std::string entry = path + "/" + name;
+                const std::string entry = fmt::format("{}/{}", path, name);
                 struct stat of_entry {};
                 if (files_.find(entry) == nullptr &&
                     ::lstat((machine_.root() + entry).c_str(), &of_entry) == 0) {
@@ -338,7 +338,7 @@ void write_function(const Writer& writer, const Json& function) {
     const std::size_t subsystem = modalias.find("sd");
     if (!real.starts_with("/sys/devices/") || !modalias.starts_with("pci:v") ||
         subsystem == std::string::npos) {
-        writer.refuse("a PCI function has no \"realpath\" or no \"modalias\"");
+        writer.refuse(R"(a PCI function has no "realpath" or no "modalias")");
     }
     const std::string name = real.substr(real.rfind('/') + 1);
     writer.link("/sys/bus/pci/devices/" + name,
@@ -377,7 +377,7 @@ void write_function(const Writer& writer, const Json& function) {
 
 void write_dump(const fs::path& file, const Machine& machine, const Report& report) {
     // The collector itself asks the machine for files.
-    const auto asked = machine.asked();
+    const auto asked = machine.asked(); // NOLINT(performance-unnecessary-copy-initialization)
     Collector collector(machine);
     for (const std::string& path : files_of(machine.topology(), machine)) {
         collector.add(path);

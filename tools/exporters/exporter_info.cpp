@@ -33,12 +33,12 @@ namespace rdmabuf::tools::exporters {
 namespace {
 
 struct Row {
-    const char* name;
-    const char* memory;
+    const char* name = nullptr;
+    const char* memory = nullptr;
     /// The kernel modules of the drivers of this memory; the unused elements are null.
-    std::array<const char*, 3> modules;
+    std::array<const char*, 3> modules{};
     /// The object that the program has to pass to the exporter; null if none is needed.
-    const char* needs;
+    const char* needs = nullptr;
     /// The PCI vendor ID of the devices that hold the memory; 0 for other memory, and if other
     /// devices of the vendor cannot be told from them, as with the network cards of AWS.
     std::uint32_t vendor = 0;

@@ -164,6 +164,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         if (request.state == SrdState::waiting_for_receiver) {
             rewind(request);
             transmit_srd(*this, qp, number);
+            // NOLINTNEXTLINE(bugprone-branch-clone): the order of the questions matters
         } else if ((request.blocked || (to != nullptr && to->taken() < request.record)) &&
                    (to == nullptr || to->delivers())) {
             // The request was not sent yet, or the responder's process has not read the request,

@@ -35,11 +35,11 @@ constexpr std::uint64_t longest_pause = 50 * millisecond;
 } // namespace
 
 // The order of these steps is that of the draws, which a seed repeats.
-// NOLINTBEGIN(cppcoreguidelines-prefer-member-initializer)
 World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter()) {
     softverbs_hide_real_devices(1);
     expect(softverbs_take_clock() == 0, "the clock can be stopped");
     transport::detail::test_clock = simulated_time;
+    // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
     devices_ = static_cast<unsigned>(1 + random_.below(2));
     expect(softverbs_reset("default", devices_) == 0, "the devices can be created");
     options_ = {.depth = random_.one_of({16U, 64U, 256U}),
@@ -55,6 +55,7 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
                 .min_fragment = 4096,
                 .probation = milliseconds(random_.one_of({0, 10, 100})),
                 .linger = milliseconds(100)};
+    // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
     uses_dmabufs_ = random_.one_in(3);
     choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
@@ -78,7 +79,6 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
     }
     descriptors_ = descriptors();
 }
-// NOLINTEND(cppcoreguidelines-prefer-member-initializer)
 
 World::~World() {
     while_waiting = [] {};

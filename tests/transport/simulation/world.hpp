@@ -215,14 +215,14 @@ class World {
 
   private:
     // world.cpp: time, channels and memory
-    void open(std::size_t nodes);
+    void open(std::size_t count);
     void connect(std::size_t a, std::size_t b);
-    void close(std::size_t link, std::size_t side);
+    void close(std::size_t which, std::size_t side_index);
     void pass_time(std::uint64_t nanoseconds);
     /// Calls a function of the transport that may wait. The other programs run meanwhile.
-    void wait_in(std::size_t node, const std::function<void()>& function);
+    void wait_in(std::size_t waiting, const std::function<void()>& function);
     /// Lets a program call functions that make progress.
-    void progress(std::size_t node);
+    void progress(std::size_t which);
     [[nodiscard]] bool computes(const Node& node) const;
     /// @param registered  false for memory without a Memory object
     [[nodiscard]] std::optional<std::size_t> take_slot(Node& node, Node::Slot use,
@@ -257,47 +257,47 @@ class World {
     void choose_weights();
     [[nodiscard]] Action choose_action();
     void act();
-    void compute(std::size_t node);
-    void close_or_connect(std::size_t node);
+    void compute(std::size_t which);
+    void close_or_connect(std::size_t which);
     /// Waits as a program does before it sleeps.
-    void wait(std::size_t node);
+    void wait(std::size_t which);
     /// Returns a new request on any channel of a program; nullptr if it has none.
     [[nodiscard]] std::unique_ptr<Operation> operation(std::size_t node, Kind kind);
     /// Called after a request was started. @return false if it was not, because of @p error
-    bool started(std::size_t node, std::unique_ptr<Operation>& operation, std::error_code error);
-    void send(std::size_t node);
+    bool started(std::size_t which, std::unique_ptr<Operation>& operation, std::error_code error);
+    void send(std::size_t which);
     static std::error_code copy_message(Node& node, Side& side, Operation& send);
-    void receive(std::size_t node);
-    void post_receive(std::size_t node, bool any, Tag tag, Tag mask, std::size_t length,
+    void receive(std::size_t which);
+    void post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
                       std::optional<std::size_t> link);
-    void cancel(std::size_t node);
-    void cancel(std::size_t node, Operation& receive);
-    void write(std::size_t node, Kind kind);
+    void cancel(std::size_t which);
+    void cancel(std::size_t which, Operation& receive);
+    void write(std::size_t which, Kind kind);
     static void add_entries(Node& node, const RemoteMemory& remote, const Side& target,
                             Operation& operation);
-    void read(std::size_t node, Kind kind);
-    void atomic(std::size_t node);
-    void other(std::size_t node);
-    void give_back_cells(std::size_t node);
+    void read(std::size_t which, Kind kind);
+    void atomic(std::size_t which);
+    void other(std::size_t which);
+    void give_back_cells(std::size_t which);
 
     // faults.cpp
     void fault();
     /// Moves a queue pair to the error state.
-    void fail_queue_pair(std::size_t link, std::size_t side);
-    void fail_device(std::size_t node);
+    void fail_queue_pair(std::size_t at, std::size_t side);
+    void fail_device(std::size_t which);
     /// Starts a request, and revokes its memory.
-    void revoke(std::size_t node);
+    void revoke(std::size_t which);
     /// From now on, some messages of the program violate the protocol.
-    void lie(std::size_t node);
+    void lie(std::size_t which);
     [[nodiscard]] bool lies(const Link& link) const {
         return nodes_[link.sides[0].node]->lies || nodes_[link.sides[1].node]->lies;
     }
 
     // checks.cpp: what the transport has to guarantee
-    void ended(std::size_t node, Operation& operation, const Completion& completion);
-    void received(std::size_t node, Operation& operation, const Completion& completion);
-    void notified(std::size_t node, std::size_t link);
-    void check_memory(std::size_t node);
+    void ended(std::size_t which, Operation& operation, const Completion& completion);
+    void received(std::size_t which, Operation& operation, const Completion& completion);
+    void notified(std::size_t which, std::size_t at);
+    void check_memory(std::size_t which);
     void check_links();
     void check_credits(const Link& link);
     void finish();

@@ -63,7 +63,7 @@ struct PeerSetup {
 struct PreparedEnd {
     Link<PreparedEnd> link{};
     /// See PeerSetup::ours.
-    Handle::Secret secret;
+    Handle::Secret secret{};
     /// The last datagram that has arrived for this end.
     std::optional<ConnectedDatagram> datagram = std::nullopt;
 };
