@@ -430,8 +430,8 @@ void call_before_write() {
 } // namespace softverbs_test
 
 // This stands before libc's for all libraries of this program.
-// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name)
-extern "C" long syscall(long number, ...) noexcept {
+extern "C" long replaced_syscall(long number, ...) noexcept __asm__("syscall");
+extern "C" long replaced_syscall(long number, ...) noexcept {
     static auto* const next = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));
     if (number == SYS_pwrite64) {
         softverbs_test::call_before_write();

@@ -164,9 +164,8 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         if (request.state == SrdState::waiting_for_receiver) {
             rewind(request);
             transmit_srd(*this, qp, number);
-            // NOLINTNEXTLINE(bugprone-branch-clone): the order of the questions matters
         } else if ((request.blocked || (to != nullptr && to->taken() < request.record)) &&
-                   (to == nullptr || to->delivers())) {
+                   (to == nullptr || to->delivers())) { // NOLINT(bugprone-branch-clone)
             // The request was not sent yet, or the responder's process has not read the request,
             // because that process is busy. Set a new deadline for the response without counting a
             // retry.
