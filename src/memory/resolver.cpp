@@ -116,7 +116,7 @@ void Resolver::add(std::shared_ptr<Exporter> exporter) {
 std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
     std::optional<Match> pinned;
     std::optional<Error> unanswered;
-    // The query may call add().
+    // A query may call add(), which invalidates iterators.
     for (std::size_t i = 0; i < exporters_.size(); ++i) { // NOLINT(modernize-loop-convert)
         const std::shared_ptr<Exporter> exporter = exporters_[i];
         try {

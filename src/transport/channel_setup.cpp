@@ -177,8 +177,8 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
             }
         }
     } catch (...) {
-        // The peer may have sent messages to the queue pairs that are connected already. Their
-        // receives must not be lost; see RailSet::receives_ended().
+        // The peer may have sent messages to the queue pairs that are connected already. The
+        // endpoint posts their receive buffers again; see RailSet::receives_ended().
         static_cast<void>(attempt([&] {
             if (!rails.empty()) {
                 const std::unique_ptr<ChannelState> channel = attach();

@@ -429,7 +429,8 @@ void call_before_write() {
 
 } // namespace softverbs_test
 
-// This stands before libc's for all libraries of this program.
+// All libraries of this program call this function instead of libc's. It has a name of its own,
+// because clangd compares the names of parameters with libc's declaration.
 extern "C" long replaced_syscall(long number, ...) noexcept __asm__("syscall");
 extern "C" long replaced_syscall(long number, ...) noexcept {
     static auto* const next = reinterpret_cast<long (*)(long, ...)>(::dlsym(RTLD_NEXT, "syscall"));

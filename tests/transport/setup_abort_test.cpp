@@ -41,21 +41,22 @@ class SetupAbort : public RawPeerTest {
         post_receives();
         ASSERT_FALSE(HasFailure());
     }
-    /// Ends the peer, and lets the endpoint post its receive buffers again.
+    /// Destroys the peer, and lets the endpoint post its receive buffers again.
     void post_receives() {
         raw_.reset();
         right_end().progress();
         right_end().progress();
     }
-    /// Connects a peer that sends messages to the first queue pair of the endpoint before the
-    /// endpoint connects the second one, which fails.
+    /// Lets a peer send messages to the first queue pair of a channel, and fail the call that
+    /// connects the second one.
     void fail_second_queue_pair() {
         auto listener = right_end().listen("127.0.0.1");
         ASSERT_TRUE(listener.ok()) << listener.message();
         raw_.emplace(1, 2, 64);
         unsigned changes = 0;
         before_each_call([&](std::string_view verb) {
-            // Both queue pairs are in the INIT state, and the first one has become RTR and RTS.
+            // Four calls have moved both queue pairs to INIT, and the first one to RTR and RTS. The
+            // fifth call moves the second one to RTR.
             if (verb == "ibv_modify_qp" && ++changes == 5) {
                 raw_->connect_queue_pair(0);
                 for (int i = 0; i < 12; ++i) {

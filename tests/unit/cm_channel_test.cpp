@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Many connections on one event channel, by the unmodified librdmacm on softverbs.
 #include <dlfcn.h>
-#include <poll.h>
 #include <softverbs/softverbs.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>

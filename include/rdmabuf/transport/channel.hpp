@@ -487,8 +487,8 @@ class Channel {
     }
     /// Closes the channel as close() does, but without waiting. The program calls it until the
     /// result is not EAGAIN. In between, it may use other channels of the endpoint, and the
-    /// requests of this channel still make progress. It starts no other request on this channel:
-    /// once the close message is sent, sends and one-sided requests fail with EBADF.
+    /// requests of this channel still make progress. New sends and one-sided requests on this
+    /// channel fail with EBADF once the close message is sent.
     /// @param linger  false: the call does not wait for acknowledgements; messages of this end that
     ///                are not acknowledged may be lost, which is no error
     /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()

@@ -179,11 +179,11 @@ void World::connect(std::size_t a, std::size_t b) {
     pass_time(300 * millisecond);
 }
 
-void World::close(std::size_t which, std::size_t side_index) {
-    Link& link = *links_[which];
+void World::close(std::size_t at, std::size_t side_index) {
+    Link& link = *links_[at];
     Side& side = link.sides[side_index];
     Node& node = *nodes_[side.node];
-    log("close link " + std::to_string(which) + " at " + std::to_string(side.node));
+    log("close link " + std::to_string(at) + " at " + std::to_string(side.node));
     link.may_fail = true;
     std::error_code error;
     wait_in(side.node, [&] { error = side.channel->close(); });
@@ -191,7 +191,7 @@ void World::close(std::size_t which, std::size_t side_index) {
     side.channel.reset();
     for (auto i = node.operations.begin(); i != node.operations.end();) {
         Operation& operation = **i;
-        if (operation.from_any || operation.link != which) {
+        if (operation.from_any || operation.link != at) {
             ++i;
             continue;
         }

@@ -214,10 +214,12 @@ class World {
     void run(std::uint64_t actions);
 
   private:
+    // The index of a program in nodes_ is called `which`, and that of a link in links_ `at`.
+
     // world.cpp: time, channels and memory
     void open(std::size_t count);
     void connect(std::size_t a, std::size_t b);
-    void close(std::size_t which, std::size_t side_index);
+    void close(std::size_t at, std::size_t side_index);
     void pass_time(std::uint64_t nanoseconds);
     /// Calls a function of the transport that may wait. The other programs run meanwhile.
     void wait_in(std::size_t waiting, const std::function<void()>& function);

@@ -86,8 +86,9 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
     /// Returns the errno value with which new requests fail; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
-    /// Returns the errno value with which new sends and one-sided requests fail. They would be lost
-    /// after the close message, because the peer stops its queue pairs when it has received it.
+    /// Returns the errno value with which new sends and one-sided requests fail; 0 if they can
+    /// start. A peer stops its queue pairs when it has received the close message, so it would not
+    /// receive what is sent after that message.
     [[nodiscard]] int refusal() const noexcept { return close_sent ? EBADF : broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
@@ -250,7 +251,7 @@ class ChannelState : public ChannelLinks {
         }
     }
     [[nodiscard]] bool send_close() noexcept {
-        rails_.fast.sends = 0; // refusal() is checked on the longer path.
+        rails_.fast.sends = 0; // send_any() checks refusal().
         return control_.send_close();
     }
     /// Sends `goodbye` on the socket, if there is one.
