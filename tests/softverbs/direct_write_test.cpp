@@ -227,6 +227,12 @@ TEST_F(DirectWrite, GetsNoAnswerOnceTheQueuePairIsInError) {
         [this](const auto& one, const auto& other) { run(one, other); });
 }
 
+/// Reads a byte that a device may write at this moment. To ThreadSanitizer this is a race with
+/// the thread of softverbs.
+__attribute__((no_sanitize("thread"))) std::byte polled(const volatile std::byte& byte) {
+    return byte;
+}
+
 TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
     for (int round = 0; round < 5; ++round) {
         run(
@@ -244,8 +250,7 @@ TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
                 }
             },
             [](End& end) {
-                const volatile std::byte& byte = end.data[half];
-                EXPECT_TRUE(eventually([&] { return byte >= std::byte{100}; }));
+                EXPECT_TRUE(eventually([&] { return polled(end.data[half]) >= std::byte{100}; }));
                 done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
                 const std::vector<std::byte> before(end.data + half, end.data + half + size);
                 static_cast<void>(end.hear<char>()); // a write has failed

@@ -111,7 +111,7 @@ TEST_F(ProcessTest, AProcessThatIsKilledIsNoticedAndLeavesNothing) {
             peer.node->abandon();
             return flood(directory.options(), peer.node->slot());
         });
-        for (std::uint32_t turns = random() % 5000; turns > 0; --turns) {
+        for (auto turns = random() % 5000; turns > 0; --turns) {
             peer.turn();
         }
         child.kill();

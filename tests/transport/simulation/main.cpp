@@ -40,8 +40,9 @@ Run run(std::uint64_t seed, std::uint64_t actions) {
     log_file = ::memfd_create("log", MFD_CLOEXEC);
     const pid_t child = ::fork();
     if (child == 0) {
-        // A run that does not end is a defect, too.
-        const rlimit limit = {.rlim_cur = 20, .rlim_max = 20};
+        // A run that does not end is a defect, too. The longest needs a second of processor time,
+        // and half a minute with ThreadSanitizer.
+        const rlimit limit = {.rlim_cur = 120, .rlim_max = 120};
         ::setrlimit(RLIMIT_CPU, &limit);
         {
             World world(seed);
