@@ -42,6 +42,8 @@ function(rdmabuf_precompile_headers name label)
             <vector> <gmock/gmock.h> <gtest/gtest.h>)
     endif()
     target_precompile_headers(${name} REUSE_FROM ${precompiled})
+    # g++ takes the header only where the same macros are defined.
+    target_link_libraries(${name} PRIVATE GTest::gtest)
 endfunction()
 
 # rdmabuf_add_test(name SOURCES file... LABEL tier [LIBS target...])

@@ -51,7 +51,8 @@ nixl_status_t NixlCore::create_backend(nixl_b_params_t parameters, bool progress
 
 nixl_status_t NixlCore::register_memory(std::span<const std::uint8_t> memory, nixl_mem_t type) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-    Section section{.length = memory.size()};
+    Section section;
+    section.length = memory.size();
     const nixl_status_t status =
         engine_->registerMem({address, memory.size(), 0, ""}, type, section.local);
     if (status != NIXL_SUCCESS) {

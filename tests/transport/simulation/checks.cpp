@@ -285,9 +285,10 @@ void World::finish() {
                 }
                 quiet = quiet && !is_missing(link, side) && is_restored(link, side);
             }
-            quiet = quiet && (node.dead || std::ranges::all_of(node.operations, [&](const auto& i) {
-                                  return i->kind == Kind::receive;
-                              }));
+            quiet = quiet &&
+                    (node.dead || std::ranges::all_of(node.operations, [&](const auto& operation) {
+                         return operation->kind == Kind::receive;
+                     }));
         }
         if (softverbs_now() > end) {
             missing();

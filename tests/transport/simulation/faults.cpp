@@ -23,7 +23,8 @@ void change(ibv_send_wr& work) {
         const std::uint64_t bytes = std::min<std::uint64_t>(work.sg_list[0].length, longest);
         // NOLINTNEXTLINE(*-no-int-to-ptr)
         auto* const message = reinterpret_cast<std::uint8_t*>(work.sg_list[0].addr);
-        message[lies_random->below(bytes)] ^= 1U << lies_random->below(8);
+        const auto bit = static_cast<unsigned char>(1U << lies_random->below(8));
+        message[lies_random->below(bytes)] ^= bit;
     }
 }
 

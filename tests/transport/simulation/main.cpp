@@ -53,7 +53,8 @@ Run run(std::uint64_t seed, std::uint64_t actions) {
     }
     int status = 0;
     ::waitpid(child, &status, 0);
-    Run result = {.passed = status == 0};
+    Run result;
+    result.passed = status == 0;
     std::string bytes(static_cast<std::size_t>(::lseek(log_file, 0, SEEK_END)), '\0');
     const ssize_t size = ::pread(log_file, bytes.data(), bytes.size(), 0);
     bytes.resize(static_cast<std::size_t>(size < 0 ? 0 : size));

@@ -42,7 +42,7 @@ namespace rdmabuf::transport::detail {
 /// Checks, in builds without NDEBUG, that only one thread at a time uses an endpoint and its
 /// channels. Each function that uses them has such an object while it runs. If two threads are in
 /// such functions at the same time, an assertion fails. With NDEBUG, this class does nothing.
-class OneThread {
+class [[maybe_unused]] OneThread {
   public:
     /// @param user  the thread that is in such a function; 0 if there is none
     explicit OneThread([[maybe_unused]] std::atomic<pthread_t>& user) noexcept
