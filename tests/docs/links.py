@@ -9,6 +9,7 @@ PAGES is the directory of the installed pages, if these are to be checked instea
 """
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,11 @@ from markdown import HEADING, chunks, parse  # noqa: E402
 
 
 def listed():
-    """Returns the Markdown files: in the source tree, those that git does not ignore."""
+    """Returns the Markdown files: in a checkout, those that git does not ignore; elsewhere all, but not in build/."""
     if root != source:
         return root.rglob("*.md")
+    if not shutil.which("git") or subprocess.run(["git", "-C", str(root), "rev-parse"], capture_output=True).returncode:
+        return (path for path in root.rglob("*.md") if path.relative_to(root).parts[0] != "build")
     names = subprocess.run(
         ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "--", "*.md"],
         check=True, capture_output=True, text=True).stdout

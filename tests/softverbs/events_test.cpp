@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -10,9 +11,12 @@
 #include <gtest/gtest.h>
 
 #include "verbs_test.hpp"
+#include "waiting.hpp"
 
 namespace {
 
+using rdmabuf::testing::eventually;
+using rdmabuf::testing::is_asleep;
 using softverbs_test::is_readable;
 using softverbs_test::UniqueContext;
 using softverbs_test::VerbsTest;
@@ -66,16 +70,14 @@ TEST_F(EventsTest, AreNotWaitedForWhenTheProgramDoesNotWant) {
 }
 
 TEST_F(EventsTest, WakeAThreadThatWaits) {
-    std::atomic<bool> waits = false;
+    std::atomic<pid_t> waiter_id = 0;
     ibv_async_event event{};
     std::thread waiter([&] {
-        waits = true;
+        waiter_id = gettid();
         EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
         ibv_ack_async_event(&event);
     });
-    while (!waits) {
-        std::this_thread::yield();
-    }
+    EXPECT_TRUE(eventually([&] { return is_asleep(waiter_id); }));
     EXPECT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     waiter.join();
     EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
