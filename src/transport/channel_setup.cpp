@@ -153,8 +153,12 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     // Attaches a channel with the connected queue pairs to the endpoint.
     const auto attach = [&] {
         constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
+        std::uint32_t number = ++last_number;
+        if (number == EndpointState::any_channel) { // after 2^32 channels
+            number = ++last_number;
+        }
         auto channel = std::make_unique<ChannelState>(
-            shared, endpoint_.get(), ++last_number, std::move(rails), theirs, inline_data_,
+            shared, endpoint_.get(), number, std::move(rails), theirs, inline_data_,
             static_cast<std::uint32_t>(
                 std::min({endpoint_->max_message, theirs.max_message_size, longest})));
         endpoint_->attach(*channel);

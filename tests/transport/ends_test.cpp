@@ -298,6 +298,16 @@ TEST_F(Ends, no_send_starts_after_the_close_message) {
     }
 }
 
+TEST_F(Ends, a_channel_that_is_moved_to_itself_stays_open) {
+    connect_with_memory();
+    Channel& same = left();
+    left() = std::move(same);
+    Request received = receive(100, 1);
+    Request sent = send(100, 1);
+    EXPECT_EQ(complete(right(), received).bytes, 100);
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+}
+
 TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {
     connect_with_memory();
     Request sent = send(200000, 1);

@@ -89,10 +89,12 @@ class Channel {
   public:
     Channel(Channel&&) noexcept = default;
     Channel& operator=(Channel&& other) noexcept {
-        static_cast<void>(close());
-        endpoint_ = std::move(other.endpoint_);
-        channel_ = std::move(other.channel_);
-        creator_ = other.creator_;
+        if (this != &other) {
+            static_cast<void>(close());
+            endpoint_ = std::move(other.endpoint_);
+            channel_ = std::move(other.channel_);
+            creator_ = other.creator_;
+        }
         return *this;
     }
     Channel(const Channel&) = delete;
