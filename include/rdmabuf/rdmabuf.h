@@ -12,17 +12,33 @@
  *     }
  *     struct ibv_mr *mr = rdmabuf_mr(region, 0);
  *
- * Functions that can fail return 0, or a negative errno value, and rdmabuf_last_error() then says
- * what was tried, what failed and what to do. They set outputs only if they succeed. -EINVAL: a
- * null pointer, a length of 0, or a struct with a wrong `size`. -ENOMEM: no memory. -524 is the
- * kernel's ENOTSUPP, for which <errno.h> has no name.
+ * Errors. A function that returns int returns 0 or, if it fails, a negative errno value, unless its
+ * comment says otherwise. rdmabuf_last_error() then says what was tried, what failed and what to
+ * do. Outputs are set only on success. Any such function may fail with
+ *   -EINVAL  an argument is a null pointer that must not be, a length or `count` is 0, a range
+ *            exceeds the address space, an option or a flag is unknown, or `size` of a struct is
+ *            not set
+ *   -ENOMEM  no memory
+ *   -EIO     a failure without an errno value
+ * and with the errno values of the verbs and of the drivers that it calls. -524 is the kernel's
+ * ENOTSUPP, for which <errno.h> has no name.
  *
- * Options and results are structs whose first member is `size`, the sizeof of the struct as the
- * program was compiled, so that later versions can add members. A program sets options to zero
- * first: RDMABUF_INIT does this.
+ * Null handles. Functions that destroy or release an object do nothing for NULL. Functions that
+ * return something of a region return NULL, 0 or an empty text for it.
  *
- * All functions can be called from several threads. An object must not be used while it is
- * destroyed. No function throws an exception, and none terminates the process.
+ * Structs. The first member of options and results is `size`, the sizeof of the struct as the
+ * program was compiled, so that later versions can add members. All other members are set to zero
+ * before use: RDMABUF_INIT does both.
+ *
+ * Ownership. The program owns the objects that it gets, and destroys each with the function for its
+ * type. Strings and descriptors that it passes are copied. Protection domains and memory stay the
+ * program's: neither is freed or deallocated before the region, the cache and the leases that use
+ * it. A function without a result that cannot deregister memory writes one line to stderr.
+ *
+ * Threads. All functions can be called from several threads, also with the same object, except that
+ * an object must not be used while or after it is destroyed. No function throws an exception or
+ * terminates the process. A cache must not be used in a child of fork(2). A program that unloads
+ * the library destroys all objects first.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
@@ -52,8 +68,12 @@ typedef struct rdmabuf_lease rdmabuf_lease;
 
 /* Initialises a struct of this interface: struct rdmabuf_options o = RDMABUF_INIT(o); */
 #ifdef __cplusplus
-#define RDMABUF_INIT(object) \
-    { sizeof(object) }
+#define RDMABUF_INIT(object)           \
+    []() -> decltype(object) {         \
+        decltype(object) initial{};    \
+        initial.size = sizeof initial; \
+        return initial;                \
+    }()
 #else
 #define RDMABUF_INIT(object) \
     { .size = sizeof(object) }
@@ -63,13 +83,14 @@ typedef struct rdmabuf_lease rdmabuf_lease;
 const char* rdmabuf_version(void);
 
 /* Returns why the last function of this thread that failed did so: the call, the errno, what was
- * tried, the cause and a remedy. The text is valid until another function of this interface fails
- * in the same thread. It is empty if none has failed. */
+ * tried, the cause and a remedy, up to 4,095 bytes. The text is valid until another function of
+ * this interface fails in the same thread, or the thread ends. It is empty if none has failed. */
 const char* rdmabuf_last_error(void);
 
 /* Writes the description of an errno value, and what it means when `call` ("ibv_reg_dmabuf_mr",
  * "ibv_reg_mr", or NULL) fails with it, to `text`, with a zero at its end. `error` may be negative.
- * Returns the length of the whole text; the text was cut if that is not less than `size`. */
+ * `text` may be NULL if `size` is 0. Returns the length of the whole text; the text was cut if that
+ * is not less than `size`. */
 size_t rdmabuf_explain(int error, const char* call, char* text, size_t size);
 
 /* The mapping with which device memory is exported. */
@@ -101,7 +122,8 @@ enum {
 /* Creates a resolver that knows all kinds of memory that the library was built with. Keep it as
  * long as the program registers memory: creating one is not cheap. */
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
-/* Destroys a resolver; NULL does nothing. Regions and caches that were made with it stay valid. */
+/* Destroys a resolver. Regions, caches and added memory stay valid, but rdmabuf_verify() then fails
+ * for regions whose memory a driver knows, unless a cache of this resolver exists. */
 void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver);
 
 /* Memory for which the program has a dma-buf. */
@@ -121,12 +143,14 @@ struct rdmabuf_external_memory {
     /* The PCI address of the device, "0000:3b:00.0"; may be NULL. */
     const char* pci_address;
 };
-/* Adds memory to a resolver. The program removes it before it frees the memory.
- * -EBADF: `fd` is not open. -ERANGE: the memory ends behind the dma-buf. -EEXIST: it overlaps
- * memory that was added before. */
+/* Adds memory to a resolver, and to the caches that were created with it. The program removes it
+ * before it frees the memory.
+ * -EBADF: `fd` is not open. -EMFILE: the process has no free descriptor. -ERANGE: the memory ends
+ * behind the dma-buf. -EEXIST: it overlaps memory that was added before. -EINVAL: also if `address`
+ * and `offset` differ modulo the page size. */
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const struct rdmabuf_external_memory* memory,
                          rdmabuf_external** external);
-/* Removes memory; NULL does nothing. Regions of it stay registered. */
+/* Removes memory, also after its resolver was destroyed. Regions of it stay registered. */
 void rdmabuf_external_remove(rdmabuf_external* external);
 
 /* What rdmabuf_find() has found. */
@@ -164,7 +188,8 @@ struct rdmabuf_export {
     uint64_t offset;
     uint64_t length;
 };
-/* Exports `length` bytes at `address`. The address needs no alignment.
+/* Exports `length` bytes at `address`. The address needs no alignment. RDMABUF_MAPPING_DEFAULT is
+ * RDMABUF_MAPPING_STANDARD here, because there is no NIC.
  * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range leaves its allocation.
  * -ENOTSUP: the memory does not have this mapping. Others are those of the driver. */
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
@@ -174,10 +199,15 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 
 /* How memory may be registered; RDMABUF_PATH_... | RDMABUF_PATH_... */
 enum {
+    /* A dma-buf, by ibv_reg_dmabuf_mr(3). */
     RDMABUF_PATH_DMABUF = 1,
+    /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). */
     RDMABUF_PATH_DMABUF_DATA_DIRECT = 2,
+    /* A device address, by ibv_reg_mr(3) with a kernel module for peer memory (nvidia_peermem). */
     RDMABUF_PATH_PEERMEM = 4,
+    /* Host memory, by ibv_reg_mr(3). */
     RDMABUF_PATH_HOST = 8,
+    /* Managed or host memory, by ibv_reg_mr(3) with IBV_ACCESS_ON_DEMAND: no page is pinned. */
     RDMABUF_PATH_ON_DEMAND = 16
 };
 
@@ -189,30 +219,36 @@ struct rdmabuf_options {
     int relaxed_ordering;
     /* 1 if the memory must be that of a device: a host pointer is refused with -EFAULT. */
     int device_memory;
-    /* The paths that may be tried, in the order of their values; 0: dmabuf, then host. Memory of a
-     * device is never registered by the path host. */
+    /* The paths that may be tried, in the order of their values; 0: dmabuf, then host, or on_demand
+     * for managed memory. Memory of a device is never registered by the path host. */
     int paths;
     /* RDMABUF_MAPPING_...; 0 chooses it for each NIC. */
     int mapping;
     /* 1 if `iova` is used. */
     int has_iova;
-    /* The address of the first byte for peers; by default its address. */
+    /* The address of the first byte for work requests and peers; by default its address. It is
+     * equal to this address modulo the page size. */
     uint64_t iova;
 };
 
-/* Registers `length` bytes at `address` with `pd`, which stays the program's and must not be
- * deallocated before the region. The memory stays the program's, too: it must not be freed before
- * the region is deregistered. The address needs no alignment. `options` may be NULL. */
+/* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
+ * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs,
+ * and rdmabuf_last_error() has all attempts; rdmabuf_explain() tells what the errno values mean.
+ * -EFAULT: the address is not mapped, or it is host memory although `device_memory` is 1.
+ * -ERANGE: the range leaves its allocation. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: NIC, kernel or
+ * driver cannot register such memory. */
 int rdmabuf_register(rdmabuf_resolver* resolver, struct ibv_pd* pd, const void* address,
                      size_t length, const struct rdmabuf_options* options, rdmabuf_region** region);
 /* Registers with `count` protection domains, for example of several NICs: with all of them or with
- * none. Each descriptor of a dma-buf is closed again, whatever happens. */
+ * none. Each descriptor of a dma-buf is closed again, whatever happens. `pds` is not kept. */
 int rdmabuf_register_many(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
                           const void* address, size_t length, const struct rdmabuf_options* options,
                           rdmabuf_region** region);
 
 /* Returns the memory region on protection domain `i`, in the order of `pds`, which the
- * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. */
+ * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. Its lkey and
+ * rkey are valid; its `addr` is not the address of the memory if that was registered by a dma-buf:
+ * use rdmabuf_iova(). */
 struct ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i);
 /* Returns the address of the first byte for work requests and peers. */
 uint64_t rdmabuf_iova(const rdmabuf_region* region);
@@ -223,11 +259,13 @@ int rdmabuf_path(const rdmabuf_region* region, size_t i);
  * region. */
 const char* rdmabuf_trail(const rdmabuf_region* region);
 const char* rdmabuf_trail_json(const rdmabuf_region* region);
-/* Asks the driver whether the memory is still what was registered. Returns 0 if it is, and -ENODEV
- * if it was freed or replaced, so that its keys must not be used. */
+/* Asks the driver whether the memory is still what was registered: not on the data path. Returns 0
+ * if it is, or if it is host memory, of which no driver knows. -ENODEV: it was freed or replaced,
+ * so that its keys must not be used. -ENOENT: the resolver was destroyed. */
 int rdmabuf_verify(rdmabuf_region* region);
-/* Deregisters the memory and frees the region; NULL does nothing. Calls no driver of a vendor.
- * -EBUSY while memory windows are bound to it: the region then still exists. */
+/* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
+ * region still exists, and the program calls this function again. -EBUSY: memory windows are bound
+ * to it. */
 int rdmabuf_deregister(rdmabuf_region* region);
 
 /* ---- Keeping registrations ---- */
@@ -235,8 +273,10 @@ int rdmabuf_deregister(rdmabuf_region* region);
 struct rdmabuf_cache_options {
     size_t size;
     /* 1: each use asks the driver whether the memory was replaced. 0: the program calls
-     * rdmabuf_cache_invalidate() before memory is freed. */
+     * rdmabuf_cache_invalidate() before memory is freed. With 1, memory of which no driver knows
+     * (host memory) is registered only as long as leases on it exist. */
     int checked;
+    /* 0. */
     int reserved;
     /* Limits; 0: 65,536 regions, and any number of bytes. */
     size_t max_regions;
@@ -244,9 +284,11 @@ struct rdmabuf_cache_options {
     /* The options of all registrations; `access` and `iova` are not used. May be NULL. */
     const struct rdmabuf_options* registration;
 };
+/* Creates a cache of registrations with all of `count` protection domains. `options` may be NULL.
+ * Neither `pds` nor `options` is kept. */
 int rdmabuf_cache_create(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
                          const struct rdmabuf_cache_options* options, rdmabuf_cache** cache);
-/* Destroys a cache; NULL does nothing. Leases stay valid. */
+/* Destroys a cache. Leases stay valid. */
 void rdmabuf_cache_destroy(rdmabuf_cache* cache);
 
 /* Keys for a range of memory. */
@@ -259,14 +301,15 @@ struct rdmabuf_keys {
     uint64_t address;
     uint64_t length;
 };
-/* Returns a lease on a region that contains the range and permits `access` (IBV_ACCESS_...).
- * Registers the range if there is none. `keys` receives those of the first protection domain, and
- * may be NULL. */
+/* Returns a lease on a region that contains the range and permits `access` (IBV_ACCESS_...; with 0,
+ * the NIC only reads the memory, for sends and writes to peers). Registers the range if there is
+ * none, and then fails as rdmabuf_register() does. `keys` receives those of the first protection
+ * domain, and may be NULL. -EAGAIN: the range was invalidated again and again meanwhile. */
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
                           struct rdmabuf_keys* keys, rdmabuf_lease** lease);
 /* Returns the keys on protection domain `i`. */
 int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, struct rdmabuf_keys* keys);
-/* Ends a lease; NULL does nothing. */
+/* Ends a lease, in any thread, also after its cache was destroyed. */
 void rdmabuf_lease_release(rdmabuf_lease* lease);
 /* Deregisters what overlaps a range that was freed or will be. Regions with a lease follow when it
  * ends, and are not used for new leases. A hook of munmap(2) may call this, but must not hold a
@@ -275,11 +318,15 @@ void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t 
 
 struct rdmabuf_statistics {
     size_t size;
+    /* Calls that returned a lease on an existing region, and calls that registered. */
     uint64_t hits;
     uint64_t misses;
+    /* Regions that were removed for a limit or after ENOMEM, because `checked` found their memory
+     * replaced, and by rdmabuf_cache_invalidate(). */
     uint64_t evictions;
     uint64_t stale;
     uint64_t invalidations;
+    /* What exists at present, and its length on one protection domain. */
     uint64_t regions;
     uint64_t bytes;
 };
@@ -288,7 +335,9 @@ int rdmabuf_cache_statistics(const rdmabuf_cache* cache, struct rdmabuf_statisti
 /* ---- Devices and visibility ---- */
 
 /* Writes the names of the RDMA devices, the nearest to the memory first, to `names`, which has room
- * for `count` names. Returns the number of devices of the machine, or a negative errno value. */
+ * for `count` names. Returns the number of devices of the machine, which may be more than `count`
+ * or 0, or a negative errno value. It reads sysfs: call it once. `names` may be NULL if `count` is
+ * 0. */
 int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
                     size_t count);
 

@@ -239,6 +239,23 @@ void give_keys(const RegistrationCache::Lease& lease, std::size_t i, rdmabuf_key
          keys, function);
 }
 
+int register_with(const char* function, rdmabuf_resolver* resolver, ibv_pd* const* pds,
+                  std::size_t count, const void* address, std::size_t length,
+                  const rdmabuf_options* options, rdmabuf_region** region) {
+    return guarded([&] {
+        require(function, {resolver, pds, region});
+        auto made = std::make_unique<rdmabuf_region>(rdmabuf_region{
+            .registration = register_memory(borrow(pds, count, function), resolver->resolver,
+                                            number(address), length, options_of(options, function)),
+            .trail = {},
+            .trail_json = {}});
+        made->trail = to_string(made->registration.trail());
+        made->trail_json = json_of(made->registration.trail());
+        *region = made.release();
+        return 0;
+    });
+}
+
 struct Explanation {
     const char* call;
     int error;
@@ -381,49 +398,39 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 int rdmabuf_register_many(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t count,
                           const void* address, size_t length, const rdmabuf_options* options,
                           rdmabuf_region** region) {
-    constexpr const char* function = "rdmabuf_register";
-    return guarded([&] {
-        require(function, {resolver, pds, region});
-        auto made = std::make_unique<rdmabuf_region>(rdmabuf_region{
-            .registration = register_memory(borrow(pds, count, function), resolver->resolver,
-                                            number(address), length, options_of(options, function)),
-            .trail = {},
-            .trail_json = {}});
-        made->trail = to_string(made->registration.trail());
-        made->trail_json = json_of(made->registration.trail());
-        *region = made.release();
-        return 0;
-    });
+    return register_with("rdmabuf_register_many", resolver, pds, count, address, length, options,
+                         region);
 }
 
 int rdmabuf_register(rdmabuf_resolver* resolver, ibv_pd* pd, const void* address, size_t length,
                      const rdmabuf_options* options, rdmabuf_region** region) {
-    return rdmabuf_register_many(resolver, &pd, 1, address, length, options, region);
+    return register_with("rdmabuf_register", resolver, &pd, 1, address, length, options, region);
 }
 
 ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i) {
-    return i < region->registration.size() ? region->registration.native(i) : nullptr;
+    return region != nullptr && i < region->registration.size() ? region->registration.native(i)
+                                                                : nullptr;
 }
 
 uint64_t rdmabuf_iova(const rdmabuf_region* region) {
-    return region->registration.iova();
+    return region != nullptr ? region->registration.iova() : 0;
 }
 
 int rdmabuf_path(const rdmabuf_region* region, size_t i) {
-    for (const auto& [bit, path] : all_paths) {
-        if (i < region->registration.size() && region->registration.path(i) == path) {
-            return bit;
-        }
+    if (region == nullptr || i >= region->registration.size()) {
+        return 0;
     }
-    return 0;
+    const auto* const found = std::ranges::find(all_paths, region->registration.path(i),
+                                                [](const auto& each) { return each.second; });
+    return found->first;
 }
 
 const char* rdmabuf_trail(const rdmabuf_region* region) {
-    return region->trail.c_str();
+    return region != nullptr ? region->trail.c_str() : "";
 }
 
 const char* rdmabuf_trail_json(const rdmabuf_region* region) {
-    return region->trail_json.c_str();
+    return region != nullptr ? region->trail_json.c_str() : "[]";
 }
 
 int rdmabuf_verify(rdmabuf_region* region) {
@@ -456,6 +463,9 @@ int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t 
     return guarded([&] {
         require(function, {resolver, pds, cache});
         const auto given = known_part(options, function);
+        if (given.reserved != 0) {
+            throw Error(EINVAL, function, "the member reserved is not 0: use RDMABUF_INIT");
+        }
         RegistrationCacheOptions made{.registration = options_of(given.registration, function)};
         made.policy =
             given.checked != 0 ? CachePolicy::checked : CachePolicy::explicit_invalidation;
@@ -509,7 +519,9 @@ void rdmabuf_lease_release(rdmabuf_lease* lease) {
 }
 
 void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length) {
-    cache->cache.invalidate(number(address), length);
+    if (cache != nullptr) {
+        cache->cache.invalidate(number(address), length);
+    }
 }
 
 int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* statistics) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -26,16 +27,13 @@ namespace {
 
 namespace fake = fake_driver;
 using ::testing::HasSubstr;
-
-template <class Struct>
-Struct sized() {
-    Struct object{};
-    object.size = sizeof object;
-    return object;
-}
+using ::testing::StartsWith;
 
 const void* pointer(std::uint64_t address) {
     return reinterpret_cast<const void*>(address);
+}
+std::uintptr_t number_of(const void* address) {
+    return reinterpret_cast<std::uintptr_t>(address);
 }
 
 class CInterface : public SoftverbsTest {
@@ -61,7 +59,7 @@ class CInterface : public SoftverbsTest {
 
     rdmabuf_resolver* resolver_ = nullptr;
     rdmabuf_region* region_ = nullptr;
-    rdmabuf_options options_ = sized<rdmabuf_options>();
+    rdmabuf_options options_ = RDMABUF_INIT(options_);
     Context context_ = Context::open_first();
     ProtectionDomain pd_{context_};
     const std::size_t page_ = page_size();
@@ -69,7 +67,7 @@ class CInterface : public SoftverbsTest {
 
 TEST_F(CInterface, FindsTheAllocationOfAnAddress) {
     const std::uint64_t address = fake::make(fake::Kind::device, 4 * page_, 1);
-    auto found = sized<rdmabuf_allocation>();
+    rdmabuf_allocation found = RDMABUF_INIT(found);
     ASSERT_EQ(rdmabuf_find(resolver_, pointer(address + page_ + 3), &found), 0)
         << rdmabuf_last_error();
     EXPECT_EQ(found.base, address);
@@ -102,13 +100,13 @@ TEST_F(CInterface, RegistersASubRangeThatIsNotAligned) {
 TEST_F(CInterface, ACheckedCacheNoticesMemoryThatWasReplaced) {
     const std::uint64_t address = fake::reserve(2 * page_);
     fake::place(address, fake::Kind::mapped, 2 * page_);
-    auto options = sized<rdmabuf_cache_options>();
+    rdmabuf_cache_options options = RDMABUF_INIT(options);
     options.checked = 1;
     ibv_pd* const pd = pd_.native();
     rdmabuf_cache* cache = nullptr;
     ASSERT_EQ(rdmabuf_cache_create(resolver_, &pd, 1, &options, &cache), 0) << rdmabuf_last_error();
     const auto keys = [&] {
-        auto found = sized<rdmabuf_keys>();
+        rdmabuf_keys found = RDMABUF_INIT(found);
         rdmabuf_lease* lease = nullptr;
         EXPECT_EQ(rdmabuf_cache_acquire(cache, pointer(address), page_, IBV_ACCESS_LOCAL_WRITE,
                                         &found, &lease),
@@ -122,7 +120,7 @@ TEST_F(CInterface, ACheckedCacheNoticesMemoryThatWasReplaced) {
     ASSERT_EQ(register_range(address, page_), 0);
     fake::replace(address);
     EXPECT_NE(keys(), first);
-    auto statistics = sized<rdmabuf_statistics>();
+    rdmabuf_statistics statistics = RDMABUF_INIT(statistics);
     ASSERT_EQ(rdmabuf_cache_statistics(cache, &statistics), 0);
     EXPECT_EQ(statistics.stale, 1U);
     EXPECT_EQ(statistics.hits, 1U);
@@ -177,7 +175,7 @@ TEST_F(CInterface, AFailedExportDoesNotBecomeHostMemory) {
 TEST_F(CInterface, TheDescriptorOfAddedMemoryStaysThePrograms) {
     const int fd = ::memfd_create("memory", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(fd, static_cast<off_t>(2 * page_)), 0);
-    auto memory = sized<rdmabuf_external_memory>();
+    rdmabuf_external_memory memory = RDMABUF_INIT(memory);
     memory.address = 16 * page_;
     memory.length = page_;
     memory.offset = page_;
@@ -186,7 +184,7 @@ TEST_F(CInterface, TheDescriptorOfAddedMemoryStaysThePrograms) {
     ASSERT_EQ(rdmabuf_external_add(resolver_, &memory, &external), 0) << rdmabuf_last_error();
     ASSERT_EQ(::close(fd), 0);
     ASSERT_EQ(register_range(16 * page_ + 8, page_ - 8), 0) << rdmabuf_last_error();
-    auto range = sized<rdmabuf_export>();
+    rdmabuf_export range = RDMABUF_INIT(range);
     ASSERT_EQ(rdmabuf_export_range(resolver_, pointer(16 * page_ + 8), 8, RDMABUF_MAPPING_DEFAULT,
                                    &range),
               0)
@@ -206,7 +204,7 @@ TEST_F(CInterface, APointerWithAnotherLengthIsRegisteredAnew) {
     ASSERT_EQ(rdmabuf_cache_create(resolver_, &pd, 1, nullptr, &cache), 0) << rdmabuf_last_error();
     rdmabuf_lease* shorter = nullptr;
     rdmabuf_lease* longer = nullptr;
-    auto keys = sized<rdmabuf_keys>();
+    rdmabuf_keys keys = RDMABUF_INIT(keys);
     ASSERT_EQ(rdmabuf_cache_acquire(cache, pointer(address), page_, IBV_ACCESS_LOCAL_WRITE, nullptr,
                                     &shorter),
               0);
@@ -243,11 +241,22 @@ TEST_F(CInterface, NamesTheErrnoOfTheKernel) {
 
 TEST_F(CInterface, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(rdmabuf_register(resolver_, nullptr, this, 8, nullptr, &region_), -EINVAL);
+    EXPECT_THAT(rdmabuf_last_error(), StartsWith("rdmabuf_register: "));
     EXPECT_THAT(rdmabuf_last_error(), HasSubstr("null pointer"));
+    EXPECT_EQ(rdmabuf_register_many(resolver_, nullptr, 1, this, 8, nullptr, &region_), -EINVAL);
+    EXPECT_THAT(rdmabuf_last_error(), StartsWith("rdmabuf_register_many: "));
+    ibv_pd* const pd = pd_.native();
+    EXPECT_EQ(rdmabuf_register_many(resolver_, &pd, 0, this, 8, nullptr, &region_), -EINVAL);
+    EXPECT_EQ(rdmabuf_register(resolver_, pd, this, 0, nullptr, &region_), -EINVAL);
+    rdmabuf_cache_options reserved = RDMABUF_INIT(reserved);
+    reserved.reserved = 1;
+    rdmabuf_cache* cache = nullptr;
+    EXPECT_EQ(rdmabuf_cache_create(resolver_, &pd, 1, &reserved, &cache), -EINVAL);
+    EXPECT_THAT(rdmabuf_last_error(), HasSubstr("reserved"));
     struct {
         rdmabuf_options options;
         std::uint64_t added;
-    } newer{sized<rdmabuf_options>(), 1};
+    } newer{options_, 1};
     newer.options.size = sizeof newer;
     EXPECT_EQ(rdmabuf_register(resolver_, pd_.native(), this, 8, &newer.options, &region_),
               -EINVAL);
@@ -259,11 +268,57 @@ TEST_F(CInterface, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(rdmabuf_path(region_, 0), RDMABUF_PATH_HOST);
     EXPECT_EQ(rdmabuf_deregister(region_), 0);
     options_.paths = 1 << 10;
-    EXPECT_EQ(register_range(reinterpret_cast<std::uintptr_t>(bytes), 64), -EINVAL);
+    EXPECT_EQ(register_range(number_of(bytes), 64), -EINVAL);
     options_.size = 0;
-    EXPECT_EQ(register_range(reinterpret_cast<std::uintptr_t>(bytes), 64), -EINVAL);
+    EXPECT_EQ(register_range(number_of(bytes), 64), -EINVAL);
     auto unset = rdmabuf_allocation{};
     EXPECT_EQ(rdmabuf_find(resolver_, bytes, &unset), -EINVAL);
+}
+
+// As free(3) does. What is returned of no region is empty, so that a program can print it after a
+// failed call.
+TEST_F(CInterface, TakesNullForAnObject) {
+    EXPECT_EQ(rdmabuf_mr(nullptr, 0), nullptr);
+    EXPECT_EQ(rdmabuf_iova(nullptr), 0U);
+    EXPECT_EQ(rdmabuf_path(nullptr, 0), 0);
+    EXPECT_STREQ(rdmabuf_trail(nullptr), "");
+    EXPECT_STREQ(rdmabuf_trail_json(nullptr), "[]");
+    EXPECT_EQ(rdmabuf_verify(nullptr), -EINVAL);
+    EXPECT_EQ(rdmabuf_deregister(nullptr), 0);
+    rdmabuf_cache_invalidate(nullptr, this, 1);
+    rdmabuf_cache_destroy(nullptr);
+    rdmabuf_lease_release(nullptr);
+    rdmabuf_external_remove(nullptr);
+    rdmabuf_resolver_destroy(nullptr);
+    rdmabuf_keys keys = RDMABUF_INIT(keys);
+    rdmabuf_lease* lease = nullptr;
+    EXPECT_EQ(rdmabuf_cache_acquire(nullptr, this, 1, 0, &keys, &lease), -EINVAL);
+    EXPECT_EQ(rdmabuf_lease_keys(nullptr, 0, &keys), -EINVAL);
+    rdmabuf_statistics statistics = RDMABUF_INIT(statistics);
+    EXPECT_EQ(rdmabuf_cache_statistics(nullptr, &statistics), -EINVAL);
+    EXPECT_EQ(rdmabuf_nearest(nullptr, this, nullptr, 0), -EINVAL);
+    EXPECT_EQ(rdmabuf_flush(nullptr, this), -EINVAL);
+    EXPECT_EQ(rdmabuf_explain(EBUSY, nullptr, nullptr, 0),
+              std::strlen("Device or resource busy (EBUSY)"));
+}
+
+// The errno values that the header names.
+TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
+    const std::uint64_t address = fake::make(fake::Kind::device, 2 * page_);
+    EXPECT_EQ(register_range(address + page_, 2 * page_), -ERANGE) << rdmabuf_last_error();
+    EXPECT_EQ(register_range(16 * page_, 8), -EFAULT) << rdmabuf_last_error();
+    options_.has_iova = 1;
+    options_.iova = 1;
+    EXPECT_EQ(register_range(address, page_), -EINVAL) << rdmabuf_last_error();
+    options_ = RDMABUF_INIT(options_);
+    options_.device_memory = 1;
+    EXPECT_EQ(register_range(number_of(&page_), 8), -EFAULT) << rdmabuf_last_error();
+    ASSERT_EQ(register_range(address, page_), 0) << rdmabuf_last_error();
+    EXPECT_EQ(rdmabuf_verify(region_), 0);
+    rdmabuf_resolver_destroy(std::exchange(resolver_, nullptr));
+    EXPECT_EQ(rdmabuf_verify(region_), -ENOENT) << rdmabuf_last_error();
+    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    fake::free(address);
 }
 
 TEST_F(CInterface, FlushesWhereADriverMustAndSaysWhereItNeedNot) {
