@@ -56,7 +56,7 @@ def write_sources():
         name = name_of(block)
         line = f'#line {block.line} "{block.page}"\n'
         if "#include" in block.text:
-            write(work / f"{name}.{block.language}", line + block.text)
+            write(work / f"{name}.{block.language}", block.declarations() + "\n" + line + block.text)
             kind = "PROGRAM" if re.search(r"^int main\(", block.text, re.M) else "UNIT"
             cmake += f"add_block({name} {name}.{block.language} {kind} {'RUN' if block.run() else ''})\n"
         elif block.language == "cpp":
