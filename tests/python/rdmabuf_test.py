@@ -9,12 +9,17 @@ import gc
 import json
 import mmap
 import os
+import pathlib
 import struct
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 
+import numpy
 import rdmabuf
-from pyverbs.addr import AHAttr, GlobalRoute
+from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context, get_device_list
 from pyverbs.enums import (IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_QPT_RC, IBV_SEND_SIGNALED,
@@ -186,43 +191,91 @@ class Descriptors(OnSoftverbs):
         self.refused(ValueError, 0, cache.acquire, bytearray(8))
 
 
+class End:
+    """One end of a connection: a queue pair of pyverbs and its completion queue."""
+
+    def __init__(self, context, pd):
+        self.cq = CQ(context, 16)
+        init = QPInitAttr(qp_type=IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=QPCap(max_send_wr=8, max_recv_wr=8))
+        attributes = QPAttr(port_num=1)
+        attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+        self.qp = QP(pd, init, attributes)  # in the state INIT
+        self.address = {"qpn": self.qp.qp_num, "lid": context.query_port(1).lid, "gid": str(context.query_gid(1, 0))}
+
+    def connect(self, peer):
+        attributes = QPAttr(port_num=1)
+        attributes.dest_qp_num = peer["qpn"]
+        attributes.path_mtu = 3
+        attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
+        attributes.timeout, attributes.retry_cnt, attributes.rnr_retry, attributes.min_rnr_timer = 0, 7, 7, 12
+        route = GlobalRoute(dgid=GID(peer["gid"]), sgid_index=0)
+        attributes.ah_attr = AHAttr(dlid=peer["lid"], port_num=1, is_global=1, gr=route)
+        self.qp.to_rts(attributes)
+
+    def write(self, source, rkey, iova):
+        """Writes all bytes of a region to a peer, and returns the status of the completion."""
+        request = SendWR(num_sge=1, sg=[SGE(source.iova, source.length, source.lkey)], opcode=IBV_WR_RDMA_WRITE,
+                         send_flags=IBV_SEND_SIGNALED)
+        request.set_wr_rdma(rkey, iova)
+        self.qp.post_send(request)
+        completions = []
+        while not completions:
+            completions = self.cq.poll()[1]
+        return completions[0].status
+
+    def close(self):
+        self.qp.close()
+        self.cq.close()
+
+
+def numbers():
+    """What the writer of the test with two processes writes."""
+    return numpy.arange(3000, dtype=numpy.float64).reshape(30, 100) ** 2
+
+
+def write_numbers():
+    """The second process of that test: a JSON object in each line of its standard streams."""
+    context = Context(name=get_device_list()[0].name.decode())
+    pd = PD(context)
+    end = End(context, pd)
+    print(json.dumps(end.address), flush=True)
+    peer = json.loads(sys.stdin.readline())
+    end.connect(peer)
+    with rdmabuf.register(pd, numbers()) as region:
+        print(json.dumps({"status": end.write(region, peer["rkey"], peer["iova"])}), flush=True)
+    sys.stdin.read()  # Until the peer has seen the numbers.
+    for each in end, pd, context:
+        each.close()
+
+
 class Transfers(OnSoftverbs):
     def test_write_to_registered_objects_through_pyverbs(self):
         source, target = bytearray(range(200)), bytearray(200)
-        cq = CQ(self.context, 16)
-        gid = self.context.query_gid(1, 0)
-        lid = self.context.query_port(1).lid
-
-        def make():
-            init = QPInitAttr(qp_type=IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=8, max_recv_wr=8))
-            attributes = QPAttr(port_num=1)
-            attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
-            return QP(self.pd, init, attributes)  # in the state INIT
-
-        def connect(qp, peer):
-            attributes = QPAttr(port_num=1)
-            attributes.dest_qp_num = peer.qp_num
-            attributes.path_mtu = 3
-            attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1
-            attributes.timeout, attributes.retry_cnt, attributes.rnr_retry, attributes.min_rnr_timer = 14, 7, 7, 12
-            attributes.ah_attr = AHAttr(dlid=lid, port_num=1, is_global=1, gr=GlobalRoute(dgid=gid, sgid_index=0))
-            qp.to_rts(attributes)
-
-        here, there = make(), make()
-        connect(here, there)
-        connect(there, here)
+        here, there = End(self.context, self.pd), End(self.context, self.pd)
+        here.connect(there.address)
+        there.connect(here.address)
         with rdmabuf.register(self.pd, source) as read, rdmabuf.register(self.pd, target, WRITE) as written:
-            request = SendWR(num_sge=1, sg=[SGE(read.address, read.length, read.lkey)], opcode=IBV_WR_RDMA_WRITE,
-                             send_flags=IBV_SEND_SIGNALED)
-            request.set_wr_rdma(written.rkey, written.iova)
-            here.post_send(request)
-            completions = []
-            while not completions:
-                completions = cq.poll()[1]
-            self.assertEqual(completions[0].status, IBV_WC_SUCCESS)
+            self.assertEqual(here.write(read, written.rkey, written.iova), IBV_WC_SUCCESS)
         self.assertEqual(target, source)
-        for each in here, there, cq:
-            each.close()
+        here.close()
+        there.close()
+
+    def test_write_a_numpy_array_from_a_second_process(self):
+        array = numpy.zeros((32, 100))
+        rows = array[1:31]
+        end = End(self.context, self.pd)
+        options = [f"-W{each}" for each in sys.warnoptions]
+        writer = subprocess.Popen([sys.executable, *options, __file__, "write_numbers"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        with writer, rdmabuf.register(self.pd, rows, WRITE) as region:
+            end.connect(json.loads(writer.stdout.readline()))
+            print(json.dumps({**end.address, "rkey": region.rkey, "iova": region.iova}), file=writer.stdin, flush=True)
+            self.assertEqual(json.loads(writer.stdout.readline()), {"status": IBV_WC_SUCCESS})
+            numpy.testing.assert_array_equal(rows, numbers())
+        self.assertEqual(writer.returncode, 0)
+        self.assertFalse(array[0].any() or array[31].any())
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, array[:, :50], WRITE)
+        end.close()
 
     def test_register_in_several_threads(self):
         failed = []
@@ -251,5 +304,25 @@ class Texts(unittest.TestCase):
         json.dumps(rdmabuf.Access.LOCAL_WRITE)
 
 
+class Command(unittest.TestCase):
+    def run_with(self, path, *arguments):
+        return subprocess.run([sys.executable, "-m", "rdmabuf", *arguments], capture_output=True, text=True,
+                              env={**os.environ, "PATH": path})
+
+    def test_runs_the_command_with_its_arguments(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = pathlib.Path(folder, "rdmabuf")
+            command.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
+            command.chmod(0o755)
+            result = self.run_with(folder, "doctor", "--memory", "memfd")
+        self.assertEqual((result.returncode, result.stdout), (3, "doctor --memory memfd\n"))
+
+    def test_says_how_to_get_the_command(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.run_with(folder, "doctor")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("rdmabuf-tools", result.stderr)
+
+
 if __name__ == "__main__":
-    unittest.main()
+    write_numbers() if sys.argv[1:] == ["write_numbers"] else unittest.main()
