@@ -2,6 +2,7 @@
 #include "agent.hpp"
 
 #include <poll.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -18,8 +19,6 @@ namespace {
 using namespace rdmabuf::transport;
 
 constexpr Tag message_tag = 1;
-/// The limit of a sleep of progress_and_sleep() in milliseconds.
-constexpr int sleep_limit = 10;
 
 template <class T>
 T value(rdmabuf::Result<T> result) {
@@ -47,7 +46,11 @@ Agent::Agent(std::string name, const std::string& device, const std::string& hos
     : name_(std::move(name)),
       endpoint_(open_endpoint(device)),
       listener_(value(endpoint_.listen(host))),
-      registered_(value(endpoint_.register_memory(buffer_.data(), buffer_.size()))) {
+      registered_(value(endpoint_.register_memory(buffer_.data(), buffer_.size()))),
+      interrupts_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (!interrupts_) {
+        throw std::system_error(errno, std::system_category(), "eventfd");
+    }
     load_connection_info(name_, connection_info()); // For transfers within its own memory.
 }
 
@@ -137,6 +140,7 @@ const std::shared_ptr<Peer>& Agent::connecting_peer(const std::string& remote_ag
         }
         to->error.clear();
         to->connector = *std::move(connector);
+        wake();
     }
     return to;
 }
@@ -201,6 +205,9 @@ bool Agent::post(Transfer& transfer, std::optional<std::string> notification) {
     transfer.notification_ = std::move(notification);
     transfer.state_ = TransferState::in_progress;
     transfer.waits_ = true;
+    if (++transfers_ == 1) {
+        wake();
+    }
     start_transfers(*transfer.peer_);
     return true;
 }
@@ -253,6 +260,7 @@ void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
     transfer.notification_.reset();
     transfer.state_ = state;
     transfer.reason_ = std::move(reason);
+    --transfers_;
 }
 
 void Agent::test(Transfer& transfer) {
@@ -274,14 +282,13 @@ void Agent::test(Transfer& transfer) {
     } else if (completion.error) {
         end(transfer, TransferState::failed, completion.error.message());
     } else {
-        transfer.state_ = TransferState::done;
-    }
-    if (transfer.notification_) {
-        // All blocks are transferred: read, or written and acknowledged. Now the notification is
-        // sent.
-        peer.messages.push_back(*std::move(transfer.notification_));
-        transfer.notification_.reset();
-        send_messages(peer);
+        if (transfer.notification_) {
+            // All blocks are transferred: read, or written and acknowledged. Now the notification
+            // is sent.
+            peer.messages.push_back(*std::move(transfer.notification_));
+            send_messages(peer);
+        }
+        end(transfer, TransferState::done, {});
     }
 }
 
@@ -353,41 +360,68 @@ std::vector<Notification> Agent::take_notifications() {
 
 void Agent::progress_and_sleep(std::chrono::microseconds delay) {
     bool connects = false;
+    int limit = -1;
+    std::array<pollfd, 3> events{
+        pollfd{.fd = endpoint_.descriptor(), .events = POLLIN, .revents = 0},
+        {.fd = interrupts_.get(), .events = POLLIN, .revents = 0},
+        {.fd = -1, .events = POLLIN, .revents = 0}};
     {
         const Lock lock(mutex_);
         advance();
-        connects = std::ranges::any_of(
-            peers_, [](const auto& peer) { return peer.second->connector.has_value(); });
+        connects = connects_;
         if (!connects && !endpoint_.arm()) {
             return;
         }
+        sleeps_ = !connects;
+        if (transfers_ != 0) { // See Endpoint::descriptor().
+            limit = static_cast<int>(endpoint_.options().heartbeat.count() / 10);
+        }
+        events.back().fd = listener_.descriptor().value_or(-1);
     }
     if (connects) {
         std::this_thread::sleep_for(delay);
-    } else {
-        pollfd events = {.fd = endpoint_.descriptor(), .events = POLLIN, .revents = 0};
-        static_cast<void>(::poll(&events, 1, sleep_limit));
+        return;
+    }
+    static_cast<void>(::poll(events.data(), events.size(), limit));
+    const Lock lock(mutex_);
+    sleeps_ = false;
+    eventfd_t count = 0;
+    static_cast<void>(::eventfd_read(interrupts_.get(), &count));
+}
+
+void Agent::interrupt() const noexcept {
+    static_cast<void>(::eventfd_write(interrupts_.get(), 1));
+}
+
+void Agent::wake() noexcept {
+    if (std::exchange(sleeps_, false)) {
+        interrupt();
     }
 }
 
 void Agent::advance() {
     endpoint_.progress();
-    accept();
+    connects_ = accept();
+    if (connects_) {
+        wake();
+    }
     for (auto& [name, peer] : peers_) {
         advance_connection(*peer);
         send_messages(*peer);
         start_transfers(*peer);
+        connects_ = connects_ || peer->connector;
     }
     receive_all();
 }
 
-void Agent::accept() {
+bool Agent::accept() {
     std::optional<Channel> channel;
-    static_cast<void>(listener_.try_accept(channel));
+    const std::error_code error = listener_.try_accept(channel);
     if (channel) {
         incoming_.push_back(
             std::make_unique<Incoming>(Incoming{*std::move(channel), std::nullopt, {}}));
     }
+    return !listener_.descriptor() || (error && error.value() != EAGAIN);
 }
 
 void Agent::advance_connection(Peer& peer) {

@@ -19,6 +19,7 @@
 
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/transport.hpp>
+#include <rdmabuf/unique_fd.hpp>
 
 namespace nixl_rdmabuf {
 
@@ -185,11 +186,11 @@ class Agent {
     /// Makes progress, and returns the messages that have arrived since the last call.
     [[nodiscard]] std::vector<Notification> take_notifications();
 
-    /// Makes progress, and sleeps until a device or a remote agent causes an event. Call it in a
-    /// loop. Each sleep ends after a few milliseconds, because connections of remote agents, and
-    /// calls in other threads, do not end it.
-    /// @param delay  the duration of the sleep while this agent connects
+    /// Makes progress, and sleeps until there is something to do. Call it in a loop, in one thread.
+    /// @param delay  the duration of the sleep while a connection is being set up
     void progress_and_sleep(std::chrono::microseconds delay);
+    /// Ends the current or the next sleep of progress_and_sleep().
+    void interrupt() const noexcept;
 
   private:
     using Lock = std::lock_guard<std::mutex>;
@@ -207,7 +208,10 @@ class Agent {
     /// Returns the peer, and starts to connect if no connection was started yet.
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void advance();
-    void accept();
+    /// Ends the sleep of another thread that does not know what this thread has just started.
+    void wake() noexcept;
+    /// @return true if a connection is being set up, or was refused for too few resources
+    [[nodiscard]] bool accept();
     void advance_connection(Peer& peer);
     static void send_messages(Peer& peer);
     void start_transfers(Peer& peer);
@@ -215,8 +219,8 @@ class Agent {
     void drop(const std::string& remote_agent);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
     void test(Transfer& transfer);
-    static void end(Transfer& transfer, TransferState state, std::string reason);
-    static void abort(Transfer& transfer);
+    void end(Transfer& transfer, TransferState state, std::string reason);
+    void abort(Transfer& transfer);
     void receive(Incoming& from);
     void receive_all();
 
@@ -229,6 +233,14 @@ class Agent {
     std::map<std::string, std::shared_ptr<Peer>> peers_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;
+    /// The number of transfers that have not ended.
+    std::size_t transfers_ = 0;
+    /// True if a connection is being set up. Its sockets do not end a sleep.
+    bool connects_ = false;
+    /// True while progress_and_sleep() waits for an event.
+    bool sleeps_ = false;
+    /// An eventfd(2), which is readable after interrupt().
+    rdmabuf::UniqueFd interrupts_;
 };
 
 } // namespace nixl_rdmabuf

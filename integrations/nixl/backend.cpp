@@ -121,6 +121,7 @@ class RdmabufEngine final : public nixlBackendEngine {
     ~RdmabufEngine() override {
         stopping_ = true;
         if (progress_thread_.joinable()) {
+            agent_->interrupt();
             progress_thread_.join();
         }
     }

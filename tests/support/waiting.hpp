@@ -75,7 +75,8 @@ template <class Condition>
 
 /// Returns true if all threads of @p process, except the calling one, are asleep at the same time.
 /// Then nothing happens in the process until a signal, another process or a timer wakes it.
-[[nodiscard]] inline bool is_at_rest(pid_t process) {
+/// @param looks  how many times the threads are compared with their first state
+[[nodiscard]] inline bool is_at_rest(pid_t process, unsigned looks = 1) {
     // The states and the numbers of context switches. Returns nothing if a thread is not asleep.
     const auto look = [process]() -> std::optional<std::string> {
         std::string threads;
@@ -95,7 +96,10 @@ template <class Condition>
     };
     // A thread that has run between two looks has another number of context switches.
     const std::optional<std::string> first = look();
-    return first && look() == first;
+    while (first && looks > 0 && look() == first) {
+        --looks;
+    }
+    return first && looks == 0;
 }
 
 /// Returns true if @p action takes @p duration or longer, for tests of a documented timeout. There

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,12 @@ class RDMABUF_EXPORT ListenerState {
     ~ListenerState();
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
+    /// See Listener::descriptor().
+    [[nodiscard]] std::optional<int> descriptor() const noexcept {
+        return unproven_.empty() && handshakes_.empty() && advancing_ == 0
+                   ? std::optional(socket_.get())
+                   : std::nullopt;
+    }
 
     /// Accepts connections, and advances all handshakes without waiting.
     /// @param finished  set to the finished handshake if the result is `ready`
