@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <ctime>
 #include <semaphore>
 #include <string_view>
 #include <thread>
@@ -7,16 +11,39 @@
 #include "fixture.hpp"
 #include "waiting.hpp"
 
+namespace {
+
+/// The seconds by which the clocks of this thread are ahead.
+thread_local std::time_t ahead = 0;
+
+} // namespace
+
+// The plugin calls this function in place of the one of libc.
+extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+    const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
+    time->tv_sec += ahead;
+    return result;
+}
+
 namespace nccl_net_test {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsNull;
+using ::testing::Not;
 using ::testing::NotNull;
 
 class NcclNetConnecting : public NcclNet {
   protected:
     NcclNetConnecting() { EXPECT_EQ(load(), Result::success); }
+
+    /// Expects that a connection was closed without a message whose acknowledgement it waits for.
+    static void expect_no_close_message() {
+        for (const rdmabuf::testing::Send& posted : rdmabuf::testing::record().sends) {
+            EXPECT_EQ(posted.request.opcode, IBV_WR_SEND);
+            EXPECT_EQ(posted.request.num_sge, 0);
+        }
+    }
 };
 
 TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
@@ -33,6 +60,50 @@ TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
         EXPECT_THAT(comm, IsNull()) << "nobody has accepted";
     }
     EXPECT_EQ(net().close_listen(listener), Result::success);
+}
+
+// NCCL polls without a time limit, and does other work meanwhile.
+TEST_F(NcclNetConnecting, WaitsForHoursWhileOneEndIsNotPolled) {
+    constexpr std::time_t hour = 3600;
+    Handle handle{};
+    Pair pair;
+    ASSERT_EQ(net().listen(0, handle, pair.listener), Result::success);
+    const auto connect = [&] {
+        if (pair.send == nullptr) {
+            EXPECT_EQ(net().connect(0, handle, pair.send), Result::success);
+        }
+    };
+    const auto accept = [&] {
+        if (pair.receive == nullptr) {
+            EXPECT_EQ(net().accept(pair.listener, pair.receive), Result::success);
+        }
+    };
+    const std::size_t before = softverbs_live(SOFTVERBS_QP);
+    connect();
+    ahead += hour;
+    connect();
+    until([&] {
+        connect();
+        accept();
+        return softverbs_live(SOFTVERBS_QP) == before + 1;
+    });
+    ahead += hour;
+    accept();
+    until([&] {
+        connect();
+        return softverbs_live(SOFTVERBS_QP) == before + 2;
+    });
+    ahead += hour;
+    connect();
+    until([&] {
+        accept();
+        connect();
+        return pair.receive != nullptr && pair.send != nullptr;
+    });
+    ahead = 0;
+    EXPECT_EQ(net().close_send(pair.send), Result::success);
+    EXPECT_EQ(net().close_receive(pair.receive), Result::success);
+    EXPECT_EQ(net().close_listen(pair.listener), Result::success);
 }
 
 TEST_F(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
@@ -154,11 +225,16 @@ TEST_F(NcclNetConnecting, IsClosedByOneSignaledMessage) {
 
 TEST_F(NcclNetConnecting, IsClosedWithAWarningIfAMessageWasNotAcknowledged) {
     const Pair pair = connect();
+    const Pair next = connect();
     const auto from = memory(pair.send, 64);
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     finish(send(pair.send, *from, 0, 0, 0));
     close_send(pair);
     EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: a connection was closed before"));
+    // NCCL closes hundreds of connections, one after another.
+    rdmabuf::testing::forget_calls();
+    close_send(next);
+    expect_no_close_message();
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
 }
 
@@ -167,13 +243,12 @@ TEST_F(NcclNetConnecting, WithUnfinishedRequestsIsClosedWithoutWaitingForThePeer
     const Pair pair = connect();
     const auto to = memory(pair.receive, 64);
     static_cast<void>(receive(pair.receive, *to, 0, 64, 0));
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     rdmabuf::testing::forget_calls();
     close_receive(pair);
-    // There is no message whose acknowledgement it waits for.
-    for (const rdmabuf::testing::Send& posted : rdmabuf::testing::record().sends) {
-        EXPECT_EQ(posted.request.opcode, IBV_WR_SEND);
-        EXPECT_EQ(posted.request.num_sge, 0);
-    }
+    expect_no_close_message();
+    EXPECT_THAT(take_log(), Not(HasSubstr("W NET/rdmabuf")));
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
 }
 
 TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {

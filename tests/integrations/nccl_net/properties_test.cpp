@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 #include "fixture.hpp"
 
 namespace {
 
 unsigned fork_inits = 0;
+/// The device that has a data-direct function, and the path of this function.
+std::string with_data_direct;
+const char* const data_direct_path = "/devices/pci5056:00/5056:00:02.0";
 
 } // namespace
 
-// The plugin calls this function in place of the one of libibverbs.
-extern "C" int ibv_fork_init() {
+// The plugin calls these functions in place of those of libibverbs and libmlx5.
+extern "C" {
+int ibv_fork_init() {
     ++fork_inits;
     return 0;
+}
+int mlx5dv_get_data_direct_sysfs_path(ibv_context* context, char* buffer, std::size_t length) {
+    if (context->device->name != with_data_direct) {
+        return EOPNOTSUPP;
+    }
+    std::strncpy(buffer, data_direct_path, length);
+    return 0;
+}
 }
 
 namespace nccl_net_test {
@@ -184,6 +199,28 @@ TEST_F(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
     EXPECT_NE(net().properties(1, properties), Result::success);
     EXPECT_THAT(take_log(),
                 HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
+}
+
+TEST_F(NcclNetProperties, AreThoseOfTheDataDirectFunctionUnlessTheEnvironmentForbidsIt) {
+    use_roce_devices({"one", "two"});
+    with_data_direct = "one";
+    for (const bool used : {true, false}) {
+        const Variable direct("NCCL_IB_DATA_DIRECT", used ? "1" : "0");
+        const LoadedPlugin plugin(plugin_path);
+        const auto net = plugin.net(newest_version);
+        ASSERT_EQ(net->init(), Result::success);
+        abi::PropertiesV12 properties{};
+        ASSERT_EQ(net->properties(0, properties), Result::success);
+        EXPECT_THAT(properties.name, StrEq(used ? "one_dma" : "one"));
+        EXPECT_THAT(properties.pci_path, StrEq(used ? "/sys/devices/pci5056:00/5056:00:02.0"
+                                                    : "/sys/devices/pci5056:00/5056:00:00.0"));
+        EXPECT_EQ(properties.force_flush, used ? 1 : 0);
+        ASSERT_EQ(net->properties(1, properties), Result::success);
+        EXPECT_THAT(properties.name, StrEq("two"));
+        EXPECT_EQ(properties.force_flush, 0);
+        net->finalize();
+    }
+    with_data_direct.clear();
 }
 
 TEST_F(NcclNetProperties, AreReadAfterTheDriversAreReadyForFork) {
