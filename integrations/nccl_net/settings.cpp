@@ -144,6 +144,22 @@ Settings Settings::read() {
     settings.retry_count =
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
+    const auto without_effect = [](const char* name, const char* reason) {
+        log::info("init", std::string(name) + " has no effect: " + reason);
+    };
+    if (flag_of("NCCL_IB_ECE_ENABLE", false)) {
+        without_effect("NCCL_IB_ECE_ENABLE", "connections use no ECE");
+    }
+    for (const char* const name : {"NCCL_IB_AR_THRESHOLD", "NCCL_IB_ADAPTIVE_ROUTING"}) {
+        if (number_of<std::uint32_t>(name)) {
+            without_effect(name, "each message is one RDMA write with immediate data");
+        }
+    }
+    if (number_of<std::uint8_t>("NCCL_IB_FIFO_TC")) {
+        without_effect("NCCL_IB_FIFO_TC",
+                       "advertisements of receives have the traffic class of the data");
+    }
+
     settings.gid_index_ = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
     const auto version = number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);
     const std::string family = text_of("NCCL_IB_ADDR_FAMILY");

@@ -6,6 +6,7 @@
 #include <array>
 #include <numeric>
 #include <span>
+#include <string>
 
 #include <rdmabuf/transport/handle.hpp>
 
@@ -18,6 +19,7 @@ using namespace rdmabuf::testing;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StrEq;
 
 using NcclNetOptions = NcclNet;
@@ -64,6 +66,23 @@ TEST_F(NcclNetOptions, ThatAreNoNumbersAreIgnoredWithAWarning) {
     ASSERT_EQ(load(), Result::success);
     EXPECT_THAT(take_log(), AllOf(HasSubstr("W NET/rdmabuf : NCCL_IB_TIMEOUT=32 is ignored"),
                                   HasSubstr("W NET/rdmabuf : NCCL_IB_SL=high is ignored")));
+}
+
+TEST_F(NcclNetOptions, WithoutEffectAreReported) {
+    const Variable threshold("NCCL_IB_AR_THRESHOLD", "0");
+    const Variable control("NCCL_IB_FIFO_TC", "186");
+    for (const bool enabled : {false, true}) {
+        const Variable ece("NCCL_IB_ECE_ENABLE", enabled ? "1" : "0");
+        const LoadedPlugin plugin(plugin_path);
+        const auto net = plugin.net(newest_version);
+        ASSERT_EQ(net->init(), Result::success);
+        const std::string log = take_log();
+        EXPECT_THAT(log, AllOf(HasSubstr("I NET/rdmabuf : NCCL_IB_AR_THRESHOLD has no effect: "),
+                               HasSubstr("I NET/rdmabuf : NCCL_IB_FIFO_TC has no effect: "),
+                               Not(HasSubstr("ADAPTIVE_ROUTING"))));
+        EXPECT_EQ(log.find("NCCL_IB_ECE_ENABLE has no effect: ") != std::string::npos, enabled);
+        net->finalize();
+    }
 }
 
 TEST_F(NcclNetOptions, SelectTheInterfaceToListenAt) {
