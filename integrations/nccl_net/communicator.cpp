@@ -141,7 +141,7 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
 }
 
 abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
-                               Request*& request) noexcept {
+                               void*& request) noexcept {
     const std::lock_guard lock(endpoint_->mutex);
     // A message without data needs no receive buffer, and a receive without a buffer is not
     // advertised.
@@ -172,9 +172,8 @@ abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size
     return abi::Result::success;
 }
 
-template <class Size>
-abi::Result Communicator::receive(std::size_t count, void** data, const Size* sizes,
-                                  const int* tags, void** memories, Request*& request) noexcept {
+abi::Result Communicator::receive(std::size_t count, void** data, const std::size_t* sizes,
+                                  const int* tags, void** memories, void*& request) noexcept {
     const auto ready = [&] {
         return std::ranges::all_of(std::span(tags, count), [&](int tag) {
             return channel_.can_advertise(tag_of(tag), count);
@@ -192,29 +191,24 @@ abi::Result Communicator::receive(std::size_t count, void** data, const Size* si
         return abi::Result::success;
     }
     for (std::size_t i = 0; i < count; ++i) {
-        const auto size = static_cast<std::size_t>(sizes[i]);
         const std::error_code error =
-            add_part(*taken, memory_of(memories[i]), size, [&](Request::Part& part) {
+            add_part(*taken, memory_of(memories[i]), sizes[i], [&](Request::Part& part) {
                 rdmabuf::transport::Request started;
-                return channel_.irecv(part.memory->memory(), data[i], size, tag_of(tags[i]),
+                return channel_.irecv(part.memory->memory(), data[i], sizes[i], tag_of(tags[i]),
                                       started, &part);
             });
         if (error) {
             // After this error the communicator cannot be used. The receives of the group that are
             // already posted end when the channel is closed.
-            return failed("receive", size, error.value());
+            return failed("receive", sizes[i], error.value());
         }
     }
     request = taken;
     return abi::Result::success;
 }
-template abi::Result Communicator::receive<int>(std::size_t, void**, const int*, const int*, void**,
-                                                Request*&) noexcept;
-template abi::Result Communicator::receive<std::size_t>(std::size_t, void**, const std::size_t*,
-                                                        const int*, void**, Request*&) noexcept;
 
 abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes, void** memories,
-                                Request*& request) noexcept {
+                                void*& request) noexcept {
     std::size_t last = count;
     for (std::size_t i = 0; i < count; ++i) {
         if (sizes[i] > 0 && !memory_of(memories[i])->memory().host()) {
@@ -243,7 +237,7 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
     return abi::Result::success;
 }
 
-abi::Result Communicator::test(Request& request, bool& done, int* sizes) noexcept {
+abi::Result Communicator::test(Request& request, int& done, int* sizes) noexcept {
     const auto finished = [&] { return request.unfinished.load(std::memory_order_acquire) == 0; };
     // The completions of this request may already be stored: test() for another request polls all
     // completions of the endpoint.
@@ -258,7 +252,7 @@ abi::Result Communicator::test(Request& request, bool& done, int* sizes) noexcep
         const std::lock_guard lock(endpoint_->mutex);
         return failed("request", request.parts.front().size, request.error);
     }
-    done = true;
+    done = 1;
     for (std::size_t i = 0; sizes != nullptr && i < request.count; ++i) {
         sizes[i] = static_cast<int>(request.parts[i].size);
     }

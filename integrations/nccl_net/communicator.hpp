@@ -62,29 +62,29 @@ class Communicator {
         return endpoint_;
     }
 
-    // While send() and receive() have to wait, they make progress, return success and do not set
-    // `request`. The caller initializes it to nullptr, for which NCCL calls the function again.
+    // These functions set `request` to a Request. While send() and receive() have to wait, they
+    // make progress, return success and do not set it. The caller initializes it to nullptr, for
+    // which NCCL calls the function again.
 
     /// Sends a message. Waits until the peer has advertised the receive, so that the message is one
     /// RDMA write. Sends only as many bytes as the receive has.
     abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
-                     Request*& request) noexcept;
+                     void*& request) noexcept;
     /// Posts a grouped receive, as soon as all its receives can be advertised. The messages can
     /// arrive in any order. Each message is written to the first free buffer that has the message's
     /// tag.
-    template <class Size>
-    abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
-                        void** memories, Request*& request) noexcept;
+    abi::Result receive(std::size_t count, void** data, const std::size_t* sizes, const int* tags,
+                        void** memories, void*& request) noexcept;
     /// Makes received data visible to the GPU, by a flush of the last buffer in GPU memory that is
     /// not empty. Success with a null @p request means that no flush is necessary.
     abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
-                      Request*& request) noexcept;
+                      void*& request) noexcept;
 
-    /// Makes progress on a request. If @p done becomes true, the request is free for another
+    /// Makes progress on a request. If @p done becomes 1, the request is free for another
     /// operation.
     /// @param sizes  the array to which the size of each message is written, in bytes; may be
     ///               nullptr
-    abi::Result test(Request& request, bool& done, int* sizes) noexcept;
+    abi::Result test(Request& request, int& done, int* sizes) noexcept;
 
     /// NCCL has up to abi::max_requests grouped receives in flight, and a flush follows each. Fewer
     /// sends are in flight, because each needs an advertised receive.

@@ -280,7 +280,7 @@ std::vector<Nic> find_nics(const Settings& settings) {
     return nics;
 }
 
-std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> members,
+std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> members,
                               std::string& reason) {
     const auto refuse = [&reason](std::string text) {
         reason = std::move(text);

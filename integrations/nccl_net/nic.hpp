@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -87,8 +88,8 @@ struct Nic {
 /// @param all      all devices
 /// @param members  the numbers of the devices to merge
 /// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
-[[nodiscard]] std::optional<Nic> merge_nics(std::span<const Nic> all, std::span<const int> members,
-                                            std::string& reason);
+[[nodiscard]] std::optional<Nic> merge_nics(const std::deque<Nic>& all,
+                                            std::span<const int> members, std::string& reason);
 
 /// Opens the verbs devices and creates an endpoint.
 /// @param traffic_class  the traffic class that NCCL requests; abi::undefined_traffic_class: none

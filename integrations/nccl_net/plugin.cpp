@@ -74,13 +74,8 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
 
 void Plugin::stop(void* context) noexcept {
     const std::lock_guard lock(mutex_);
-    for (auto i = connections_.begin(); i != connections_.end();) {
-        if (i->second->context == context) {
-            i = connections_.erase(i);
-        } else {
-            ++i;
-        }
-    }
+    std::erase_if(connections_,
+                  [&](const auto& entry) { return entry.second->context == context; });
     std::erase_if(endpoints_, [&](const auto& entry) {
         return std::get<0>(entry.first) == context || entry.second.expired();
     });
@@ -110,8 +105,7 @@ abi::Result Plugin::merge(std::span<const int> members, int& device) {
         return abi::Result::invalid_usage;
     }
     std::string reason;
-    const std::vector<Nic> all(nics_.begin(), nics_.end());
-    auto merged = merge_nics(all, members, reason);
+    auto merged = merge_nics(nics_, members, reason);
     if (!merged) {
         log::info("makeVDevice", "devices are not merged: " + reason);
         return abi::Result::invalid_usage;
@@ -226,20 +220,14 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
     }
     abi::Result result = abi::Result::success;
     if (channel) {
-        comm = make_communicator(connection->nic, connection->endpoint, *std::move(channel));
+        comm = new Communicator(connection->nic, connection->endpoint, *std::move(channel));
+        ++open_;
     } else {
         result = log::failed("connect", connection->nic.name, connection->connector.error_info());
     }
     const std::lock_guard erasing(mutex_);
     connections_.erase(wire.connection);
     return result;
-}
-
-void* Plugin::make_communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
-                                Channel channel) {
-    auto* const comm = new Communicator(nic, std::move(endpoint), std::move(channel));
-    ++open_;
-    return comm;
 }
 
 abi::Result Plugin::accept(Listener& listener, void*& comm) {
@@ -249,7 +237,8 @@ abi::Result Plugin::accept(Listener& listener, void*& comm) {
     const std::error_code error = listener.listener.try_accept(channel);
     lock.unlock();
     if (channel) {
-        comm = make_communicator(listener.nic, listener.endpoint, *std::move(channel));
+        comm = new Communicator(listener.nic, listener.endpoint, *std::move(channel));
+        ++open_;
     } else if (error.value() != EAGAIN) {
         return log::failed("accept", listener.nic.name, listener.listener.error_info());
     }

@@ -121,8 +121,6 @@ class Plugin {
                                                        int traffic_class, const char* function);
     [[nodiscard]] Connection* start_connection(const Context* context, const Nic& nic,
                                                int traffic_class, WireHandle& handle);
-    [[nodiscard]] void* make_communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpoint,
-                                          rdmabuf::transport::Channel channel);
 
     std::mutex mutex_;
     Settings settings_;

@@ -3,6 +3,7 @@
 // The function tables that NCCL looks up by name, and the functions in the tables. The suffix of a
 // function is the first version that uses it.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -166,11 +167,8 @@ Result deregister_memory(void* /*comm*/, void* memory) {
 Result isend_v10(void* comm, void* data, std::size_t size, int tag, void* memory,
                  void* /*profiled*/, void** request) {
     *request = nullptr;
-    Request* started = nullptr;
-    const Result result = communicator(comm).send(*static_cast<const MemoryHandle*>(memory), data,
-                                                  size, tag, started);
-    *request = started;
-    return result;
+    return communicator(comm).send(*static_cast<const MemoryHandle*>(memory), data, size, tag,
+                                   *request);
 }
 Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** request) {
     return isend_v10(comm, data, static_cast<std::size_t>(size), tag, memory, nullptr, request);
@@ -179,22 +177,20 @@ Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** 
 /// NCCL can call irecv() with abi::optional_receive_completion in *request. This value means that
 /// NCCL's kernels detect the received data themselves. The plugin ignores it and completes the
 /// receive only after the data has arrived, because the receive needs a request until then.
-template <class Size>
-Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
-             void** request) {
+Result irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int* tags, void** memories,
+                 void** /*profiled*/, void** request) {
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;
     }
-    Request* started = nullptr;
-    const Result result = communicator(comm).receive(static_cast<std::size_t>(count), data, sizes,
-                                                     tags, memories, started);
-    *request = started;
-    return result;
+    return communicator(comm).receive(static_cast<std::size_t>(count), data, sizes, tags, memories,
+                                      *request);
 }
-Result irecv_v10(void* comm, int count, void** data, std::size_t* sizes, int* tags, void** memories,
-                 void** /*profiled*/, void** request) {
-    return irecv(comm, count, data, sizes, tags, memories, request);
+Result irecv_v8(void* comm, int count, void** data, int* sizes, int* tags, void** memories,
+                void** request) {
+    std::array<std::size_t, max_receives> copies{};
+    std::copy_n(sizes, std::clamp(count, 0, static_cast<int>(max_receives)), copies.begin());
+    return irecv_v10(comm, count, data, copies.data(), tags, memories, nullptr, request);
 }
 
 Result iflush(void* comm, int count, void** data, int* sizes, void** memories, void** request) {
@@ -202,20 +198,14 @@ Result iflush(void* comm, int count, void** data, int* sizes, void** memories, v
     if (count < 0 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;
     }
-    Request* started = nullptr;
-    const Result result =
-        communicator(comm).flush(static_cast<std::size_t>(count), data, sizes, memories, started);
-    *request = started;
-    return result;
+    return communicator(comm).flush(static_cast<std::size_t>(count), data, sizes, memories,
+                                    *request);
 }
 
 Result test(void* request, int* done, int* sizes) {
     *done = 0;
     auto& tested = *static_cast<Request*>(request);
-    bool finished = false;
-    const Result result = tested.owner->test(tested, finished, sizes);
-    *done = finished ? 1 : 0;
-    return result;
+    return tested.owner->test(tested, *done, sizes);
 }
 
 Result close_communicator(void* comm) {
@@ -287,7 +277,7 @@ const abi::NetV8 ncclNetPlugin_v8 = {
     .accept = accept,
     .memory = memory_functions,
     .isend = isend_v8,
-    .irecv = irecv<int>,
+    .irecv = irecv_v8,
     .requests = request_functions,
 };
 
