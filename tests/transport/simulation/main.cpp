@@ -40,8 +40,8 @@ Run run(std::uint64_t seed, std::uint64_t actions) {
     log_file = ::memfd_create("log", MFD_CLOEXEC);
     const pid_t child = ::fork();
     if (child == 0) {
-        // A run that does not end is a defect, too. The longest needs two seconds of processor time,
-        // and half a minute with ThreadSanitizer.
+        // A run that does not end is a defect, too. The longest needs two seconds of processor
+        // time, and half a minute with ThreadSanitizer.
         const rlimit limit = {.rlim_cur = 120, .rlim_max = 120};
         ::setrlimit(RLIMIT_CPU, &limit);
         {
