@@ -143,8 +143,7 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
 abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                                void*& request) noexcept {
     const std::lock_guard lock(endpoint_->mutex);
-    // A message without data needs no receive buffer, and a receive without a buffer is not
-    // advertised.
+    // A message without data needs no receive buffer.
     if (size > 0) {
         auto receive = channel_.advertised_receive(tag_of(tag));
         if (!receive) {

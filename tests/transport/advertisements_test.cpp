@@ -64,6 +64,22 @@ TEST_P(Advertisements, are_reported_with_the_length_of_their_receive) {
     EXPECT_EQ(finish(left(), sent).error, code(0));
 }
 
+TEST_P(Advertisements, include_receives_of_0_bytes_if_the_eager_limit_is_0) {
+    disconnect_all();
+    options_.eager_limit = 0;
+    connect_with_memory();
+    for (const std::size_t length : {0U, 1U}) {
+        Request posted;
+        ASSERT_EQ(right().irecv(nullptr, 0, 1, posted), code(0));
+        ASSERT_TRUE(progress_until([&] { return left().advertised_receive(1).has_value(); }));
+        EXPECT_EQ(left().advertised_receive(1), 0U);
+        const Request sent = send(length, 1, 0);
+        EXPECT_EQ(left().advertised_receive(1), std::nullopt) << "the message matches the receive";
+        EXPECT_EQ(finish(right(), posted).error, code(length == 0 ? 0 : EMSGSIZE));
+        EXPECT_EQ(finish(left(), sent).error, code(length == 0 ? 0 : EMSGSIZE));
+    }
+}
+
 TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised) {
     EXPECT_TRUE(right().can_advertise(1, 32));
     EXPECT_FALSE(right().can_advertise(1, 33));

@@ -184,9 +184,10 @@ class Channel {
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) const noexcept {
         return channel_ ? channel_->advertised_receive(tag) : std::nullopt;
     }
-    /// Returns true if irecv() will advertise receives that are longer than the eager limit. Each
-    /// end of a channel can advertise 32 receives at a time. A receive is not advertised if an
-    /// earlier one that is not advertised may match the same message.
+    /// Returns true if irecv() will advertise receives that are longer than the eager limit; if the
+    /// limit is 0, also receives of 0 bytes. Each end of a channel can advertise 32 receives at a
+    /// time. A receive is not advertised if an earlier one that is not advertised may match the
+    /// same message.
     /// @param tag    the tag of one of the receives
     /// @param count  the number of receives, up to EndpointOptions::send_buffers
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count = 1) const noexcept {

@@ -14,6 +14,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNull;
+using ::testing::NotNull;
 
 class NcclNetMessages : public NcclNet {
   protected:
@@ -121,12 +122,21 @@ TEST_F(NcclNetMessages, ThatAreTooLongAreTruncated) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);
     fill(from->bytes(0, 64), 3);
-    const Ticket received = receive(pair_.receive, *to, 0, 10, 0);
-    const Ticket sent = send(pair_.send, *from, 0, 11, 0);
-    EXPECT_THAT(finish(received), ElementsAre(10));
-    EXPECT_THAT(finish(sent), ElementsAre(10));
-    EXPECT_TRUE(std::ranges::equal(from->bytes(0, 10), to->bytes(0, 10)));
-    EXPECT_EQ(*to->data(10), std::byte{0});
+    for (const int room : {0, 10}) {
+        const auto size = static_cast<std::size_t>(room);
+        const Ticket received = receive(pair_.receive, *to, 0, size, 0);
+        // The receives are advertised in their order.
+        static_cast<void>(receive(pair_.receive, *to, 32, 1, 1));
+        finish(send(pair_.send, *from, 32, 1, 1));
+        void* request = nullptr;
+        EXPECT_EQ(net().isend(pair_.send, from->data(), size + 1, 0, from->handle(), request),
+                  Result::success);
+        ASSERT_THAT(request, NotNull()) << "a receive of " << room << " bytes is not advertised";
+        EXPECT_THAT(finish(follow(request)), ElementsAre(room));
+        EXPECT_THAT(finish(received), ElementsAre(room));
+        EXPECT_TRUE(std::ranges::equal(from->bytes(0, size), to->bytes(0, size)));
+        EXPECT_EQ(*to->data(size), std::byte{0});
+    }
 }
 
 TEST_F(NcclNetMessages, OutsideTheirMemoryAreRefused) {

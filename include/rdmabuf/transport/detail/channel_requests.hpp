@@ -214,7 +214,7 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
         receive_unexpected(*taken, *message);
         return 0;
     }
-    if (buffer.length > eager_.limit() && mask == full_mask) {
+    if ((buffer.length > eager_.limit() || eager_.limit() == 0) && mask == full_mask) {
         rendezvous_receiver_.advertise(*taken);
     }
     shared_.matcher.post(*taken);

@@ -40,12 +40,12 @@ struct ChunkTable {
     }
     /// Decodes the regions that follow the body of a message, and stores them in @p table.
     /// @param rails   the number of devices of the channel
-    /// @param length  the total number of bytes that the regions must have
+    /// @param length  the total number of bytes that the regions must have; 0: there is no region
     /// @return false if the regions are invalid
     [[nodiscard]] static bool decode(std::span<const std::byte> bytes, std::uint16_t count,
                                      std::size_t rails, std::uint64_t length,
                                      RemoteTable& table) noexcept {
-        if (count == 0 || count > max_chunks || bytes.size() != count * sizeof(KeyedChunk)) {
+        if (count > max_chunks || bytes.size() != count * sizeof(KeyedChunk)) {
             return false;
         }
         table.chunks = count;

@@ -32,9 +32,12 @@ class RendezvousReceiver {
             shared_.matcher.has_unadvertised(receive.channel, receive.tag) || !rails_.can_send()) {
             return;
         }
-        const ChunkTable table = ChunkTable::describe(
-            *receive.buffer.memory, receive.buffer.device_address(), receive.buffer.length);
-        if (table.length != receive.buffer.length) {
+        const BufferRef& buffer = receive.buffer;
+        ChunkTable table; // A buffer of 0 bytes may have no memory.
+        if (buffer.length > 0) {
+            table = ChunkTable::describe(*buffer.memory, buffer.device_address(), buffer.length);
+        }
+        if (table.length != buffer.length) {
             return;
         }
         Header header = {.kind = Kind::advertisement, .value = receive.tag};
@@ -176,12 +179,12 @@ class RendezvousReceiver {
     }
 
   private:
-    [[nodiscard]] static CtsBody cts_body(const ReceiveRequest& receive,
-                                          const ChunkTable& table) noexcept {
+    [[nodiscard]] CtsBody cts_body(const ReceiveRequest& receive,
+                                   const ChunkTable& table) const noexcept {
         return {.length = table.length,
                 .request = SharedState::wire_number(receive),
                 .chunks = table.count,
-                .rails = static_cast<std::uint16_t>(receive.buffer.memory->rails)};
+                .rails = static_cast<std::uint16_t>(rails_.devices())};
     }
     /// Starts to read the data of a message by RDMA. @return false if memory is exhausted
     [[nodiscard]] bool start_read(ReceiveRequest& receive, const RtsBody& body,

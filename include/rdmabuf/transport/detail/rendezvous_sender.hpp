@@ -143,7 +143,7 @@ class RendezvousSender {
     /// @return false if the advertisement violates the protocol
     [[nodiscard]] bool advertisement_arrived(Tag tag, std::span<const std::byte> bytes) noexcept {
         CtsBody body;
-        if (!read_body(bytes, body) || body.rails < rails_.devices() || body.length == 0 ||
+        if (!read_body(bytes, body) || body.rails < rails_.devices() ||
             body.request > Immediate::max_request) {
             return false;
         }
