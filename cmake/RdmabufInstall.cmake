@@ -3,7 +3,8 @@
 # Installs the packages that programs find with find_package() or pkg-config: rdmabuf, and softverbs if it is
 # built. The install components are the packages of a distribution, cmake --install DIR --component NAME:
 #   runtime      the shared library librdmabuf.so, if BUILD_SHARED_LIBS is ON
-#   development  the headers, the static library or the link librdmabuf.so, and the files for CMake and pkg-config
+#   runtime_c    the shared library librdmabuf_c.so of the C interface
+#   development  the headers, the static library or the links to the shared ones, and the files for CMake and pkg-config
 #   tools        everything that tools/CMakeLists.txt installs
 #   softverbs    everything that softverbs/CMakeLists.txt installs
 #   doc          the Markdown pages, the examples, and the sources of the integrations
@@ -66,14 +67,12 @@ install(
     LIBRARY COMPONENT runtime NAMELINK_COMPONENT development
     ARCHIVE COMPONENT development
     FILE_SET HEADERS COMPONENT development)
-if(TARGET rdmabuf_c)
-    install(
-        TARGETS rdmabuf_c
-        EXPORT rdmabuf
-        LIBRARY COMPONENT development
-        FILE_SET HEADERS COMPONENT development)
-    rdmabuf_install_pkgconfig(rdmabuf-c development)
-endif()
+install(
+    TARGETS rdmabuf_c
+    EXPORT rdmabuf
+    LIBRARY COMPONENT runtime_c NAMELINK_COMPONENT development
+    FILE_SET HEADERS COMPONENT development)
+rdmabuf_install_pkgconfig(rdmabuf-c development)
 rdmabuf_install_package(rdmabuf development)
 rdmabuf_install_pkgconfig(rdmabuf-transport development)
 

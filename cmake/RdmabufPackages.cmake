@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # Debian packages by CPack, one for each install component that a package in packaging/debian/control names. All
-# fields of the packages come from that file. The shared library and its development files come from a second build,
+# fields of the packages come from that file. The shared libraries and their development files come from a second build,
 # because a build has either the static or the shared library; all other files come from this build. The target `debs`
 # makes both:
 #   cmake --build DIR --target debs
@@ -72,17 +72,20 @@ set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_COMPONENTS_ALL ${components})
 # For each of the two builds: its directory, the project, the name of the list of its components
 # (CPACK_COMPONENTS_<name>), and the directory to install to.
-set(CPACK_COMPONENTS_LIBRARY runtime development)
+set(CPACK_COMPONENTS_LIBRARY runtime runtime_c development)
 set(CPACK_COMPONENTS_PROGRAMS ${components})
 list(REMOVE_ITEM CPACK_COMPONENTS_PROGRAMS ${CPACK_COMPONENTS_LIBRARY})
 set(CPACK_INSTALL_CMAKE_PROJECTS "${shared_build};rdmabuf;LIBRARY;/;${PROJECT_BINARY_DIR};rdmabuf;PROGRAMS;/")
-# Adds what Debian requires in each package: changelog, copyright, and the symbols of the library.
+# Adds what Debian requires in each package: changelog, copyright, and the symbols of the libraries.
 set(CPACK_PRE_BUILD_SCRIPTS "${PROJECT_SOURCE_DIR}/packaging/cpack/debian_files.cmake")
 set(CPACK_RDMABUF_DEBIAN_DIR "${PROJECT_SOURCE_DIR}/packaging/debian")
 set(control_files "${PROJECT_BINARY_DIR}/debian_control_files")
 set(CPACK_RDMABUF_CONTROL_FILES "${control_files}")
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA "${control_files}/symbols" "${control_files}/shlibs"
-                                               "${control_files}/triggers")
+foreach(component IN ITEMS runtime runtime_c)
+    string(TOUPPER ${component} upper)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_CONTROL_EXTRA
+        "${control_files}/${component}/symbols" "${control_files}/${component}/shlibs" "${control_files}/triggers")
+endforeach()
 set(CPACK_DEBIAN_SOFTVERBS_PACKAGE_CONTROL_EXTRA "${control_files}/triggers")
 set(CPACK_VERBATIM_VARIABLES ON)
 include(CPack)

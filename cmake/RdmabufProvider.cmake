@@ -56,6 +56,9 @@ function(rdmabuf_add_provider name)
 
     # The objects rather than the target: a static rdmabuf would otherwise have to export it.
     target_sources(rdmabuf PRIVATE $<TARGET_OBJECTS:${target}>)
+    if(TARGET rdmabuf_archive)
+        target_sources(rdmabuf_archive PRIVATE $<TARGET_OBJECTS:${target}>)
+    endif()
     target_sources(
         rdmabuf PUBLIC FILE_SET HEADERS FILES
                        "${PROJECT_SOURCE_DIR}/include/rdmabuf/providers/${name}.hpp")

@@ -25,15 +25,25 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     endif()
 endforeach()
 
-set(package ${CPACK_DEBIAN_RUNTIME_PACKAGE_NAME})
-set(version ${CPACK_PACKAGE_VERSION})
 file(REMOVE_RECURSE "${CPACK_RDMABUF_CONTROL_FILES}")
 file(MAKE_DIRECTORY "${CPACK_RDMABUF_CONTROL_FILES}")
+file(WRITE "${CPACK_RDMABUF_CONTROL_FILES}/triggers" "activate-noawait ldconfig\n")
 # dpkg-gensymbols reads debian/control and debian/<package>.symbols.
 file(CREATE_LINK "${CPACK_RDMABUF_DEBIAN_DIR}" "${CPACK_RDMABUF_CONTROL_FILES}/debian" SYMBOLIC)
-execute_process(
-    COMMAND "${DPKG_GENSYMBOLS}" -c4 -p${package} -v${version} "-P${CPACK_TEMPORARY_DIRECTORY}/runtime" -Osymbols
-    WORKING_DIRECTORY "${CPACK_RDMABUF_CONTROL_FILES}" COMMAND_ERROR_IS_FATAL ANY)
-string(REGEX MATCH "[0-9.]+$" soversion "${package}")
-file(WRITE "${CPACK_RDMABUF_CONTROL_FILES}/shlibs" "librdmabuf ${soversion} ${package} (>= ${version})\n")
-file(WRITE "${CPACK_RDMABUF_CONTROL_FILES}/triggers" "activate-noawait ldconfig\n")
+set(version ${CPACK_PACKAGE_VERSION})
+
+# write_symbols(component library): the control files symbols and shlibs of the package with a shared library.
+function(write_symbols component library)
+    string(TOUPPER ${component} upper)
+    set(package ${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
+    file(MAKE_DIRECTORY "${CPACK_RDMABUF_CONTROL_FILES}/${component}")
+    execute_process(
+        COMMAND "${DPKG_GENSYMBOLS}" -c4 -p${package} -v${version} "-P${CPACK_TEMPORARY_DIRECTORY}/${component}"
+                -O${component}/symbols
+        WORKING_DIRECTORY "${CPACK_RDMABUF_CONTROL_FILES}" COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCH "[0-9.]+$" soversion "${package}")
+    file(WRITE "${CPACK_RDMABUF_CONTROL_FILES}/${component}/shlibs"
+         "${library} ${soversion} ${package} (>= ${version})\n")
+endfunction()
+write_symbols(runtime librdmabuf)
+write_symbols(runtime_c librdmabuf_c)

@@ -43,6 +43,8 @@ function(expect component)
 endfunction()
 
 expect(development "^include/rdmabuf/transport\\.hpp$" "librdmabuf\\.a$" "rdmabuf-config\\.cmake$" "rdmabuf-transport\\.pc$")
+expect(development "^include/rdmabuf/rdmabuf\\.h$" "librdmabuf_c\\.so$" "rdmabuf-c\\.pc$")
+expect(runtime_c "librdmabuf_c\\.so\\.0$")
 expect(tools "^bin/rdmabuf$")
 expect(softverbs "^bin/softverbs$" "^include/softverbs/softverbs\\.h$" "softverbs/libibverbs\\.so\\.1$")
 expect(doc "/exporters\\.md$" "/examples/08_transport\\.cpp$")
