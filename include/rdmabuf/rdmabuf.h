@@ -24,7 +24,7 @@
  * ENOTSUPP, for which <errno.h> has no name.
  *
  * Null handles. Functions that destroy or release an object do nothing for NULL. Functions that
- * return something of a region return NULL, 0 or an empty text for it.
+ * return something of a region return NULL, 0, an empty text or an empty JSON array for it.
  *
  * Structs. The first member of options and results is `size`, the sizeof of the struct as the
  * program was compiled, so that later versions can add members. All other members are set to zero
