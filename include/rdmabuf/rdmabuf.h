@@ -32,8 +32,9 @@
  *
  * Ownership. The program owns the objects that it gets, and destroys each with the function for its
  * type. Strings and descriptors that it passes are copied. Protection domains and memory stay the
- * program's: neither is freed or deallocated before the region, the cache and the leases that use
- * it. A function without a result that cannot deregister memory writes one line to stderr.
+ * program's: neither is freed or deallocated before the regions and the leases that use it, and a
+ * protection domain not before its caches. A function without a result that cannot deregister
+ * memory writes one line to stderr.
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception or
@@ -66,7 +67,8 @@ typedef struct rdmabuf_cache rdmabuf_cache;
 /* The right to use a region of a cache. */
 typedef struct rdmabuf_lease rdmabuf_lease;
 
-/* Initialises a struct of this interface: struct rdmabuf_options o = RDMABUF_INIT(o); */
+/* Initialises a variable: struct rdmabuf_options o = RDMABUF_INIT(o); not const in C++. Through a
+ * pointer, in C: *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
 #define RDMABUF_INIT(object)           \
     []() -> decltype(object) {         \
@@ -201,7 +203,8 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 enum {
     /* A dma-buf, by ibv_reg_dmabuf_mr(3). */
     RDMABUF_PATH_DMABUF = 1,
-    /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). */
+    /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). If RDMABUF_PATH_DMABUF is not
+     * listed and no mapping is chosen, ibv_reg_dmabuf_mr(3) is tried last. */
     RDMABUF_PATH_DMABUF_DATA_DIRECT = 2,
     /* A device address, by ibv_reg_mr(3) with a kernel module for peer memory (nvidia_peermem). */
     RDMABUF_PATH_PEERMEM = 4,

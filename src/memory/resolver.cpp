@@ -155,7 +155,9 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     // The text does not contain the results of Exporter::availability(), because that function
     // would initialise the drivers.
     return text +
-           ", of these exporters: " + names_of(exporters_, [](const Exporter&) { return true; });
+           ", of these exporters: " + names_of(exporters_, [](const Exporter&) { return true; }) +
+           ". It is host memory, or it was freed, or this process has not initialised its driver (a "
+           "child of fork(2) cannot use that of its parent)";
 }
 
 Resolver::Match Resolver::find(std::uintptr_t address) const {
