@@ -156,7 +156,8 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     // would initialise the drivers.
     return text +
            ", of these exporters: " + names_of(exporters_, [](const Exporter&) { return true; }) +
-           ". It is host memory, or it was freed, or this process has not initialised its driver (a "
+           ". It is host memory, or it was freed, or this process has not initialised its driver "
+           "(a "
            "child of fork(2) cannot use that of its parent)";
 }
 

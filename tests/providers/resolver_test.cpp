@@ -131,10 +131,11 @@ TEST(Resolver, NamesTheExportersThatDoNotKnowAnAddressAndAsksNothingElse) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EFAULT);
     EXPECT_STREQ(error->function(), "Resolver::find");
-    EXPECT_EQ(error->hint(),
-              "no exporter knows the address 0xabcd, of these exporters: present, absent. It is host "
-              "memory, or it was freed, or this process has not initialised its driver (a child of "
-              "fork(2) cannot use that of its parent)");
+    EXPECT_EQ(
+        error->hint(),
+        "no exporter knows the address 0xabcd, of these exporters: present, absent. It is host "
+        "memory, or it was freed, or this process has not initialised its driver (a child of "
+        "fork(2) cannot use that of its parent)");
     const auto on_export = error_of([&] { (void)resolver.export_range(0xabcd, 1); });
     ASSERT_TRUE(on_export);
     EXPECT_EQ(on_export->hint(), error->hint());
