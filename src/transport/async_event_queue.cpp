@@ -80,6 +80,15 @@ std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
     }
     eventfd_t ignored = 0;
     static_cast<void>(::eventfd_read(added_.get(), &ignored));
+    // Reading the events of a removed device fails for ever, and each failure is an event for all
+    // queues.
+    for (const DeviceEvent& event : events_) {
+        if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
+            std::erase_if(devices_, [&event](const Context& device) noexcept {
+                return device.native() == event.device;
+            });
+        }
+    }
     return std::exchange(events_, {});
 }
 

@@ -40,7 +40,7 @@ class AsyncEventQueue {
     AsyncEventQueue& operator=(const AsyncEventQueue&) = delete;
     ~AsyncEventQueue();
 
-    /// Returns the devices of the endpoint, without duplicates.
+    /// Returns the devices of the endpoint that have not failed, without duplicates.
     [[nodiscard]] std::span<const Context> devices() const noexcept { return devices_; }
     /// Returns an eventfd(2) that is readable after another endpoint has added an event to this
     /// queue.
@@ -49,7 +49,7 @@ class AsyncEventQueue {
     /// Reads and acknowledges all pending events of the devices.
     /// @return the events that were added to this queue since the last call, oldest first. If a
     ///         device was removed, so that its events cannot be read, its last event is
-    ///         IBV_EVENT_DEVICE_FATAL.
+    ///         IBV_EVENT_DEVICE_FATAL. The events of a device are not read after this one.
     [[nodiscard]] std::vector<DeviceEvent> take() noexcept;
 
   private:

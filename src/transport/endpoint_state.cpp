@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
@@ -121,8 +125,11 @@ EndpointState::EndpointState(std::vector<ProtectionDomain> protection_domains,
       resolver(std::move(used_resolver)),
       pds(std::move(protection_domains)),
       shared(pds, used_options),
-      events_(::epoll_create1(EPOLL_CLOEXEC)) {
+      events_(::epoll_create1(EPOLL_CLOEXEC)),
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
     check_zero(events_ ? 0 : errno, "epoll_create1");
+    check_zero(timer_ ? 0 : errno, "timerfd_create");
+    watch(events_.get(), timer_.get(), &timer_);
     for (const ProtectionDomain& pd : pds) {
         const Context& device = pd.context();
         const ibv_device_attr& attributes = device.attributes().native.orig_attr;
@@ -385,10 +392,23 @@ bool EndpointState::arm() noexcept {
             return false;
         }
     }
+    if (shared.recovers != timer_runs_) {
+        set_timer();
+    }
     // Without a completion, an advanced channel has work only if it waits for one: of its own work
     // requests, or of a message with credits. The second call is for channels that were advanced
     // before another channel has returned send buffers to the pool.
     return !progress() && (shared.busy.empty() || !progress());
+}
+
+void EndpointState::set_timer() noexcept {
+    constexpr std::chrono::nanoseconds second = std::chrono::seconds(1);
+    const std::chrono::nanoseconds interval = shared.recovers
+                                                  ? std::chrono::nanoseconds(options.heartbeat) / 10
+                                                  : std::chrono::nanoseconds(0);
+    const timespec time{.tv_sec = interval / second, .tv_nsec = (interval % second).count()};
+    const itimerspec times{.it_interval = time, .it_value = time};
+    timer_runs_ = shared.recovers && ::timerfd_settime(timer_.get(), 0, &times, nullptr) == 0;
 }
 
 void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
@@ -429,11 +449,14 @@ bool EndpointState::check(std::int64_t now) noexcept {
     // A device that has failed counts as dead if it reports no more completions. Poll those that it
     // has reported while the program made no progress.
     any = poll_all() || any;
+    shared.recovers = false;
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
         const int before = channel.broken();
         channel.check(now);
         any = any || channel.broken() != before;
+        shared.recovers =
+            shared.recovers || (channel.broken() == 0 && channel.rails().recovering() != 0);
     }
     test_silent_devices(now);
     return any || shared.rail_failed;
@@ -478,6 +501,11 @@ bool EndpointState::check_descriptors() noexcept {
     for (const epoll_event& event :
          std::span(ready).first(static_cast<std::size_t>(std::max(count, 0)))) {
         if (event.data.ptr == nullptr) {
+            continue;
+        }
+        if (event.data.ptr == &timer_) { // arm() calls check().
+            std::uint64_t expirations = 0;
+            static_cast<void>(::read(timer_.get(), &expirations, sizeof(expirations)));
             continue;
         }
         any = true;

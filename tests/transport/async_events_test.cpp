@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -302,6 +303,28 @@ TEST_F(AsyncEvents, that_cannot_be_read_end_the_channels_and_do_not_keep_the_des
     // The descriptor of a device that was removed reports an error for ever.
     raise(device, IBV_EVENT_SM_CHANGE);
     EXPECT_FALSE(is_readable(right_end().descriptor()));
+}
+
+TEST_F(AsyncEvents, that_cannot_be_read_do_not_wake_two_endpoints_of_a_device_again_and_again) {
+    connect_with_memory();
+    ibv_context* const device = device_of(right_end());
+    ASSERT_EQ(device, device_of(left_end()));
+    for (unsigned call = 1; call <= 200; ++call) {
+        ASSERT_EQ(softverbs_fail_call("ibv_get_async_event", call, EIO), 0);
+    }
+    raise(device, IBV_EVENT_SM_CHANGE);
+    for (int i = 0; i < 20; ++i) {
+        static_cast<void>(right_end().arm());
+        static_cast<void>(left_end().arm());
+    }
+    EXPECT_EQ(right().state(), code(EIO));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
+    EXPECT_FALSE(is_readable(left_end().descriptor()));
+    ibv_async_event event{};
+    while (ibv_get_async_event(device, &event) != 0) {
+        ASSERT_EQ(errno, EIO); // The endpoints have not made all calls that fail.
+    }
+    ibv_ack_async_event(&event);
 }
 
 TEST_F(AsyncEvents, of_a_port_explain_why_the_peer_does_not_respond) {

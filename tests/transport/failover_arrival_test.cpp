@@ -195,5 +195,48 @@ TEST_F(FailoverArrival, destroys_the_queue_pairs_of_dead_devices_before_their_re
     }
 }
 
+TEST_F(FailoverArrival, is_completed_by_an_end_that_sleeps_until_its_descriptor_is_readable) {
+    use_devices(2);
+    open();
+    // Only the device of the right end will fail, so it has contexts of its own.
+    std::vector<Context> contexts;
+    for (const Device& device : DeviceList()) {
+        contexts.emplace_back(device);
+    }
+    auto opened = Endpoint::open(contexts, resolver_, options_);
+    ASSERT_TRUE(opened.ok()) << opened.message();
+    right_end_.emplace(*std::move(opened));
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    auto channels = connect_another(left_end(), *listener);
+    Channel& writer = channels.first;
+    const TestMemory from = left_memory(300000);
+    const TestMemory to = right_memory(300000);
+    const auto remote = to.memory().remote();
+    ASSERT_TRUE(remote.ok());
+    bool sleeps = false; // The right end has no request in flight.
+    const auto step = [&] {
+        left_end().progress();
+        if (!sleeps || is_readable(right_end().descriptor())) {
+            right_end().progress();
+            sleeps = right_end().arm();
+        }
+    };
+    ASSERT_TRUE(eventually([&] { return sleeps; }, step));
+    ASSERT_EQ(softverbs_fail_device(contexts[1].native()), 0);
+    Request put;
+    ASSERT_EQ(writer.iput(from.memory(), from.data(), 300000, *remote, 0, put), code(0));
+    Completion completion;
+    EXPECT_TRUE(eventually(
+        [&] {
+            completion = writer.test(put);
+            return completion.done;
+        },
+        step));
+    EXPECT_EQ(completion.error, code(0)) << writer.reason();
+    EXPECT_TRUE(eventually([&] { return sleeps; }, step));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
+}
+
 } // namespace
 } // namespace rdmabuf::testing

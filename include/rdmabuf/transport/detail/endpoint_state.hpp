@@ -563,6 +563,8 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     bool poll_all() noexcept;
     /// @return true if a request has exceeded EndpointOptions::timeout
     bool end_late_requests(std::int64_t now) noexcept;
+    /// Starts or stops the timer.
+    void set_timer() noexcept;
 
     All channels_;
     /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
@@ -573,8 +575,12 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     bool loopback_failed_ = false;
     std::int64_t checked_ns_ = 0;
     /// The epoll descriptor for the completion channels and the asynchronous events of the devices,
-    /// and for the sockets of the channels.
+    /// for the sockets of the channels, and for the timer.
     UniqueFd events_;
+    /// A timerfd(2). While a channel recovers, it ends the sleep of a program that waits for
+    /// descriptor(), so that check() is called: a device that has failed may report no more events.
+    UniqueFd timer_;
+    bool timer_runs_ = false;
     /// nullptr if EndpointOptions::read_async_events is false.
     std::unique_ptr<AsyncEventQueue> async_events_;
     std::atomic<pthread_t> user_{0};

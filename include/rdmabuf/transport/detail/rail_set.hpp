@@ -366,6 +366,7 @@ class RailSet {
         failed.connected = false;
         failed.failure = reason;
         recovering_ |= 1U << rail;
+        shared_.recovers = true;
         shared_.wake(channel_);
         // stop() posts a last work request. Its completion is polled after the completions of all
         // data that has arrived on this queue pair.

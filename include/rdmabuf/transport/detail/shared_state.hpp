@@ -303,6 +303,8 @@ class SharedState {
     List<RequestState, &RequestState::completed> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
+    /// True if a queue pair has failed and its channel may still be recovering.
+    bool recovers = false;
     /// True if the endpoint has several devices.
     bool several_rails = false;
 
