@@ -161,9 +161,12 @@ void EndpointState::select_registering() {
     }
     if (selected.pds.size() != registering.pds.size()) {
         // The leases of the earlier cache keep their registrations.
-        RegistrationCache made(selected.pds, resolver, options.cache);
-        cache.emplace(std::move(made));
+        caches.emplace_back(selected.pds, resolver, options.cache);
+        RegistrationCache* const earlier = cache.exchange(&caches.back());
         registering = std::move(selected);
+        if (earlier != nullptr) {
+            earlier->clear();
+        }
     }
 }
 

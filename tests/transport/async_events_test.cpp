@@ -158,6 +158,18 @@ TEST_F(AsyncEvents, of_the_second_device_leave_out_its_queue_pairs_only) {
     EXPECT_EQ(narrow.second.working_rails(), narrow.second.rails());
 }
 
+TEST_F(AsyncEvents, of_the_second_device_do_not_destroy_the_cache_that_another_thread_may_use) {
+    use_devices(2);
+    connect_with_memory();
+    const auto address = reinterpret_cast<std::uintptr_t>(to_->data());
+    RegistrationCache& before = right_end().cache();
+    raise(device_of(right_end(), 1), IBV_EVENT_DEVICE_FATAL);
+    EXPECT_TRUE(progress_until([&] { return &right_end().cache() != &before; }));
+    before.invalidate(address, memory_size);
+    EXPECT_EQ(before.statistics().entries, 0U);
+    right_end().cache().invalidate(address, memory_size);
+}
+
 TEST_F(AsyncEvents, of_shared_queues_end_the_channels_of_their_endpoint_only) {
     for (const ibv_event_type type : {IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR}) {
         disconnect_all();

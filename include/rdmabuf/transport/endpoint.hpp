@@ -68,8 +68,9 @@ class Endpoint {
     }
     /// Returns the registration cache that register_memory() uses. With
     /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()
-    /// before it frees registered memory.
-    [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
+    /// before it frees registered memory. The endpoint has another cache after one of several
+    /// devices has failed: do not keep the reference.
+    [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache.load(); }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.
     /// @param access      the access that the requests need: local_write and remote_write for

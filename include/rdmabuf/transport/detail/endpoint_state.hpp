@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -310,7 +311,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     RegisteringDevices registering;
-    std::optional<RegistrationCache> cache;
+    /// The last one is in use. The earlier ones have a device that has failed since, and are empty.
+    /// They are kept because other threads may be calling functions of them.
+    std::list<RegistrationCache> caches;
+    std::atomic<RegistrationCache*> cache{nullptr};
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
     std::uint64_t max_mr_size = std::numeric_limits<std::uint64_t>::max();
     /// The smallest max_msg_sz (maximum message length) of the ports of all devices, in bytes.
@@ -345,9 +349,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// @return 0, or the errno value of the failed registration
     [[nodiscard]] int lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
                             Access access) noexcept {
-        RegistrationCache::Lease found = cache->find(address, length, access);
+        RegistrationCache::Lease found = cache.load()->find(address, length, access);
         if (!found) {
-            auto made = attempt([&] { return cache->acquire(address, length, access); });
+            auto made = attempt([&] { return cache.load()->acquire(address, length, access); });
             if (!made) {
                 registration_error = made.error_info();
                 return made.error();

@@ -64,8 +64,8 @@ inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
 
 inline void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
     use_lease(state,
-              endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
-                                      state.access),
+              endpoint.cache.load()->acquire(state.address, static_cast<std::size_t>(state.length),
+                                             state.access),
               endpoint.registering);
 }
 
