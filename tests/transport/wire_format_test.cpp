@@ -77,9 +77,10 @@ TEST(ChunkTables, are_decoded_for_each_device) {
     }
 }
 
-TEST(ChunkTables, have_one_to_eight_regions) {
+TEST(ChunkTables, have_up_to_eight_regions) {
     Chunks chunks;
-    EXPECT_FALSE(chunks.decode(0));
+    EXPECT_TRUE(chunks.decode(0));
+    EXPECT_FALSE(chunks.decode(1));
     for (std::uint64_t i = 0; i < max_chunks; ++i) {
         chunks.add(4096 * i, 4096);
         EXPECT_TRUE(chunks.decode(4096 * (i + 1)));
