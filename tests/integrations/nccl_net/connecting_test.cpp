@@ -18,8 +18,11 @@ thread_local std::time_t ahead = 0;
 
 } // namespace
 
-// The plugin calls this function in place of the one of libc.
-extern "C" int clock_gettime(clockid_t clock, timespec* time) noexcept {
+// The plugin calls this function in place of the one of libc. It has a name of its own, because
+// clangd compares the names of parameters with libc's declaration.
+extern "C" int replaced_clock_gettime(clockid_t clock, timespec* time) noexcept
+    __asm__("clock_gettime");
+extern "C" int replaced_clock_gettime(clockid_t clock, timespec* time) noexcept {
     const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
     time->tv_sec += ahead;
     return result;
