@@ -15,7 +15,7 @@
  * Errors. A function that returns int returns 0 or, if it fails, a negative errno value, unless its
  * comment says otherwise. rdmabuf_last_error() then says what was tried, what failed and what to
  * do. Outputs are set only on success. Any such function may fail with
- *   -EINVAL  an argument is a null pointer that must not be, a length or `count` is 0, a range
+ *   -EINVAL  a required argument is a null pointer, a length or `count` is 0, a range
  *            exceeds the address space, an option or a flag is unknown, or `size` of a struct is
  *            not set
  *   -ENOMEM  no memory
@@ -249,9 +249,9 @@ int rdmabuf_register_many(rdmabuf_resolver* resolver, struct ibv_pd* const* pds,
                           rdmabuf_region** region);
 
 /* Returns the memory region on protection domain `i`, in the order of `pds`, which the
- * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. Its lkey and
- * rkey are valid; its `addr` is not the address of the memory if that was registered by a dma-buf:
- * use rdmabuf_iova(). */
+ * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. Use its
+ * lkey and rkey, but rdmabuf_iova() in place of its `addr`, which is not the address of the memory
+ * if the region is one of a dma-buf. */
 struct ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i);
 /* Returns the address of the first byte for work requests and peers. */
 uint64_t rdmabuf_iova(const rdmabuf_region* region);
@@ -321,11 +321,11 @@ void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t 
 
 struct rdmabuf_statistics {
     size_t size;
-    /* Calls that returned a lease on an existing region, and calls that registered. */
+    /* hits: calls of rdmabuf_cache_acquire() that found a region; misses: calls that registered. */
     uint64_t hits;
     uint64_t misses;
-    /* Regions that were removed for a limit or after ENOMEM, because `checked` found their memory
-     * replaced, and by rdmabuf_cache_invalidate(). */
+    /* Regions that were removed. evictions: for a limit or after ENOMEM; stale: because `checked`
+     * found that their memory was replaced; invalidations: by rdmabuf_cache_invalidate(). */
     uint64_t evictions;
     uint64_t stale;
     uint64_t invalidations;
@@ -339,8 +339,8 @@ int rdmabuf_cache_statistics(const rdmabuf_cache* cache, struct rdmabuf_statisti
 
 /* Writes the names of the RDMA devices, the nearest to the memory first, to `names`, which has room
  * for `count` names. Returns the number of devices of the machine, which may be more than `count`
- * or 0, or a negative errno value. It reads sysfs: call it once. `names` may be NULL if `count` is
- * 0. */
+ * or 0, or a negative errno value. Each call reads sysfs.
+ * `names` may be NULL if `count` is 0. */
 int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
                     size_t count);
 

@@ -208,7 +208,8 @@ class Agent {
     /// Returns the peer, and starts to connect if no connection was started yet.
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void advance();
-    /// Ends the sleep of another thread that does not know what this thread has just started.
+    /// If another thread sleeps in progress_and_sleep(), ends its sleep: the thread has chosen its
+    /// duration before this thread started a transfer or a connection.
     void wake() noexcept;
     /// @return true if a connection is being set up, or was refused for too few resources
     [[nodiscard]] bool accept();

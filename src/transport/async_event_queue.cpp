@@ -80,8 +80,8 @@ std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
     }
     eventfd_t ignored = 0;
     static_cast<void>(::eventfd_read(added_.get(), &ignored));
-    // Reading the events of a removed device fails for ever, and each failure is an event for all
-    // queues.
+    // If a device was removed, each attempt to read its events fails, and read() adds an event to
+    // all queues for each failure. Therefore the events of a failed device are not read again.
     for (const DeviceEvent& event : events_) {
         if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
             std::erase_if(devices_, [&event](const Context& device) noexcept {

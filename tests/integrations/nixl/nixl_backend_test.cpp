@@ -349,7 +349,7 @@ TEST_F(NixlBackend, SleepsInItsOwnThreadUntilSomethingHappens) {
         EXPECT_EQ(left_->status(*request_), NIXL_SUCCESS);
     }
     ASSERT_TRUE(eventually(is_idle));
-    // Nobody calls the right agent again: its own thread connects and sends.
+    // After this call, the thread of the right agent connects and sends the notification.
     ASSERT_EQ(right_->engine().genNotif("left", "x"), NIXL_SUCCESS);
     ASSERT_TRUE(eventually([&] { return !left_->notifications().empty(); }));
     EXPECT_TRUE(eventually(is_idle));

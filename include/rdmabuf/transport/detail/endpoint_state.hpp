@@ -14,7 +14,6 @@
 #include <limits>
 #include <list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -311,8 +310,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     RegisteringDevices registering;
-    /// The last one is in use. The earlier ones have a device that has failed since, and are empty.
-    /// They are kept because other threads may be calling functions of them.
+    /// One cache for each set of devices that the endpoint has used: it gets another one when a
+    /// device fails. The last one is in use. The earlier ones are cleared, and kept because another
+    /// thread may still use the reference that Endpoint::cache() has returned.
     std::list<RegistrationCache> caches;
     std::atomic<RegistrationCache*> cache{nullptr};
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
