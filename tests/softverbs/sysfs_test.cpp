@@ -92,17 +92,19 @@ TEST_F(SysfsTest, FollowsTheStateOfAPort) {
 }
 
 TEST_F(SysfsTest, HasAPciFunctionForEachDevice) {
-    const std::string function = "/sys/devices/pci5056:00/5056:00:01.0";
+    const std::string function = "/sys/devices/pci5056:00/5056:00:00.0";
     EXPECT_EQ(real_path(soft0_ + "/device"), function);
     EXPECT_EQ(real_path("/sys/class/infiniband/soft1/device"),
-              "/sys/devices/pci5056:00/5056:00:02.0");
-    EXPECT_EQ(real_path("/sys/bus/pci/devices/5056:00:01.0"), function);
+              "/sys/devices/pci5056:00/5056:00:00.1");
+    EXPECT_EQ(real_path("/sys/bus/pci/devices/5056:00:00.0"), function);
+    EXPECT_EQ(real_path("/sys/class/pci_bus/5056:00/../../5056:00:00.0"), function); // as NCCL does
+    EXPECT_EQ(real_path(function + "/subsystem"), "/sys/bus/pci");
     EXPECT_EQ(read_file(function + "/class"), "0x020700\n");
     EXPECT_EQ(read_file(function + "/numa_node"), "0\n");
-    EXPECT_THAT(entries_of("/sys/bus/pci/devices"), Contains("5056:00:01.0"));
+    EXPECT_THAT(entries_of("/sys/bus/pci/devices"), Contains("5056:00:00.0"));
     char target[PATH_MAX] = "";
     ASSERT_GT(::readlink((soft0_ + "/device").c_str(), target, sizeof target), 0);
-    EXPECT_STREQ(target, "../../../5056:00:01.0");
+    EXPECT_STREQ(target, "../../../5056:00:00.0");
 }
 
 TEST_F(SysfsTest, HasTheDirectoryOfTheDeviceFile) {

@@ -96,7 +96,7 @@ TEST_F(VerbsDm, KnowsWhatItsMemoryIs) {
     const auto found = exporter().find(buffer.address() + 17);
     ASSERT_TRUE(found);
     EXPECT_EQ(found->kind, MemoryKind::device);
-    EXPECT_EQ(found->pci_address, "5056:00:01.0"); // soft0 in the sysfs of softverbs
+    EXPECT_EQ(found->pci_address, "5056:00:00.0"); // soft0 in the sysfs of softverbs
     EXPECT_FALSE(buffer.mapped());
     EXPECT_THAT(error_of([&] { (void)buffer.cpu_access(); }), fails_with(ENOTSUP, "no mapping"));
 }

@@ -47,11 +47,12 @@ bool translate_connection_manager(std::string_view path, PathBuffer& target) {
 
 /// The table that redirect() searches. It uses the first entry whose prefix matches and whose
 /// translate() returns true.
-constexpr std::array<ServedPath, 5> served_paths{{
+constexpr std::array<ServedPath, 6> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
     {"/sys/class/infiniband", sysfs::translate, nullptr},
     {"/sys/bus/pci/devices", sysfs::translate, nullptr},
+    {"/sys/class/pci_bus", sysfs::translate, nullptr},
     {sysfs::pci_root, sysfs::translate, nullptr},
 }};
 

@@ -39,10 +39,11 @@ struct SharedDirectory {
         return tree.links.contains(entry) || tree.files.contains(entry);
     }
 };
-constexpr std::array<SharedDirectory, 3> shared_directories{{
+constexpr std::array<SharedDirectory, 4> shared_directories{{
     {"/sys/class/infiniband"},
     {"/sys/class/infiniband_verbs"},
     {"/sys/bus/pci/devices"},
+    {"/sys/class/pci_bus"},
 }};
 
 void add_kernel_devices(Tree& tree) {

@@ -215,7 +215,7 @@ void describe_pci_function(Tree& tree, const std::string& directory, const Devic
 } // namespace
 
 std::string pci_name(const Device& device) {
-    return format("5056:00:%02x.0", device.index + 1);
+    return format("5056:00:00.%x", device.index);
 }
 
 void describe(Tree& tree, const Device& device) {
@@ -225,6 +225,9 @@ void describe(Tree& tree, const Device& device) {
     const std::string up_to_sys = "../../devices/pci5056:00/" + function;
     tree.links["/sys/bus/pci/devices/" + function] = "../" + up_to_sys;
     tree.links[pci + "/subsystem"] = "../../../bus/pci";
+    const std::string bus = std::string(pci_root) + "/pci_bus/5056:00";
+    tree.links[bus + "/device"] = "../../../pci5056:00";
+    tree.links["/sys/class/pci_bus/5056:00"] = "../../devices/pci5056:00/pci_bus/5056:00";
 
     const std::string name = device.name;
     const std::string infiniband = pci + "/infiniband/" + name;

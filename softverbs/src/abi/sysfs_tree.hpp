@@ -19,7 +19,8 @@ struct Tree {
 /// domain 5056.
 inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 
-/// Returns the PCI address of the device: "5056:00:01.0" for device 0.
+/// Returns the PCI address of the device: "5056:00:00.1" for device 1. All devices are functions of
+/// one card, as NCCL expects it of devices whose paths differ in the function alone.
 [[nodiscard]] std::string pci_name(const Device& device);
 
 /// Adds the sysfs files of a device and its ports.

@@ -12,7 +12,7 @@ namespace {
 unsigned fork_inits = 0;
 /// The device that has a data-direct function, and the path of this function.
 std::string with_data_direct;
-const char* const data_direct_path = "/devices/pci5056:00/5056:00:02.0";
+const char* const data_direct_path = "/devices/pci5056:00/5056:00:00.1";
 
 } // namespace
 
@@ -212,7 +212,7 @@ TEST_F(NcclNetProperties, AreThoseOfTheDataDirectFunctionUnlessTheEnvironmentFor
         abi::PropertiesV12 properties{};
         ASSERT_EQ(net->properties(0, properties), Result::success);
         EXPECT_THAT(properties.name, StrEq(used ? "one_dma" : "one"));
-        EXPECT_THAT(properties.pci_path, StrEq(used ? "/sys/devices/pci5056:00/5056:00:02.0"
+        EXPECT_THAT(properties.pci_path, StrEq(used ? "/sys/devices/pci5056:00/5056:00:00.1"
                                                     : "/sys/devices/pci5056:00/5056:00:00.0"));
         EXPECT_EQ(properties.force_flush, used ? 1 : 0);
         ASSERT_EQ(net->properties(1, properties), Result::success);
