@@ -193,7 +193,8 @@ struct rdmabuf_export {
 /* Exports `length` bytes at `address`. The address needs no alignment. RDMABUF_MAPPING_DEFAULT is
  * RDMABUF_MAPPING_STANDARD here, because there is no NIC.
  * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range leaves its allocation.
- * -ENOTSUP: the memory does not have this mapping. Others are those of the driver. */
+ * -ENOTSUP: the memory does not have this mapping, or is host memory that a GPU's driver pinned and
+ * does not export. Others are those of the driver. */
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
                          int mapping, struct rdmabuf_export* range);
 

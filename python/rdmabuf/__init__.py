@@ -4,8 +4,9 @@
     with rdmabuf.register(pd, tensor, rdmabuf.Access.LOCAL_WRITE | rdmabuf.Access.REMOTE_WRITE) as region:
         work_request.sg_list = [SGE(region.address, region.length, region.lkey)]
 
-Objects are anything with ``__cuda_array_interface__``, the buffer protocol (bytearray, memoryview, numpy.ndarray) or
-``__dlpack__`` (torch.Tensor), or a tuple ``(address, length)``. Their elements must be contiguous. A protection domain is
+Objects are tensors of PyTorch (of any type, also with gradients), anything with ``__cuda_array_interface__``, the buffer
+protocol (bytearray, memoryview, numpy.ndarray) or ``__dlpack__``, or a tuple ``(address, length)``. Their elements must be
+contiguous. A protection domain is
 a pyverbs ``PD`` or the address of an ``ibv_pd`` as an int; it stays the program's, and must outlive what is registered.
 
 Functions raise `Error`, an OSError, whose text says what was tried, what failed and what to do.
@@ -179,12 +180,21 @@ class _Memory:
         self.readonly = False
         if isinstance(owner, tuple):
             self.address, self.length = (int(each) for each in owner)
+        elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
+            self._from_tensor(owner)
         elif hasattr(owner, "__cuda_array_interface__"):
             self._from_cuda(owner.__cuda_array_interface__)
         else:
             self._from_host(owner)
         if self.length <= 0:
             raise ValueError(f"{type(owner).__name__} has no bytes to register")
+
+    def _from_tensor(self, tensor: Any) -> None:
+        """A tensor of PyTorch, whose __cuda_array_interface__ and __dlpack__ refuse gradients and some types of elements."""
+        if not tensor.is_contiguous():
+            raise ValueError(f"the elements are not contiguous: strides {tuple(tensor.stride())} for shape "
+                             f"{tuple(tensor.shape)}")
+        self.address, self.length = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def _from_cuda(self, interface: dict) -> None:
         self.address, self.readonly = interface["data"]
@@ -416,7 +426,8 @@ class Export(NamedTuple):
 
 
 def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver | None = None) -> Export:
-    """Exports the memory of `obj` as a dma-buf, for other registration functions. Raises EFAULT for host memory."""
+    """Exports the memory of `obj` as a dma-buf, for other registration functions. Raises EFAULT for host memory, and
+    EOPNOTSUPP for host memory that a GPU's driver pinned and does not export."""
     memory = _Memory(obj)
     try:
         made = _sized(_Export)
