@@ -260,9 +260,8 @@ class Transfers(OnSoftverbs):
         here.close()
         there.close()
 
-    def test_write_a_numpy_array_from_a_second_process(self):
-        array = numpy.zeros((32, 100))
-        rows = array[1:31]
+    def let_a_second_process_write(self, rows):
+        """`rows` are 30 * 100 numbers of 8 bytes."""
         end = End(self.context, self.pd)
         options = [f"-W{each}" for each in sys.warnoptions]
         writer = subprocess.Popen([sys.executable, *options, __file__, "write_numbers"], stdin=subprocess.PIPE,
@@ -273,9 +272,13 @@ class Transfers(OnSoftverbs):
             self.assertEqual(json.loads(writer.stdout.readline()), {"status": IBV_WC_SUCCESS})
             numpy.testing.assert_array_equal(rows, numbers())
         self.assertEqual(writer.returncode, 0)
+        end.close()
+
+    def test_write_a_numpy_array_from_a_second_process(self):
+        array = numpy.zeros((32, 100))
+        self.let_a_second_process_write(array[1:31])
         self.assertFalse(array[0].any() or array[31].any())
         self.refused(ValueError, 0, rdmabuf.register, self.pd, array[:, :50], WRITE)
-        end.close()
 
     def test_register_in_several_threads(self):
         failed = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers tensors of PyTorch by the Python module, on softverbs. RDMABUF_TORCH_DEVICE says where they are: "cpu" or "cuda".
-It needs no pyverbs, because there is none for the Python of most machines with a GPU."""
+With "cuda" it needs no pyverbs, because there is none for the Python of most machines with a GPU."""
 
 import ctypes
 import errno
@@ -104,6 +104,18 @@ class Tensors(OnSoftverbs):
         self.assertEqual(rdmabuf.nearest(torch.zeros(1000, device=DEVICE)), ["soft0"])
 
 
+class InTwoProcesses(unittest.TestCase):
+    def test_a_second_process_writes_a_tensor_in_host_memory(self):
+        import rdmabuf_test  # Needs pyverbs.
+
+        transfers = rdmabuf_test.Transfers("let_a_second_process_write")
+        transfers.setUp()
+        tensor = torch.zeros((32, 100), dtype=torch.float64)
+        transfers.let_a_second_process_write(tensor[1:31])
+        transfers.tearDown()
+        self.assertFalse(tensor[0].any() or tensor[31].any())
+
+
 class OnGpu(OnSoftverbs):
     def allocate(self):
         return torch.zeros(OWN_ALLOCATION, dtype=torch.uint8, device="cuda")
@@ -148,4 +160,4 @@ class OnGpu(OnSoftverbs):
 
 
 if __name__ == "__main__":
-    unittest.main(defaultTest=["Tensors"] + (["OnGpu"] if DEVICE == "cuda" else []), verbosity=2)
+    unittest.main(defaultTest=["Tensors", "OnGpu" if DEVICE == "cuda" else "InTwoProcesses"], verbosity=2)
