@@ -412,10 +412,18 @@ class RDMABUF_EXPORT QueuePair {
         return {pd, options};
     }
 
-    /// Returns an object that uses the connected queue pair @p qp without owning it, for programs
-    /// that create their own verbs objects. The owner must not destroy @p qp before this object is
-    /// destroyed. protection_domain() of an XRC receive queue pair, which has no protection domain,
-    /// is like a ProtectionDomain that was closed.
+    /// Takes ownership of @p qp, a queue pair of any type and in any state that other code has
+    /// created, for example by mlx5dv_create_qp(). The returned object keeps the other three alive;
+    /// the program destroys a shared receive queue of @p qp after it.
+    /// @param extended  as for borrow()
+    [[nodiscard]] static QueuePair adopt(const ProtectionDomain& pd, const CompletionQueue& send_cq,
+                                         const CompletionQueue& recv_cq, ibv_qp* qp,
+                                         ibv_qp_ex* extended = nullptr);
+    /// Returns an object that uses @p qp, a queue pair of any type and in any state, without owning
+    /// it, for programs that create their own verbs objects. The owner must not destroy @p qp
+    /// before this object is destroyed. protection_domain() of an XRC receive queue pair, which has
+    /// no protection domain, is like a ProtectionDomain that was closed. For a null pointer, the
+    /// result is like an object that was closed.
     /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);

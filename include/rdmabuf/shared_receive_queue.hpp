@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
@@ -56,6 +57,13 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     ///         EOPNOTSUPP if the device has no shared receive queues; EBADF if @p pd was closed
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
+    /// Takes ownership of @p srq, which other code has created with @p pd. The program destroys the
+    /// XRC domain and the completion queue of an XRC shared receive queue after it.
+    [[nodiscard]] static SharedReceiveQueue adopt(const ProtectionDomain& pd, ibv_srq* srq);
+    /// Returns an object that uses @p srq without owning it. The owner must destroy @p srq after
+    /// this object and all queue pairs that were created with it. For a null pointer, the result is
+    /// like an object that was closed.
+    [[nodiscard]] static SharedReceiveQueue borrow(ibv_srq* srq);
     SharedReceiveQueue(SharedReceiveQueue&&) noexcept = default;
     SharedReceiveQueue& operator=(SharedReceiveQueue&&) noexcept = default;
     SharedReceiveQueue(const SharedReceiveQueue&) = delete;
@@ -120,6 +128,9 @@ class RDMABUF_EXPORT SharedReceiveQueue {
 
   private:
     friend class PreparedQueuePair;
+    explicit SharedReceiveQueue(detail::SharedReceiveQueueHandle handle) noexcept
+        : handle_(std::move(handle)) {}
+
     detail::SharedReceiveQueueHandle handle_;
 };
 

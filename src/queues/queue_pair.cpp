@@ -288,7 +288,17 @@ ibv_qp_state QueuePair::state() const {
     return query(native(), IBV_QP_STATE).qp_state;
 }
 
+QueuePair QueuePair::adopt(const ProtectionDomain& pd, const CompletionQueue& send_cq,
+                           const CompletionQueue& recv_cq, ibv_qp* qp, ibv_qp_ex* extended) {
+    return {Handle(qp, Handle::deleter_type::holding(
+                           pd, send_cq, recv_cq, detail::SharedReceiveQueueHandle(), std::nullopt)),
+            extended};
+}
+
 QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
+    if (qp == nullptr) {
+        return {Handle(), nullptr};
+    }
     Handle::deleter_type deleter = Handle::deleter_type::holding(
         ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
         CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle(), std::nullopt);

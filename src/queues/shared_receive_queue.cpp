@@ -78,6 +78,18 @@ SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
     }
 }
 
+SharedReceiveQueue SharedReceiveQueue::adopt(const ProtectionDomain& pd, ibv_srq* srq) {
+    using Owner = detail::SharedReceiveQueueHandle::unique;
+    return SharedReceiveQueue(Owner(srq, Owner::deleter_type::holding(pd, nullptr)));
+}
+
+SharedReceiveQueue SharedReceiveQueue::borrow(ibv_srq* srq) {
+    using Borrowed = detail::SharedReceiveQueueHandle;
+    return SharedReceiveQueue(
+        srq != nullptr ? Borrowed::borrow(srq, ProtectionDomain::borrow(srq->pd), nullptr)
+                       : Borrowed());
+}
+
 void SharedReceiveQueue::arm_limit(std::uint32_t limit) {
     constexpr const char* function = "ibv_modify_srq";
     ibv_srq* const srq = detail::native_of(*this, function, "SharedReceiveQueue");

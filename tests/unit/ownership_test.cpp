@@ -286,8 +286,18 @@ TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
         const CompletionQueue cq = CompletionQueue::adopt(
             adopted, ibv_create_cq(adopted.native(), 4, nullptr, nullptr, 0));
         EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 2U);
+        ibv_srq_init_attr queue{.srq_context = nullptr, .attr = {4, 1, 0}};
+        const SharedReceiveQueue srq =
+            SharedReceiveQueue::adopt(pd, ibv_create_srq(pd.native(), &queue));
+        EXPECT_EQ(srq.attributes().max_wr, 4U);
+        const QueuePair qp = QueuePair::adopt(
+            pd, cq, cq,
+            QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq, .srq = &srq}).release());
+        EXPECT_EQ(qp.state(), IBV_QPS_INIT);
+        EXPECT_EQ(qp.protection_domain(), pd);
     }
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "context", "list"));
+    EXPECT_THAT(testing::record().destroyed,
+                ElementsAre("list", "qp", "srq", "cq", "pd", "context", "list"));
 }
 
 TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
@@ -300,6 +310,20 @@ TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
     }
     EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
     EXPECT_EQ(testing::record().sends.size(), 1U);
+    EXPECT_EQ(QueuePair::borrow(nullptr).native(), nullptr);
+}
+
+TEST_F(Ownership, BorrowedSharedReceiveQueueServesAQueuePairAndIsNotDestroyed) {
+    const SharedReceiveQueue owner(*pd_);
+    {
+        const SharedReceiveQueue borrowed = SharedReceiveQueue::borrow(owner.native());
+        EXPECT_TRUE(borrowed.post_recv(ibv_sge{}));
+        const PreparedQueuePair prepared =
+            QueuePair::prepare(*pd_, {.send_cq = *cq_, .recv_cq = *cq_, .srq = &borrowed});
+        EXPECT_EQ(prepared.native()->srq, owner.native());
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_SRQ), 1U);
+    EXPECT_EQ(SharedReceiveQueue::borrow(nullptr).native(), nullptr);
 }
 
 TEST_F(Ownership, EqualHandlesAreThoseOfOneObject) {
