@@ -286,10 +286,6 @@ std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> m
         reason = std::move(text);
         return std::nullopt;
     };
-    if (members.empty() || members.size() > rdmabuf::transport::max_rails) {
-        return refuse("a merged device has 1 to " + std::to_string(rdmabuf::transport::max_rails) +
-                      " devices");
-    }
     std::optional<Nic> merged;
     for (const int member : members) {
         if (member < 0 || static_cast<std::size_t>(member) >= all.size() ||
@@ -320,6 +316,9 @@ std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> m
         merged->rail = merged->rail == nic.rail ? nic.rail : abi::undefined_id;
         merged->plane = merged->plane == nic.plane ? nic.plane : abi::undefined_id;
     }
+    merged->options.queue_pairs_per_device = std::min(
+        merged->options.queue_pairs_per_device,
+        static_cast<std::uint32_t>(rdmabuf::transport::max_channel_rails / members.size()));
     return merged;
 }
 

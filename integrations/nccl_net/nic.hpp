@@ -86,7 +86,7 @@ struct Nic {
 
 /// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices
-/// @param members  the numbers of the devices to merge
+/// @param members  the numbers of the devices to merge, from 1 to transport::max_rails
 /// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
 [[nodiscard]] std::optional<Nic> merge_nics(const std::deque<Nic>& all,
                                             std::span<const int> members, std::string& reason);

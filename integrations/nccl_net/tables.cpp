@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "communicator.hpp"
 #include "log.hpp"
@@ -75,6 +76,10 @@ Result get_properties(int device, Properties* properties) {
         properties->device_version = abi::device_version_none;
         if constexpr (requires { properties->merged; }) {
             properties->force_flush = nic->force_flush ? 1 : 0;
+            if (nic->members.size() > properties->merged.devices.size()) {
+                // The device was merged through the table of a newer version.
+                return Result::invalid_usage;
+            }
             properties->merged.count = static_cast<int>(nic->members.size());
             std::copy(nic->members.begin(), nic->members.end(), properties->merged.devices.begin());
             properties->max_message = properties->max_collective = max_message;
@@ -89,12 +94,14 @@ Result get_properties(int device, Properties* properties) {
         return Result::success;
     });
 }
-static_assert(rdmabuf::transport::max_rails <= abi::VirtualDeviceV10::max);
 
 template <class Virtual>
 Result make_virtual_device(int* device, Virtual* wanted) {
     return guarded("makeVDevice", [&] {
-        if (wanted->count < 0 || static_cast<std::size_t>(wanted->count) > Virtual::max) {
+        static_assert(Virtual::max <= rdmabuf::transport::max_rails);
+        if (wanted->count < 1 || static_cast<std::size_t>(wanted->count) > Virtual::max) {
+            log::info("makeVDevice", "devices are not merged: a merged device has 1 to " +
+                                         std::to_string(Virtual::max) + " devices");
             return Result::invalid_usage;
         }
         return Plugin::instance().merge(

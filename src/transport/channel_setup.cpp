@@ -79,8 +79,7 @@ Hello ChannelSetup::hello() const {
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
         const std::size_t device = i / options.queue_pairs_per_device;
         hello.probe_rkeys[device] = shared.rails[device]->probe_line.rkey();
-        hello.addresses[max_queue_pairs_per_device * device + i % options.queue_pairs_per_device] =
-            prepared_[i].address().encode();
+        hello.addresses[i] = prepared_[i].address().encode();
     }
     return hello;
 }
@@ -103,6 +102,7 @@ void ChannelSetup::check(const Hello& theirs, const char* function) {
     constexpr std::uint32_t least_limit = 4096;
     if (theirs.rails == 0 || theirs.rails > max_rails || theirs.queue_pairs_per_device == 0 ||
         theirs.queue_pairs_per_device > max_queue_pairs_per_device ||
+        theirs.rails * theirs.queue_pairs_per_device > max_channel_rails ||
         theirs.unexpected_limit < least_limit || theirs.notification_limit < least_limit ||
         theirs.depth == 0 || theirs.max_message_size == 0) {
         raise(EPROTO, function, "the limits that the peer sent are impossible");
@@ -171,7 +171,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
             }
             for (std::size_t i = 0; i < used; ++i) {
                 const auto address = QueuePairAddress::decode(
-                    theirs.addresses[max_queue_pairs_per_device * device + i]);
+                    theirs.addresses[theirs.queue_pairs_per_device * device + i]);
                 if (!address) {
                     address.error_info().raise();
                 }

@@ -27,7 +27,7 @@ using rdmabuf::detail::check_zero;
 /// Returns a text that describes why the options are invalid; nullptr if they are valid.
 const char* refusal(std::size_t devices, const EndpointOptions& options) noexcept {
     if (devices == 0 || devices > max_rails) {
-        return "an endpoint has 1 to 4 devices";
+        return "an endpoint has 1 to 8 devices";
     }
     if (options.depth == 0 || options.depth > 65535) {
         return "depth is from 1 to 65535 requests";
@@ -38,6 +38,9 @@ const char* refusal(std::size_t devices, const EndpointOptions& options) noexcep
     if (options.queue_pairs_per_device == 0 ||
         options.queue_pairs_per_device > max_queue_pairs_per_device) {
         return "queue_pairs_per_device is from 1 to 4";
+    }
+    if (devices * options.queue_pairs_per_device > max_channel_rails) {
+        return "a channel has up to 16 queue pairs: reduce queue_pairs_per_device";
     }
     if (options.eager_limit > 1048576) {
         return "eager_limit is up to 1 MiB";

@@ -72,7 +72,7 @@ TEST_F(ChannelAddresses, of_another_version_fail_with_eprotonosupport) {
 TEST_F(ChannelAddresses, with_impossible_values_fail_with_eproto_and_leak_nothing) {
     const Hello valid = prepare(right_end()).address().hello();
     Hello hello = valid;
-    hello.rails = 5;
+    hello.rails = 9;
     EXPECT_EQ(ChannelAddress::decode(address_of(hello).bytes()).code(), code(EPROTO));
     hello = valid;
     hello.addresses[0] = {};

@@ -290,8 +290,7 @@ TEST_F(DeadlinesOfSilentPeers, end_a_notification_for_which_the_peer_has_no_room
     connect_raw();
     const KeyedChunk chunk = raw_->chunk(4096);
     transport::detail::RemoteTable table = {.chunks = 1, .rails = 1};
-    table.regions[0][0] = {
-        .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[0]};
+    table.regions[0] = chunk;
     const RemoteMemory target(table, chunk.length, Access::remote_write);
     constexpr std::size_t room = 4096 / (8 + 64);
     expect_timeout_after(room, [&](Request& request) {

@@ -188,8 +188,7 @@ class MaliciousPeerTest : public RawPeerTest {
         const std::uint64_t length = any_length();
         const KeyedChunk chunk = raw_->chunk(length);
         transport::detail::RemoteTable table = {.chunks = 1, .rails = 1};
-        table.regions[0][0] = {
-            .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[0]};
+        table.regions[0] = chunk;
         const transport::RemoteMemory valid(table, length, Access::remote_read);
         std::vector<std::byte> bytes(valid.bytes().begin(), valid.bytes().end());
         if (below(4) == 0) {

@@ -253,25 +253,44 @@ TEST(TransferPools, initialize_a_reused_transfer) {
     EXPECT_EQ(transfer->local_address, 65536 + 100 + 10);
 }
 
-TEST(Transfers, copy_the_regions_of_the_devices_that_the_channel_uses) {
+TEST(Transfers, copy_the_regions_of_the_memory_of_the_peer) {
     RemoteTable table = {.chunks = 2, .rails = 3};
-    for (std::size_t rail = 0; rail < table.rails; ++rail) {
-        const auto key = static_cast<std::uint32_t>(10 * rail);
-        table.regions[rail][0] = {.address = 4096, .length = 100, .rkey = key};
-        table.regions[rail][1] = {.address = 4196, .length = 200, .rkey = key + 1};
-    }
+    table.regions[0] = {.address = 4096, .length = 100, .rkeys = {0, 10, 20}};
+    table.regions[1] = {.address = 4196, .length = 200, .rkeys = {1, 11, 21}};
+    table.regions[2] = {.address = 1, .length = 1, .rkeys = {}};
     RdmaTransfer transfer;
-    transfer.set_remote(table, 2, 50);
+    transfer.set_remote(table, 50);
     EXPECT_EQ(transfer.remote_address, 4146);
-    for (std::size_t rail = 0; rail < 2; ++rail) {
-        ASSERT_EQ(transfer.remote.rail(rail).size(), 2);
-        for (std::size_t i = 0; i < 2; ++i) {
-            EXPECT_EQ(transfer.remote.regions[rail][i].address, table.regions[rail][i].address);
-            EXPECT_EQ(transfer.remote.regions[rail][i].length, table.regions[rail][i].length);
-            EXPECT_EQ(transfer.remote.regions[rail][i].rkey, table.regions[rail][i].rkey);
-        }
+    ASSERT_EQ(transfer.remote.used().size(), 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+        EXPECT_EQ(transfer.remote.regions[i].address, table.regions[i].address);
+        EXPECT_EQ(transfer.remote.regions[i].length, table.regions[i].length);
+        EXPECT_EQ(transfer.remote.regions[i].rkeys, table.regions[i].rkeys);
     }
-    EXPECT_EQ(transfer.remote.regions[2][0].length, 0);
+    EXPECT_EQ(transfer.remote.regions[2].length, 0) << "it is not used";
+}
+
+TEST(Transfers, are_cut_where_a_region_of_the_peer_ends_and_use_the_keys_of_the_device) {
+    RemoteTable remote = {.chunks = 2, .rails = 2};
+    remote.regions[0] = {.address = 4096, .length = 100, .rkeys = {0, 10}};
+    remote.regions[1] = {.address = 4196, .length = 200, .rkeys = {1, 11}};
+    MemoryState local;
+    local.chunks[1].push_back({.address = 65536, .length = 1000, .lkey = 5});
+    TransferPiece piece;
+    const rdmabuf::Transfer all = {.local_address = 65536, .remote_address = 4106, .length = 290};
+    ASSERT_TRUE(first_piece(local, remote, 1, all, 4096, piece));
+    EXPECT_EQ(piece.local.length, 90);
+    EXPECT_EQ(piece.local.lkey, 5);
+    EXPECT_EQ(piece.remote.address, 4106);
+    EXPECT_EQ(piece.remote.rkey, 10);
+    const rdmabuf::Transfer rest = {.local_address = 65626, .remote_address = 4196, .length = 200};
+    ASSERT_TRUE(first_piece(local, remote, 1, rest, 4096, piece));
+    EXPECT_EQ(piece.local.length, 200);
+    EXPECT_EQ(piece.remote.rkey, 11);
+    ASSERT_TRUE(first_piece(local, remote, 1, rest, 64, piece));
+    EXPECT_EQ(piece.local.length, 64);
+    const rdmabuf::Transfer behind = {.local_address = 65536, .remote_address = 4396, .length = 1};
+    EXPECT_FALSE(first_piece(local, remote, 1, behind, 4096, piece));
 }
 
 struct Item {

@@ -76,7 +76,12 @@ TEST_F(Protocol, rejects_a_hello_with_impossible_limits) {
     };
     EXPECT_EQ(result([](Hello& hello) { hello.magic = 0; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.rails = 0; }), code(EPROTO));
-    EXPECT_EQ(result([](Hello& hello) { hello.rails = 5; }), code(EPROTO));
+    EXPECT_EQ(result([](Hello& hello) { hello.rails = 9; }), code(EPROTO));
+    EXPECT_EQ(result([](Hello& hello) {
+                  hello.rails = 8;
+                  hello.queue_pairs_per_device = 3;
+              }),
+              code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.queue_pairs_per_device = 0; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.queue_pairs_per_device = 5; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.error = 4096; }), code(EPROTO));

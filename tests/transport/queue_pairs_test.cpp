@@ -103,6 +103,22 @@ TEST_F(QueuePairs, are_one_to_four) {
     }
 }
 
+TEST_F(QueuePairs, are_up_to_sixteen_on_up_to_eight_devices) {
+    const Context device = Context::open_first();
+    const auto open_with = [&](std::size_t devices, std::uint32_t queue_pairs) {
+        return Endpoint::open(std::vector(devices, device), resolver_,
+                              {.queue_pairs_per_device = queue_pairs});
+    };
+    EXPECT_TRUE(open_with(8, 2).ok());
+    EXPECT_TRUE(open_with(4, 4).ok());
+    const auto devices = open_with(9, 1);
+    EXPECT_EQ(devices.error(), EINVAL);
+    EXPECT_THAT(devices.message(), ::testing::HasSubstr("an endpoint has 1 to 8 devices"));
+    const auto queue_pairs = open_with(8, 3);
+    EXPECT_EQ(queue_pairs.error(), EINVAL);
+    EXPECT_THAT(queue_pairs.message(), ::testing::HasSubstr("a channel has up to 16 queue pairs"));
+}
+
 TEST_F(QueuePairs, of_a_device_have_consecutive_flow_labels) {
     options_.queue_pairs_per_device = 3;
     options_.flow_label = 0xffffe;

@@ -81,8 +81,7 @@ class RawConnector {
                                                          .extended = ExtendedInterface::off,
                                                          .timeout = 12,
                                                          .retry_count = 7});
-            hello.addresses[address_index(rail, queue_pairs_per_device)] =
-                prepared_[rail].address().encode();
+            hello.addresses[rail] = prepared_[rail].address().encode();
             hello.probe_rkeys[rail / queue_pairs_per_device] = remote_region_.rkey();
         }
         hello.queue_pairs_per_device = queue_pairs_per_device;
@@ -155,10 +154,7 @@ class RawConnector {
 
     /// Connects a queue pair to that of the listener. Tests call it before connect() does.
     void connect_queue_pair(std::uint32_t rail) {
-        queue_pairs_.push_back(
-            std::move(prepared_[rail])
-                .connect(*QueuePairAddress::decode(
-                    listener_hello.addresses[address_index(rail, used_per_device())])));
+        queue_pairs_.push_back(std::move(prepared_[rail]).connect(listener_address(rail)));
     }
 
     /// Sends bytes on the socket.
@@ -265,12 +261,12 @@ class RawConnector {
     [[nodiscard]] std::uint32_t used_per_device() const {
         return std::min(listener_hello.queue_pairs_per_device, hello.queue_pairs_per_device);
     }
-    /// Returns the index in Hello::addresses of a queue pair.
-    [[nodiscard]] static std::size_t address_index(std::uint32_t rail,
-                                                   std::uint32_t queue_pairs_per_device) {
-        return std::size_t{transport::max_queue_pairs_per_device} *
-                   (rail / queue_pairs_per_device) +
-               rail % queue_pairs_per_device;
+    /// Returns the address that the listener has sent for a queue pair of the channel.
+    [[nodiscard]] QueuePairAddress listener_address(std::uint32_t rail) const {
+        const std::uint32_t device = rail / used_per_device();
+        return *QueuePairAddress::decode(
+            listener_hello.addresses[device * listener_hello.queue_pairs_per_device +
+                                     rail % used_per_device()]);
     }
     [[nodiscard]] ibv_sge entry(std::size_t slot, std::size_t length) {
         return {.addr = reinterpret_cast<std::uintptr_t>(memory_.data() + slot * slot_size),

@@ -89,7 +89,9 @@ INSTANTIATE_TEST_SUITE_P(
         Devices{"equal_ports", {of_100_gbit, of_100_gbit}, {50, 50}},
         Devices{"a_slow_and_a_fast_port", {of_25_gbit, of_100_gbit}, {20, 80}},
         Devices{"a_fast_and_a_slow_port", {of_400_gbit, of_100_gbit}, {80, 20}},
-        Devices{"four_ports", {of_50_gbit, of_25_gbit, of_100_gbit, of_25_gbit}, {25, 12, 50, 12}}),
+        Devices{"four_ports", {of_50_gbit, of_25_gbit, of_100_gbit, of_25_gbit}, {25, 12, 50, 12}},
+        Devices{
+            "eight_ports", std::vector<Rate>(8, of_100_gbit), {12, 12, 12, 12, 12, 12, 12, 12}}),
     [](const auto& value) { return std::string(value.param.name); });
 
 TEST_P(Striping, of_a_message_follows_the_speed_of_the_ports) {

@@ -40,7 +40,7 @@ namespace rdmabuf::transport {
 /// cache is thread safe.
 class Endpoint {
   public:
-    /// Opens an endpoint on 1 to 4 devices.
+    /// Opens an endpoint on 1 to 8 devices.
     /// @param devices  a channel stripes long messages over its devices: the first device of this
     ///                 side is connected to the first device of the peer, the second to the second,
     ///                 and so on. Devices without a counterpart are not used. Short messages use

@@ -132,11 +132,11 @@ class Memory {
             const std::uint64_t count =
                 std::min(length - named, chunk->length - (at - chunk->address));
             const auto which = static_cast<std::size_t>(chunk - first.data());
+            detail::KeyedChunk& region = table.regions[table.chunks++];
+            region = {.address = at, .length = count};
             for (std::size_t rail = 0; rail < state.rails; ++rail) {
-                table.regions[rail][table.chunks] = {
-                    .address = at, .length = count, .rkey = state.rail(rail)[which].rkey};
+                region.rkeys[rail] = state.rail(rail)[which].rkey;
             }
-            ++table.chunks;
             named += count;
             chunk = which + 1 < first.size() ? chunk + 1 : nullptr;
         }

@@ -13,9 +13,11 @@
 namespace rdmabuf::transport {
 
 /// The maximum number of RDMA devices of an Endpoint.
-inline constexpr std::size_t max_rails = 4;
+inline constexpr std::size_t max_rails = 8;
 /// The maximum value of EndpointOptions::queue_pairs_per_device.
 inline constexpr std::size_t max_queue_pairs_per_device = 4;
+/// The maximum number of queue pairs of a channel on all devices.
+inline constexpr std::size_t max_channel_rails = 16;
 /// The maximum length of a notification in bytes.
 inline constexpr std::size_t max_notification = 512;
 /// The maximum length in bytes of a message that Channel::send_copy() sends.
@@ -36,11 +38,11 @@ struct EndpointOptions {
     /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
     /// a device supports fewer work requests, the maximum of the device is used.
     std::uint32_t send_depth = 128;
-    /// Number of queue pairs that a channel has on each device, from 1 to 4; the smaller value of
-    /// both ends applies. The data of a long transfer is striped over all these queue pairs, so
-    /// that a network with several equal paths (ECMP) transfers it over several paths. Eager
-    /// messages and control messages use only the first queue pair of the first device. See
-    /// flow_label for the UDP source ports.
+    /// Number of queue pairs that a channel has on each device, from 1 to 4, and up to 16 on all
+    /// devices; the smaller value of both ends applies. The data of a long transfer is striped over
+    /// all these queue pairs, so that a network with several equal paths (ECMP) transfers it over
+    /// several paths. Eager messages and control messages use only the first queue pair of the
+    /// first device. See flow_label for the UDP source ports.
     std::uint32_t queue_pairs_per_device = 1;
 
     /// Maximum length in bytes of an eager message, up to 1 MiB; the smaller value of both ends

@@ -9,6 +9,7 @@
 #include <span>
 #include <type_traits>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/transport/options.hpp>
@@ -17,20 +18,32 @@ namespace rdmabuf::transport {
 
 namespace detail {
 
-/// Maximum number of regions, per device, in a RemoteMemory or in a message of the wire protocol.
+/// Maximum number of regions in a RemoteMemory or in a message of the wire protocol.
 /// Memory needs several regions only if it is longer than the device's max_mr_size.
 inline constexpr std::size_t max_chunks = 8;
 
-/// The registered regions of one contiguous range of memory, for each device (rail). The regions of
-/// a device are sorted by address and have no gaps.
+/// A memory region that the peer may access by RDMA, with one rkey for each device (rail).
+struct KeyedChunk {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    std::array<std::uint32_t, max_rails> rkeys{};
+};
+static_assert(sizeof(KeyedChunk) == 48 && std::is_trivially_copyable_v<KeyedChunk>);
+
+/// The registered regions of one contiguous range of memory. The regions are sorted by address and
+/// have no gaps. All devices have registered the same regions.
 struct RemoteTable {
     std::uint16_t chunks = 0;
     std::uint16_t rails = 0;
     std::uint32_t reserved = 0;
-    std::array<std::array<RemoteRegion, max_chunks>, max_rails> regions{};
+    std::array<KeyedChunk, max_chunks> regions{};
 
-    [[nodiscard]] std::span<const RemoteRegion> rail(std::size_t i) const noexcept {
-        return {regions[i].data(), chunks};
+    [[nodiscard]] std::span<const KeyedChunk> used() const noexcept {
+        return {regions.data(), chunks};
+    }
+    /// Returns the region that contains @p address; nullptr if there is none.
+    [[nodiscard]] const KeyedChunk* find(std::uint64_t address) const noexcept {
+        return rdmabuf::detail::find_chunk(used(), address);
     }
 };
 
@@ -49,7 +62,7 @@ class RemoteMemory {
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// The size of a descriptor in bytes; the wire format is the memory layout.
-    static constexpr std::size_t wire_size = 800;
+    static constexpr std::size_t wire_size = 416;
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first<wire_size>();
     }
@@ -89,35 +102,30 @@ class RemoteMemory {
           length_(length),
           table_(table) {}
     [[nodiscard]] const detail::RemoteTable& table() const noexcept { return table_; }
-    [[nodiscard]] std::uint64_t address() const noexcept { return table_.regions[0][0].address; }
+    [[nodiscard]] std::uint64_t address() const noexcept { return table_.regions[0].address; }
 
   private:
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
-    static constexpr std::uint32_t version = 1;
+    static constexpr std::uint32_t version = 2;
 
-    /// Returns true if, for each device, the regions are sorted by address, have no gaps, and have
-    /// a total length of length_ bytes.
+    /// Returns true if the regions are sorted by address, have no gaps, and have a total length of
+    /// length_ bytes.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {
             return false;
         }
-        for (std::size_t rail = 0; rail < table_.rails; ++rail) {
-            std::uint64_t next = address();
-            std::uint64_t left = length_;
-            for (const RemoteRegion& region : table_.rail(rail)) {
-                if (region.address != next || region.length == 0 || region.length > left ||
-                    next + region.length - 1 < next) {
-                    return false;
-                }
-                next += region.length;
-                left -= region.length;
-            }
-            if (left != 0) {
+        std::uint64_t next = address();
+        std::uint64_t left = length_;
+        for (const detail::KeyedChunk& region : table_.used()) {
+            if (region.address != next || region.length == 0 || region.length > left ||
+                next + region.length - 1 < next) {
                 return false;
             }
+            next += region.length;
+            left -= region.length;
         }
-        return true;
+        return left == 0;
     }
 
     std::uint32_t magic_ = 0;

@@ -102,7 +102,8 @@ class NetOf : public Net {
     Result merge(const std::vector<int>& devices, int& device) override {
         if constexpr (requires { table_.make_virtual_device; }) {
             Virtual wanted{.count = static_cast<int>(devices.size()), .devices = {}};
-            std::ranges::copy(devices, wanted.devices.begin());
+            std::copy_n(devices.begin(), std::min(devices.size(), Virtual::max),
+                        wanted.devices.begin());
             return table_.make_virtual_device(&device, &wanted);
         } else {
             return Result::internal_error;

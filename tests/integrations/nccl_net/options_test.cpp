@@ -191,6 +191,29 @@ TEST_F(NcclNetRelaxedOrdering, IsNotUsedIfTheEnvironmentForbidsIt) {
 class NcclNetMerging : public NcclNetOptions {
   protected:
     NcclNetMerging() { EXPECT_EQ(softverbs_reset("default", 3), 0); }
+
+    /// Sends a message and expects that each of so many queue pairs writes a part of it.
+    void expect_striped(int device, std::size_t queue_pairs) {
+        const Pair pair = connect(device);
+        constexpr std::size_t size = 1 << 20;
+        const auto from = memory(pair.send, size);
+        const auto to = memory(pair.receive, size);
+        fill(from->bytes(0, size), 4);
+        const Ticket received = receive(pair.receive, *to, 0, size, 0);
+        forget_calls();
+        const Ticket sent = send(pair.send, *from, 0, size - 1, 0);
+        EXPECT_THAT(finish(received), ElementsAre(static_cast<int>(size - 1)));
+        EXPECT_THAT(finish(sent), ElementsAre(static_cast<int>(size - 1)));
+        EXPECT_TRUE(std::ranges::equal(from->bytes(0, size - 1), to->bytes(0, size - 1)));
+        std::vector<std::size_t> written;
+        for (const Send& posted : record().sends) {
+            if (posted.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+                written.push_back(posted.entries.at(0).length);
+            }
+        }
+        EXPECT_EQ(written.size(), queue_pairs) << "one write by each queue pair";
+        EXPECT_EQ(std::accumulate(written.begin(), written.end(), std::size_t{0}), size - 1);
+    }
 };
 
 TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
@@ -211,25 +234,22 @@ TEST_F(NcclNetMerging, StripesMessagesOverTheDevices) {
     EXPECT_EQ(merged.merged.devices[1], 2);
     EXPECT_EQ(merged.guid, single.guid);
 
-    const Pair pair = connect(device);
-    constexpr std::size_t size = 1 << 20;
-    const auto from = memory(pair.send, size);
-    const auto to = memory(pair.receive, size);
-    fill(from->bytes(0, size), 4);
-    const Ticket received = receive(pair.receive, *to, 0, size, 0);
-    forget_calls();
-    const Ticket sent = send(pair.send, *from, 0, size - 1, 0);
-    EXPECT_THAT(finish(received), ElementsAre(static_cast<int>(size - 1)));
-    EXPECT_THAT(finish(sent), ElementsAre(static_cast<int>(size - 1)));
-    EXPECT_TRUE(std::ranges::equal(from->bytes(0, size - 1), to->bytes(0, size - 1)));
-    std::vector<std::size_t> written;
-    for (const Send& posted : record().sends) {
-        if (posted.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-            written.push_back(posted.entries.at(0).length);
-        }
-    }
-    EXPECT_EQ(written.size(), 2U) << "one write by each device";
-    EXPECT_EQ(std::accumulate(written.begin(), written.end(), std::size_t{0}), size - 1);
+    expect_striped(device, 2);
+}
+
+TEST_F(NcclNetMerging, MergesUpToEightDevices) {
+    EXPECT_EQ(softverbs_reset("default", 8), 0);
+    const Variable queue_pairs("NCCL_IB_QPS_PER_CONNECTION", "4");
+    ASSERT_EQ(load(), Result::success);
+    int device = -1;
+    ASSERT_EQ(net().merge({0, 1, 2, 3, 4, 5, 6, 7}, device), Result::success);
+    abi::PropertiesV12 merged{};
+    ASSERT_EQ(net().properties(device, merged), Result::success);
+    EXPECT_THAT(merged.merged.devices, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_EQ(merged.merged.count, 8);
+    expect_striped(device, 16);
+    EXPECT_EQ(net().merge({0, 1, 2, 3, 4, 5, 6, 7, 8}, device), Result::invalid_usage);
+    EXPECT_THAT(take_log(), HasSubstr("a merged device has 1 to 8 devices"));
 }
 
 // With NCCL_NET_PLUGIN_REF_COUNT=1, NCCL calls devices() and makeVDevice() for its first

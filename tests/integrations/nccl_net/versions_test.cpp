@@ -6,16 +6,17 @@ namespace nccl_net_test {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::StrEq;
 
 class NcclNetVersions : public NcclNet, public ::testing::WithParamInterface<int> {
   protected:
-    NcclNetVersions() { EXPECT_EQ(softverbs_reset("default", 2), 0); }
+    NcclNetVersions() { EXPECT_EQ(softverbs_reset("default", 5), 0); }
 };
 
 TEST_P(NcclNetVersions, DescribeDevicesAndMoveMessages) {
     ASSERT_EQ(load(106, GetParam()), Result::success);
-    ASSERT_EQ(net().devices(), 2);
+    ASSERT_EQ(net().devices(), 5);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(1, properties), Result::success);
     EXPECT_THAT(properties.name, StrEq("soft1"));
@@ -46,11 +47,14 @@ TEST_P(NcclNetVersions, MergeDevicesFromVersion10On) {
         return;
     }
     ASSERT_EQ(net().merge({0, 1}, device), Result::success);
-    EXPECT_EQ(device, 2);
+    EXPECT_EQ(device, 5);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(device, properties), Result::success);
     EXPECT_EQ(properties.merged.count, 2);
     EXPECT_EQ(properties.merged.devices[1], 1);
+    ASSERT_EQ(net().merge({0, 1, 2, 3}, device), Result::success);
+    EXPECT_EQ(net().merge({0, 1, 2, 3, 4}, device), Result::invalid_usage);
+    EXPECT_THAT(take_log(), HasSubstr("a merged device has 1 to 4 devices"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Version, NcclNetVersions, ::testing::Values(8, 10, 11));

@@ -299,7 +299,7 @@ inline int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMe
             return ENOMEM;
         }
         request.transfer->is_read = request.operation == OneSidedRequest::Operation::get;
-        request.transfer->set_remote(remote.table(), rails_.devices(), offset);
+        request.transfer->set_remote(remote.table(), offset);
     }
     one_sided_.start(request);
     advance();
@@ -330,8 +330,7 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
     if (buffer.length > 0 && buffer.length <= rails_.max_message() &&
         !rails_.is_striped(buffer.length)) {
         // A write that fits into one work request is posted without an RdmaTransfer.
-        const RemoteRegion* const region =
-            rdmabuf::detail::find_chunk(remote.table().rail(0), remote.address() + offset);
+        const KeyedChunk* const region = remote.table().find(remote.address() + offset);
         ibv_sge data{};
         if (EagerProtocol::gather(buffer, data) && region != nullptr &&
             buffer.length <= region->length - (remote.address() + offset - region->address)) {
@@ -340,7 +339,7 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
                 data.addr = buffer.address;
             }
             if (one_sided_.put_now(*put, data,
-                                   {.address = remote.address() + offset, .rkey = region->rkey},
+                                   {.address = remote.address() + offset, .rkey = region->rkeys[0]},
                                    inline_data)) {
                 if (put->notifies) [[unlikely]] {
                     wake(); // The notification is not posted yet.
@@ -419,8 +418,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
         return error;
     }
     ibv_sge data{};
-    const RemoteRegion* const region =
-        rdmabuf::detail::find_chunk(remote.table().rail(0), remote.address() + offset);
+    const KeyedChunk* const region = remote.table().find(remote.address() + offset);
     if ((remote.address() + offset) % sizeof(std::uint64_t) != 0 || region == nullptr ||
         !EagerProtocol::gather(result, data)) {
         return EINVAL;
@@ -432,7 +430,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
     }
     atomic->operand = operand;
     atomic->compare = compare;
-    atomic->remote = {.address = remote.address() + offset, .rkey = region->rkey};
+    atomic->remote = {.address = remote.address() + offset, .rkey = region->rkeys[0]};
     return start(*atomic);
 }
 

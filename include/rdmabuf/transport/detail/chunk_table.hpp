@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,9 +14,7 @@ namespace rdmabuf::transport::detail {
 
 /// The descriptions of memory regions (address, length and remote keys) at the end of a protocol
 /// message.
-struct ChunkTable {
-    std::array<KeyedChunk, max_chunks> chunks{};
-    std::uint16_t count = 0;
+struct ChunkTable : RemoteTable {
     /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
@@ -25,17 +22,8 @@ struct ChunkTable {
     /// than max_chunks regions, the table describes only the first bytes; see `length`.
     static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
                                std::uint64_t wanted) noexcept {
-        RemoteTable table;
         ChunkTable result;
-        result.length = Memory::fill(memory, table, address, wanted);
-        result.count = table.chunks;
-        for (std::size_t c = 0; c < table.chunks; ++c) {
-            result.chunks[c] = {.address = table.regions[0][c].address,
-                                .length = table.regions[0][c].length};
-            for (std::size_t rail = 0; rail < table.rails; ++rail) {
-                result.chunks[c].rkeys[rail] = table.regions[rail][c].rkey;
-            }
-        }
+        result.length = Memory::fill(memory, result, address, wanted);
         return result;
     }
     /// Decodes the regions that follow the body of a message, and stores them in @p table.
@@ -53,16 +41,12 @@ struct ChunkTable {
         std::uint64_t total = 0;
         std::uint64_t next = 0;
         for (std::size_t c = 0; c < count; ++c) {
-            KeyedChunk chunk;
+            KeyedChunk& chunk = table.regions[c];
             std::memcpy(&chunk, bytes.data() + c * sizeof chunk, sizeof chunk);
             if (chunk.length == 0 || chunk.length > length - total ||
                 chunk.address + (chunk.length - 1) < chunk.address ||
                 (c > 0 && (chunk.address != next || next == 0))) {
                 return false;
-            }
-            for (std::size_t rail = 0; rail < rails; ++rail) {
-                table.regions[rail][c] = {
-                    .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[rail]};
             }
             total += chunk.length;
             next = chunk.address + chunk.length;

@@ -258,7 +258,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         if (length == 0) {
             return start(BufferRef{});
         }
-        LeasedMemory* const memory = shared.leases.take();
+        LeasedMemory* const memory = shared.leases.take(shared.rails.size());
         if (memory == nullptr) {
             return ENOMEM;
         }

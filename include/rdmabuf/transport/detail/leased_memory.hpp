@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -59,11 +60,12 @@ struct LeasedMemory : MemoryState {
 class LeasePool {
   public:
     /// Takes an object from the pool. @return nullptr if memory is exhausted
-    [[nodiscard]] LeasedMemory* take() noexcept {
+    /// @param devices  the number of devices of the endpoint
+    [[nodiscard]] LeasedMemory* take(std::size_t devices) noexcept {
         if (free_ == nullptr) {
-            auto made = attempt([this] {
+            auto made = attempt([this, devices] {
                 auto memory = std::make_unique<LeasedMemory>();
-                for (std::vector<LocalChunk>& chunks : memory->chunks) {
+                for (auto& chunks : std::span(memory->chunks).first(devices)) {
                     chunks.reserve(1);
                 }
                 objects_.push_back(std::move(memory));

@@ -12,6 +12,7 @@
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
+#include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 
@@ -379,10 +380,9 @@ class OneSided {
                 memory.device_address(reinterpret_cast<std::uintptr_t>(entry.address)) + at.done,
             .remote_address = entry.remote->address() + entry.offset + at.done,
             .length = entry.length - at.done};
-        TransferSplitter splitter(memory.rail(device), entry.remote->table().rail(device), rest,
-                                  rails_.max_message());
         TransferPiece piece;
-        if (!splitter.next(piece)) {
+        if (!first_piece(memory, entry.remote->table(), device, rest, rails_.max_message(),
+                         piece)) {
             rails_.fail(ECONNABORTED, "the memory of a list is not registered completely", &request,
                         EFAULT);
             return false;

@@ -827,16 +827,15 @@ class RailSet {
                                         .remote_address = transfer.remote_address + share.next,
                                         .length = share.end - share.next};
         if (rest.length > 0) {
-            TransferSplitter splitter(transfer.memory->rail(device), transfer.remote.rail(device),
-                                      rest, max_message_);
-            if (!splitter.next(piece)) {
+            if (!first_piece(*transfer.memory, transfer.remote, device, rest, max_message_,
+                             piece)) {
                 fail(ECONNABORTED, "the memory of a request is not registered completely",
                      transfer.request, EFAULT);
                 return false;
             }
         } else {
             piece.remote = {.address = transfer.remote_address,
-                            .rkey = transfer.remote.regions[device][0].rkey};
+                            .rkey = transfer.remote.regions[0].rkeys[device]};
         }
         const std::span<const ibv_sge> local(&piece.local, rest.length > 0 ? 1 : 0);
         const bool last = share.next + piece.local.length == share.end;

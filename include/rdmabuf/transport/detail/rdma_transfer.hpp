@@ -9,10 +9,14 @@
 #include <new>
 #include <vector>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/region.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
+#include <rdmabuf/transport/memory.hpp>
+#include <rdmabuf/transport/remote_memory.hpp>
 
 namespace rdmabuf::transport::detail {
 
@@ -75,19 +79,32 @@ struct RdmaTransfer {
     Link<RdmaTransfer> all{};
 
     /// Sets the memory of the peer that the transfer accesses.
-    /// @param table    the regions of this memory, for each device of the peer
-    /// @param devices  the number of devices that the channel uses. Only their regions are copied,
-    ///                 because a RemoteTable is large.
-    /// @param offset   the offset of the transfer in this memory, in bytes
-    void set_remote(const RemoteTable& table, std::size_t devices, std::uint64_t offset) noexcept {
-        remote_address = table.regions[0][0].address + offset;
+    /// @param offset  the offset of the transfer in this memory, in bytes
+    void set_remote(const RemoteTable& table, std::uint64_t offset) noexcept {
+        remote_address = table.regions[0].address + offset;
         remote.chunks = table.chunks;
         remote.rails = table.rails;
-        for (std::size_t rail = 0; rail < devices; ++rail) {
-            std::copy_n(table.regions[rail].begin(), table.chunks, remote.regions[rail].begin());
-        }
+        // Unused regions are not copied, because a RemoteTable is large.
+        std::copy_n(table.regions.begin(), table.chunks, remote.regions.begin());
     }
 };
+
+/// Sets @p piece to the first part of @p transfer that one work request can transfer.
+/// @param device  the index of the device, whose keys are used
+/// @return false if the part is not inside the local and the remote memory
+[[nodiscard]] inline bool first_piece(const MemoryState& local, const RemoteTable& remote,
+                                      std::size_t device, rdmabuf::Transfer transfer,
+                                      std::uint32_t max_message, TransferPiece& piece) noexcept {
+    const KeyedChunk* const chunk = remote.find(transfer.remote_address);
+    if (chunk == nullptr) {
+        return false;
+    }
+    const RemoteRegion region = {
+        .address = chunk->address, .length = chunk->length, .rkey = chunk->rkeys[device]};
+    transfer.length =
+        std::min(transfer.length, chunk->length - (transfer.remote_address - chunk->address));
+    return TransferSplitter(local.rail(device), {&region, 1}, transfer, max_message).next(piece);
+}
 
 /// A pool of unused transfers. It grows when all transfers are in use.
 class TransferPool {

@@ -41,7 +41,7 @@ class RendezvousReceiver {
             return;
         }
         Header header = {.kind = Kind::advertisement, .value = receive.tag};
-        if (control_.send(header, cts_body(receive, table), table.chunks)) {
+        if (control_.send(header, cts_body(receive, table), table.regions)) {
             receive.advertised = true;
             ++advertised_;
         }
@@ -183,7 +183,7 @@ class RendezvousReceiver {
                                    const ChunkTable& table) const noexcept {
         return {.length = table.length,
                 .request = SharedState::wire_number(receive),
-                .chunks = table.count,
+                .chunks = table.chunks,
                 .rails = static_cast<std::uint16_t>(rails_.devices())};
     }
     /// Starts to read the data of a message by RDMA. @return false if memory is exhausted
@@ -196,7 +196,7 @@ class RendezvousReceiver {
         static_cast<void>(ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
                                              rails_.devices(), body.length, transfer->remote));
         transfer->is_read = true;
-        transfer->remote_address = transfer->remote.regions[0][0].address;
+        transfer->remote_address = transfer->remote.regions[0].address;
         receive.stage = ReceiveRequest::Stage::transferring;
         rails_.start(*transfer, body.length);
         return true;
@@ -213,7 +213,7 @@ class RendezvousReceiver {
                 *receive.buffer.memory, receive.buffer.device_address() + receive.cts_bytes,
                 receive.bytes - receive.cts_bytes);
             Header header = {.kind = Kind::cts, .number = receive.peer_request};
-            if (!control_.send(header, cts_body(receive, table), table.chunks)) {
+            if (!control_.send(header, cts_body(receive, table), table.regions)) {
                 return false;
             }
             receive.cts_bytes += table.length;

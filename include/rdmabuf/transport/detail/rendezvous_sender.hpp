@@ -61,7 +61,7 @@ class RendezvousSender {
         if (transfer == nullptr) {
             return false;
         }
-        transfer->set_remote(entry.remote, rails_.devices(), 0);
+        transfer->set_remote(entry.remote, 0);
         // If a queue pair needs several work requests, a FIN must contain the length of the
         // message. Otherwise each queue pair posts one RDMA write, and the receiver adds up their
         // lengths.
@@ -92,11 +92,11 @@ class RendezvousSender {
             table = ChunkTable::describe(*request.buffer.memory, request.buffer.device_address(),
                                          request.bytes);
             if (table.length == request.bytes) {
-                body.chunks = table.count;
+                body.chunks = table.chunks;
                 body.rails = static_cast<std::uint16_t>(request.buffer.memory->rails);
             }
         }
-        if (!control_.send(header, body, table.chunks)) {
+        if (!control_.send(header, body, table.regions)) {
             return false;
         }
         ++unanswered_;
@@ -127,7 +127,7 @@ class RendezvousSender {
             shared_.transfers.give_back(transfer);
             return false;
         }
-        transfer->remote_address = transfer->remote.regions[0][0].address;
+        transfer->remote_address = transfer->remote.regions[0].address;
         transfer->has_immediate = true;
         transfer->immediate.request = body.request;
         request->cts_bytes += body.length;

@@ -19,9 +19,6 @@ namespace rdmabuf::transport::detail {
 static_assert(std::endian::native == std::endian::little,
               "the wire format of the transport is defined for little-endian machines only");
 
-/// The maximum number of queue pairs of a channel.
-inline constexpr std::size_t max_channel_rails = max_rails * max_queue_pairs_per_device;
-
 /// The type of a message. All messages are sent on the first queue pair of the channel. The numbers
 /// are part of the wire format and must not change.
 ///
@@ -101,14 +98,6 @@ struct Header {
     std::uint64_t value = 0;
 };
 static_assert(sizeof(Header) == 16 && std::is_trivially_copyable_v<Header>);
-
-/// A memory region that the peer may access by RDMA, with one rkey for each device.
-struct KeyedChunk {
-    std::uint64_t address = 0;
-    std::uint64_t length = 0;
-    std::array<std::uint32_t, max_rails> rkeys{};
-};
-static_assert(sizeof(KeyedChunk) == 32 && std::is_trivially_copyable_v<KeyedChunk>);
 
 /// The body of an RTS. `chunks` KeyedChunk objects follow. They describe the memory of the sender,
 /// if the receiver may read this memory by RDMA; otherwise `chunks` is 0.
@@ -203,7 +192,7 @@ struct RepeatedRails {
 /// secret.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
-    static constexpr std::uint16_t current_version = 7;
+    static constexpr std::uint16_t current_version = 8;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -220,7 +209,7 @@ static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<Conne
 /// contains a Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t current_version = 7;
+    static constexpr std::uint16_t current_version = 8;
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
@@ -256,7 +245,7 @@ struct Hello {
     /// For each device of this end, the rkey of the memory at probe_address.
     std::array<std::uint32_t, max_rails> probe_rkeys{};
     /// The addresses of the queue pairs. Queue pair number i of a device has the index
-    /// max_queue_pairs_per_device * device + i.
+    /// queue_pairs_per_device * device + i.
     std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_channel_rails> addresses{};
 };
 static_assert(std::is_trivially_copyable_v<Hello> &&
