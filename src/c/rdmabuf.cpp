@@ -34,29 +34,9 @@
 #include <rdmabuf/providers/cuda.hpp>
 #endif
 
-using namespace rdmabuf;
+#include "c/objects.hpp"
 
-struct rdmabuf_resolver {
-    // A cache copies the resolver, and the copies share the exporters.
-    std::shared_ptr<ExternalExporter> external = make_external_exporter();
-    Resolver resolver = Resolver::system();
-};
-struct rdmabuf_external {
-    AddedRange range;
-};
-struct rdmabuf_region {
-    Registration registration;
-    std::string trail;
-    std::string trail_json;
-};
-struct rdmabuf_cache {
-    RegistrationCache cache;
-    std::size_t domains;
-};
-struct rdmabuf_lease {
-    RegistrationCache::Lease lease;
-    std::size_t domains;
-};
+using namespace rdmabuf;
 
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
@@ -19,8 +20,14 @@ inline constexpr std::size_t registered_size = 65536;
 inline constexpr Access writable_access =
     Access::local_write | Access::remote_write | Access::remote_read;
 
+/// register_memory(), or a function that does the same through another interface.
+using RegisterFunction = rdmabuf::Registration(std::span<const ProtectionDomain>, const Resolver&,
+                                               std::uintptr_t, std::size_t,
+                                               const RegistrationOptions&);
+
 class RegistrationTest : public SoftverbsTest {
   protected:
+    RegisterFunction* register_ = register_memory;
     Basics basics_;
     std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(registered_size);
     Resolver resolver_{{exporter_}};
@@ -30,12 +37,12 @@ class RegistrationTest : public SoftverbsTest {
     static const std::vector<Registration>& registrations() { return record().registrations; }
     [[nodiscard]] std::uintptr_t device_address() const { return exporter_->allocation.base; }
     [[nodiscard]] rdmabuf::Registration device(const RegistrationOptions& options = {}) const {
-        return register_memory(basics_.pd, resolver_, device_address(), registered_size, options);
+        return register_({&basics_.pd, 1}, resolver_, device_address(), registered_size, options);
     }
     [[nodiscard]] auto refusal(std::uintptr_t address, std::size_t length,
                                const RegistrationOptions& options = {}) const {
         return error_of([&] {
-            static_cast<void>(register_memory(basics_.pd, resolver_, address, length, options));
+            static_cast<void>(register_({&basics_.pd, 1}, resolver_, address, length, options));
         });
     }
     [[nodiscard]] auto refusal(const RegistrationOptions& options = {}) const {

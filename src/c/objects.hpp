@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include <rdmabuf/providers/external.hpp>
+#include <rdmabuf/rdmabuf.h>
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/resolver.hpp>
+
+// The objects of the C interface.
+
+struct rdmabuf_resolver {
+    // A cache copies the resolver, and the copies share the exporters.
+    std::shared_ptr<rdmabuf::ExternalExporter> external = rdmabuf::make_external_exporter();
+    rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+};
+struct rdmabuf_external {
+    rdmabuf::AddedRange range;
+};
+struct rdmabuf_region {
+    rdmabuf::Registration registration;
+    std::string trail;
+    std::string trail_json;
+};
+struct rdmabuf_cache {
+    rdmabuf::RegistrationCache cache;
+    std::size_t domains;
+};
+struct rdmabuf_lease {
+    rdmabuf::RegistrationCache::Lease lease;
+    std::size_t domains;
+};
