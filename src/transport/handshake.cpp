@@ -101,6 +101,10 @@ Handshake::Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, c
       step_(Step::introduce) {}
 
 Handshake::~Handshake() {
+    if (socket_ && creator_.is_current()) {
+        // As in ~ListenerState().
+        ::shutdown(socket_.get(), SHUT_RDWR);
+    }
     if (channel_ != nullptr) {
         endpoint()->abandon(*channel_);
     }

@@ -66,7 +66,17 @@ ListenerState::ListenerState(std::shared_ptr<EndpointState> endpoint, UniqueFd s
     unproven_.reserve(max_unproven);
 }
 
-ListenerState::~ListenerState() = default;
+ListenerState::~ListenerState() {
+    if (!creator_.is_current()) {
+        return;
+    }
+    // As long as a forked child has the sockets open, close(2) does not end the connections. The
+    // kernel would also accept further ones, whose peers would wait for an answer.
+    ::shutdown(socket_.get(), SHUT_RDWR);
+    for (const Unproven& peer : unproven_) {
+        ::shutdown(peer.socket.get(), SHUT_RDWR);
+    }
+}
 
 SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
                                      ErrorInfo& error) noexcept {

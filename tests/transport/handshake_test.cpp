@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Handles, descriptors of memory, and failures while a channel is set up.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -11,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "raw_peer.hpp"
 #include "stopped_clock.hpp"
@@ -477,6 +481,51 @@ TEST_F(Handshakes, wait_for_a_listener_that_accepts_later_than_their_time_limit)
     }
     const TestMemory from = left_memory(100);
     pass(from, right_memory(100), 100);
+}
+
+// A child by fork(2) has the sockets of the listener open, too.
+TEST_F(Handshakes, end_with_their_listener_while_a_forked_child_lives) {
+    std::optional<Listener> listener(listen());
+    const Handle handle = listener->handle();
+    const RawPeer unproven = raw_peer(*listener);
+    unproven.send("G");
+    const RawPeer proven = raw_peer(*listener);
+    send(proven, proof(*listener));
+    listen_until_received(*listener, proven, sizeof(Hello));
+    EXPECT_EQ(proven.receive(sizeof(Hello)).size(), sizeof(Hello));
+    // The child lives until the descriptor is closed.
+    const auto fork_child = [&](bool destroys_its_copy) {
+        std::array<int, 2> pipe{};
+        EXPECT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::close(pipe[1]);
+            if (destroys_its_copy) {
+                listener.reset();
+            }
+            char byte = 0;
+            ::_exit(::read(pipe[0], &byte, 1) == 0 ? 0 : 1);
+        }
+        ::close(pipe[0]);
+        return std::pair(child, UniqueFd(pipe[1]));
+    };
+    const auto end = [](std::pair<pid_t, UniqueFd> child) {
+        child.second.reset();
+        int status = -1;
+        EXPECT_EQ(::waitpid(child.first, &status, 0), child.first);
+        EXPECT_EQ(status, 0);
+    };
+    end(fork_child(true));
+    auto connector = left_end().start_connect(handle);
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    EXPECT_EQ(meet(*connector, *listener), code(0));
+
+    auto child = fork_child(false);
+    listener.reset();
+    EXPECT_EQ(left_end().connect(handle, time_limit).code(), code(ECONNREFUSED));
+    EXPECT_TRUE(proven.receive(1).empty());
+    EXPECT_TRUE(unproven.receive(1).empty());
+    end(std::move(child));
 }
 
 TEST_F(Handshakes, a_peer_that_stops_after_its_proof_ends_with_etimedout) {

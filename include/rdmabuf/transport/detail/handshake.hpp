@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/channel_setup.hpp>
 #include <rdmabuf/transport/detail/channel_state.hpp>
@@ -99,6 +100,7 @@ class RDMABUF_EXPORT Handshake {
     ConnectResult their_result_ = 0;
     /// The number of bytes of the current message that have arrived.
     std::size_t received_ = 0;
+    rdmabuf::detail::CreatorProcess creator_;
 };
 
 /// Advances @p handshake without waiting. Creates @p channel when both ends are connected. After

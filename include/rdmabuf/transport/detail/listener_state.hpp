@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/handshake.hpp>
@@ -44,6 +45,8 @@ class RDMABUF_EXPORT ListenerState {
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;
     ListenerState& operator=(const ListenerState&) = delete;
+    /// Also ends the connections of peers, although a child by fork(2) has the sockets open, too.
+    /// In such a child, only closes the sockets.
     ~ListenerState();
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
@@ -91,6 +94,7 @@ class RDMABUF_EXPORT ListenerState {
     Handshakes handshakes_;
     /// The number of handshakes that threads advance.
     std::size_t advancing_ = 0;
+    rdmabuf::detail::CreatorProcess creator_;
 };
 
 } // namespace rdmabuf::transport::detail
