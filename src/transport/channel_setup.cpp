@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
@@ -10,6 +9,7 @@
 #include <rdmabuf/transport/detail/channel_setup.hpp>
 
 #include "transport/queue_pair_options.hpp"
+#include "transport/unlocked.hpp"
 
 namespace rdmabuf::transport::detail {
 namespace {
@@ -19,26 +19,6 @@ using rdmabuf::detail::raise;
 
 /// The largest errno value in Linux.
 constexpr std::uint32_t max_errno = 4095;
-
-/// Unlocks EndpointOptions::mutex, if there is one, and locks it again in the destructor.
-class Unlocked {
-  public:
-    explicit Unlocked(std::mutex* mutex) : mutex_(mutex) {
-        if (mutex_ != nullptr) {
-            mutex_->unlock();
-        }
-    }
-    Unlocked(const Unlocked&) = delete;
-    Unlocked& operator=(const Unlocked&) = delete;
-    ~Unlocked() {
-        if (mutex_ != nullptr) {
-            mutex_->lock();
-        }
-    }
-
-  private:
-    std::mutex* mutex_;
-};
 
 } // namespace
 

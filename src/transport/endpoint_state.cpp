@@ -18,6 +18,7 @@
 #include <rdmabuf/transport/detail/spin_wait.hpp>
 
 #include "transport/async_event_queue.hpp"
+#include "transport/unlocked.hpp"
 
 namespace rdmabuf::transport::detail {
 namespace {
@@ -426,8 +427,19 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
         std::max<std::int64_t>(std::chrono::milliseconds(options.heartbeat).count() / 10, 1);
     const std::int64_t wanted = timeout.count() < 0 ? tenth : std::min(tenth, timeout.count());
     epoll_event event{};
-    if (::epoll_wait(events_.get(), &event, 1, static_cast<int>(wanted)) == 1 &&
-        event.data.ptr != nullptr) {
+    int count = 0;
+    const auto wait = [&] {
+        const Unlocked unlocked(options.mutex);
+        count = ::epoll_wait(events_.get(), &event, 1, static_cast<int>(wanted));
+    };
+    if (options.mutex == nullptr) {
+        wait();
+    } else {
+        const pthread_t user = user_.exchange(0); // close() sleeps as the user.
+        wait();
+        user_.store(user);
+    }
+    if (count == 1 && event.data.ptr != nullptr) {
         static_cast<void>(check_descriptors());
     }
     check(now_ns());

@@ -149,7 +149,7 @@ short Handshake::events() const noexcept {
 
 void Handshake::wait(std::chrono::milliseconds timeout) const noexcept {
     pollfd request{.fd = socket_.get(), .events = events(), .revents = 0};
-    wait_for_sockets(std::span(&request, 1), timeout, deadline_);
+    wait_for_sockets(std::span(&request, 1), timeout, deadline_, options().mutex);
 }
 
 bool Handshake::advance_step() {

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -26,6 +27,8 @@ namespace rdmabuf::transport::detail {
 namespace {
 
 using rdmabuf::detail::check_zero;
+
+constexpr std::int64_t longest_shared_wait_ns = 100'000'000;
 
 Handle make_handle(int socket) {
     const sockaddr_storage bound = rdmabuf::detail::local_address(socket);
@@ -183,7 +186,12 @@ void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
                 {.fd = handshake->socket(), .events = handshake->events(), .revents = 0});
             earliest(handshake->deadline());
         }
-        wait_for_sockets(sockets, timeout, deadline);
+        std::mutex* const mutex = endpoint_->options.mutex;
+        if (mutex != nullptr) {
+            // Meanwhile another thread may accept a connection, whose socket is not in the list.
+            earliest(now_ns() + longest_shared_wait_ns);
+        }
+        wait_for_sockets(sockets, timeout, deadline, mutex);
     });
     static_cast<void>(waited); // After ENOMEM the caller tries again at once.
 }

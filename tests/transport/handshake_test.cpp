@@ -539,11 +539,17 @@ TEST_F(Handshakes, a_peer_that_stops_after_its_proof_ends_with_etimedout) {
                 ::testing::HasSubstr("EndpointOptions::handshake"));
 }
 
-TEST_F(Handshakes, sleep_while_they_wait_for_a_peer) {
+// The second call has the mutex while the first one waits.
+TEST_F(Handshakes, sleep_without_the_mutex_of_the_program_while_they_wait_for_a_peer) {
+    disconnect();
+    std::mutex mutex;
+    options_.mutex = &mutex;
+    open();
     for (const bool accepts_first : {true, false}) {
         SCOPED_TRACE(accepts_first);
         Listener listener = listen();
         const auto call = [&](bool accepts) {
+            const std::unique_lock lock(mutex);
             return accepts ? listener.accept(time_limit)
                            : left_end().connect(listener.handle(), time_limit);
         };
@@ -554,11 +560,15 @@ TEST_F(Handshakes, sleep_while_they_wait_for_a_peer) {
             first.emplace(call(accepts_first));
         });
         EXPECT_TRUE(eventually([&] { return is_asleep(waiting); }));
-        const Result<Channel> second = call(!accepts_first);
+        std::optional<Result<Channel>> second(call(!accepts_first));
         thread.join();
         EXPECT_TRUE(first->ok()) << first->message();
-        EXPECT_TRUE(second.ok()) << second.message();
+        EXPECT_TRUE(second->ok()) << second->message();
+        const std::unique_lock lock(mutex);
+        first.reset();
+        second.reset();
     }
+    disconnect();
 }
 
 TEST_F(Handshakes, an_interface_that_does_not_exist_fails_with_enodev) {

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Invalid requests, and how the completion of a request is reported.
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -176,6 +182,58 @@ TEST_F(Requests, of_one_channel_can_be_waited_for_together) {
     EXPECT_EQ(transport::wait_any(std::span(pending).first(1), completion, 1ms), 1);
     EXPECT_FALSE(completion.done);
     EXPECT_EQ(transport::wait_any({}, completion, wait_forever), 0);
+}
+
+TEST_F(Requests, are_waited_for_without_the_mutex_of_the_program) {
+    disconnect();
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    options_.mutex = &mutex;
+    options_.receive_buffers = 16;
+    options_.linger = time_limit;
+    connect();
+    const TestMemory mine = left_memory(4096);
+    const TestMemory theirs = right_memory(4096);
+    // Another thread calls `wait`. As soon as it is asleep, this thread calls `step` until the call
+    // has returned.
+    const auto while_waiting = [&](const auto& wait, const auto& step) {
+        std::atomic<pid_t> waiting = 0;
+        std::thread thread([&] {
+            const std::unique_lock locked(mutex);
+            waiting = ::gettid();
+            wait();
+            waiting = 0;
+        });
+        lock.unlock();
+        EXPECT_TRUE(eventually([&] { return is_asleep(waiting); }));
+        EXPECT_TRUE(eventually([&] { return waiting == 0; },
+                               [&] {
+                                   const std::unique_lock locked(mutex);
+                                   step();
+                               }));
+        thread.join();
+        lock.lock();
+    };
+    Request received;
+    ASSERT_EQ(right().irecv(theirs.memory(), theirs.data(), 10, 1, received), code(0));
+    while_waiting([&] { EXPECT_EQ(wait(right(), received).bytes, 10); },
+                  [&] {
+                      if (request_.index == Request::empty_index) {
+                          EXPECT_EQ(send(mine.memory(), mine.data(), 10), code(0));
+                      }
+                      right().progress();
+                  });
+    // The device of the right end acknowledges all messages when its program makes progress.
+    for (std::uint32_t i = 0; i < 2 * options_.receive_buffers; ++i) {
+        ASSERT_EQ(send(mine.memory(), mine.data(), 10), code(0));
+        ASSERT_EQ(wait(left(), request_).error, code(0));
+    }
+    while_waiting([&] { EXPECT_EQ(left().close(), code(0)); },
+                  [&] {
+                      left_end().progress();
+                      right().progress();
+                  });
+    disconnect();
 }
 
 } // namespace
