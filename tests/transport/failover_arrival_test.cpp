@@ -238,5 +238,23 @@ TEST_F(FailoverArrival, is_completed_by_an_end_that_sleeps_until_its_descriptor_
     EXPECT_FALSE(is_readable(right_end().descriptor()));
 }
 
+// The time `linger` ends before a device that reports no completions counts as dead.
+TEST_F(Failover, of_an_idle_device_does_not_delay_closing) {
+    options_.linger = 500ms;
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    pass(*from_, *to_, 300000);
+    settle();
+    const StoppedClock clock;
+    ASSERT_NO_FATAL_FAILURE(fail(Failure::of_device));
+    std::error_code closed = code(EAGAIN);
+    for (int steps = 0; steps < 1000 && closed == code(EAGAIN); ++steps) {
+        closed = left().try_close();
+        right_end().wait(0ms);
+        StoppedClock::advance(5ms);
+    }
+    EXPECT_EQ(closed, code(0));
+    EXPECT_EQ(right().state(), code(ECONNRESET));
+}
+
 } // namespace
 } // namespace rdmabuf::testing

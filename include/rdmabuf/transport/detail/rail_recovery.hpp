@@ -57,8 +57,8 @@ class RailRecovery {
     /// does not report them in time.
     void check(std::int64_t now) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (!rails_.works(i) && !rails_.is_drained(i) &&
-                now - rails_[i].failed_ns > RailSet::drain_limit_ns && rails_.abandon(i)) {
+            if (!rails_.works(i) && !rails_.is_drained(i) && rails_.is_overdue(i, now) &&
+                rails_.abandon(i)) {
                 one_sided_.abandon(i);
             }
         }

@@ -390,6 +390,14 @@ class RailSet {
         return failed.abandoned || (failed.stopped && failed.queue.idle() &&
                                     receives_ended(rail, now_ns() - failed.failed_ns));
     }
+    /// Returns true if the completions of a failed queue pair need not be awaited any longer: its
+    /// device has failed and will report no completion of its send queue, or drain_limit_ns is
+    /// over.
+    [[nodiscard]] bool is_overdue(std::size_t rail, std::int64_t now) const noexcept {
+        const ChannelRail& failed = rails_[rail];
+        return (failed.queue.idle() && shared_.rails[failed.device]->failure != nullptr) ||
+               now - failed.failed_ns > drain_limit_ns;
+    }
     /// Destroys a failed queue pair whose device reports no completions. Its work requests that
     /// have not completed count as failed.
     /// @return false if the queue pair cannot be destroyed. The device may then still execute the
