@@ -343,6 +343,7 @@ void EndpointState::forget(ChannelState& channel) noexcept {
     // When a queue pair is destroyed, its completions are removed from the completion queue. The
     // receive buffers of messages that have arrived would then never be posted again.
     poll_all();
+    channel.give_up();
     const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
             return;

@@ -15,6 +15,7 @@
 #include "features_fixture.hpp"
 #include "prepared_channels_fixture.hpp"
 #include "recorder/verbs_recorder.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -155,6 +156,46 @@ TEST_F(FailedClose, of_a_queue_pair_does_not_affect_the_other_channels) {
         pass(*from_, *to_, 20000);
     }
     EXPECT_EQ(right().state(), code(0)) << right().reason();
+    disconnect_all();
+    EXPECT_THAT(take_teardown_failures(),
+                ::testing::Contains(::testing::Pair("ibv_destroy_qp", EIO)));
+    destroy_rest();
+    ignore_violations();
+}
+
+// The queue pair can neither be moved to the error state nor be destroyed.
+TEST_F(FailedClose, of_a_queue_pair_ends_the_receives_of_its_channel) {
+    connect_with_memory();
+    connect_third();
+    Request request;
+    int context = 0;
+    ASSERT_EQ(
+        right_of_third().irecv_masked(to_->memory(), to_->data(), 100, 1, 0, request, &context),
+        code(0));
+    settle();
+    forget_calls();
+    {
+        const StoppedClock clock;
+        for (unsigned nth = 1; nth <= 3; ++nth) {
+            ASSERT_EQ(softverbs_fail_call("ibv_modify_qp", nth, EIO), 0);
+        }
+        for (unsigned nth = 1; nth <= 1000; ++nth) {
+            ASSERT_EQ(softverbs_fail_call("ibv_destroy_qp", nth, EIO), 0);
+        }
+        std::error_code closed = code(EAGAIN);
+        for (int steps = 0; steps < 100 && closed == code(EAGAIN); ++steps) {
+            closed = right_of_third().try_close(false);
+            StoppedClock::advance(100ms);
+        }
+        EXPECT_EQ(closed, code(0));
+        softverbs_clear_faults();
+    }
+    pass(*from_, *to_, 100, 7);
+    std::array<Completion, 2> completions;
+    ASSERT_EQ(right_end().poll_completions(completions), 1);
+    EXPECT_EQ(completions[0].context, &context);
+    EXPECT_EQ(completions[0].error, code(EIO));
+    pass(*from_, *to_, 100, 7);
     disconnect_all();
     EXPECT_THAT(take_teardown_failures(),
                 ::testing::Contains(::testing::Pair("ibv_destroy_qp", EIO)));

@@ -64,7 +64,8 @@ inline void ChannelState::advance() noexcept {
     }
     if (rails_.broken() != 0) {
         if (!ended_ && rails_.drain()) {
-            end_requests();
+            rails_.release_buffers();
+            end_requests(rails_.broken());
         }
         return;
     }
@@ -262,7 +263,7 @@ inline void ChannelState::peer_closed() noexcept {
     rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
 }
 
-inline void ChannelState::end_requests() noexcept {
+inline void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
         // The peer sees the closed socket and fails its channel with ECONNRESET, earlier than its
@@ -270,7 +271,6 @@ inline void ChannelState::end_requests() noexcept {
         // then reports the same error.
         ::shutdown(socket_.get(), SHUT_WR);
     }
-    const int error = broken();
     const std::pair<const RequestState*, int> culprit = rails_.culprit();
     rails_.drop_transfers();
     queued_.clear();

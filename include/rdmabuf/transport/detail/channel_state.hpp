@@ -260,6 +260,14 @@ class ChannelState : public ChannelLinks {
     /// messages of this end were acknowledged. The other end may then destroy its queue pairs at
     /// once, so that this channel fails.
     [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
+    /// Ends the requests of a failed channel with EIO, although its queue pairs can neither be
+    /// moved to the error state nor be destroyed. A device may still access the memory of these
+    /// requests. Their send buffers are not returned to the pool.
+    void give_up() noexcept {
+        if (!ended_) {
+            end_requests(EIO);
+        }
+    }
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
 
@@ -388,7 +396,7 @@ class ChannelState : public ChannelLinks {
     /// Starts the requests and sends the control messages that have waited for free send queue
     /// entries, or until earlier transfers were posted.
     void start_queued() noexcept;
-    void end_requests() noexcept;
+    void end_requests(int error) noexcept;
     /// Called when all work requests of an RdmaTransfer are posted.
     /// @param request  the request of this transfer
     void posted(RequestState& request) noexcept;

@@ -593,7 +593,7 @@ class RailSet {
         }
         return drained;
     }
-    /// Removes all transfers, and returns all send buffers of the channel to the pool.
+    /// Removes all transfers.
     void drop_transfers() noexcept {
         while (RdmaTransfer* const transfer = transfers_.pop_front()) {
             transfer->request->transfer = nullptr;
@@ -606,8 +606,9 @@ class RailSet {
             shared_.transfers.give_back(transfer);
         }
         ordered_ = 0;
-        held_.release_all();
     }
+    /// Returns all send buffers of the channel to the pool. drain() must have returned true.
+    void release_buffers() noexcept { held_.release_all(); }
 
     FastLimits fast;
 
