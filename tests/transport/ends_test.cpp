@@ -213,6 +213,48 @@ TEST_F(Ends, a_failed_channel_has_a_reason_at_both_ends) {
     EXPECT_STREQ(right().reason(), "the peer has closed the channel");
 }
 
+// The close message of the peer can arrive before the acknowledgement of the data.
+class ClosedAfterDelivery : public Ends {
+  protected:
+    void expect_success(unsigned devices, const std::string& disorder) {
+        use_devices(devices);
+        options_.eager_limit = 0;
+        options_.min_fragment = 4096;
+        connect_with_memory();
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok()) << listener.message();
+        ASSERT_EQ(softverbs_set_disorder(disorder.c_str()), 0);
+        for (int i = 0; i < 30; ++i) {
+            auto channels = connect_another(left_end(), *listener);
+            Channel& near = channels.first;
+            Channel& far = channels.second;
+            Request received;
+            ASSERT_EQ(far.irecv(to_->memory(), to_->data(), length, 1, received), code(0));
+            ASSERT_TRUE(progress_until([&] { return near.advertised_receive(1).has_value(); }));
+            Request sent;
+            ASSERT_EQ(near.isend(from_->memory(), from_->data(), length, 1, sent), code(0));
+            Completion completion;
+            ASSERT_TRUE(eventually([&] {
+                right_end().progress();
+                completion = far.test(received);
+                return completion.done;
+            }));
+            EXPECT_EQ(completion.error, code(0));
+            EXPECT_EQ(far.close(), code(0));
+            EXPECT_EQ(complete(near, sent).error, code(0)) << "round " << i;
+        }
+    }
+    static constexpr std::size_t length = 60'000;
+};
+
+TEST_F(ClosedAfterDelivery, a_message_succeeds_on_one_device) {
+    expect_success(1, "acks:1");
+}
+
+TEST_F(ClosedAfterDelivery, a_message_succeeds_on_two_devices) {
+    expect_success(2, "");
+}
+
 TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
     connect_with_memory();
     transport::detail::SharedState& shared = right().endpoint()->shared;

@@ -32,9 +32,10 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
         }
     }
     if (status != IBV_WC_SUCCESS) {
+        rails_.work_failed();
         explain(rail, status, request);
     }
-    if (request == nullptr || rails_.broken() != 0) {
+    if (request == nullptr || (rails_.broken() != 0 && !rails_.may_succeed())) [[unlikely]] {
         return;
     }
     settled(*request);
@@ -260,7 +261,7 @@ inline void ChannelState::say_goodbye() noexcept {
 
 inline void ChannelState::peer_closed() noexcept {
     peer_closed_ = true;
-    rails_.fail(ECONNRESET, "the peer has closed the channel", nullptr, 0, true);
+    rails_.close_by_peer();
 }
 
 inline void ChannelState::end_requests(int error) noexcept {

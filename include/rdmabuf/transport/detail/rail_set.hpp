@@ -564,20 +564,28 @@ class RailSet {
     ///                   already arrived was polled
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
               int culprit_error = 0, bool flush_all = false) noexcept {
-        if (broken_ != 0) {
-            return;
+        if (set_broken(error, reason, culprit, culprit_error)) {
+            stop_all(flush_all);
         }
-        broken_ = error;
-        reason_ = reason;
-        culprit_ = culprit;
-        culprit_error_ = culprit_error;
-        failed_ns_ = now_ns();
-        fast = {};
-        shared_.wake(channel_);
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (works(i)) {
-                static_cast<void>(stop(i, flush_all));
-            }
+    }
+    /// Fails the channel because the peer has closed it. The peer may have received data whose
+    /// acknowledgement arrives later than its close message, or by another queue pair. Therefore
+    /// the queue pairs are moved to the error state only when all signaled work requests have
+    /// completed, one of them has failed, or drain_limit_ns is over.
+    void close_by_peer() noexcept {
+        if (set_broken(ECONNRESET, "the peer has closed the channel", nullptr, 0)) {
+            awaits_acknowledgements_ = true;
+            stop_when_acknowledged();
+        }
+    }
+    /// Returns true if a work request of the failed channel can still succeed, so that its request
+    /// ends as in a channel that works; see close_by_peer().
+    [[nodiscard]] bool may_succeed() const noexcept { return awaits_acknowledgements_; }
+    /// Called when a work request has failed.
+    void work_failed() noexcept {
+        if (awaits_acknowledgements_) {
+            awaits_acknowledgements_ = false;
+            stop_all(true);
         }
     }
     /// Returns true if no device can still access the memory of the channel's requests: all work
@@ -585,6 +593,9 @@ class RailSet {
     /// destroyed if it could not be moved to the error state, or after a second without
     /// completions: its device is then considered dead.
     [[nodiscard]] bool drain() noexcept {
+        if (awaits_acknowledgements_ && !stop_when_acknowledged()) {
+            return false;
+        }
         const bool late = now_ns() - failed_ns_ > drain_limit_ns;
         bool drained = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
@@ -685,6 +696,41 @@ class RailSet {
         return true;
     }
 
+    /// @return false if the channel has failed before
+    bool set_broken(int error, const char* reason, const RequestState* culprit,
+                    int culprit_error) noexcept {
+        if (broken_ != 0) {
+            return false;
+        }
+        broken_ = error;
+        reason_ = reason;
+        culprit_ = culprit;
+        culprit_error_ = culprit_error;
+        failed_ns_ = now_ns();
+        fast = {};
+        shared_.wake(channel_);
+        return true;
+    }
+    void stop_all(bool flush_all) noexcept {
+        for (std::size_t i = 0; i < rails_.size(); ++i) {
+            if (works(i)) {
+                static_cast<void>(stop(i, flush_all));
+            }
+        }
+    }
+    /// @return false if completions have to be awaited; see close_by_peer()
+    bool stop_when_acknowledged() noexcept {
+        const std::int64_t now = now_ns();
+        for (std::size_t i = 0; i < rails_.size() && now - failed_ns_ <= drain_limit_ns; ++i) {
+            if (works(i) && rails_[i].queue.awaits_completion()) {
+                return false;
+            }
+        }
+        awaits_acknowledgements_ = false;
+        failed_ns_ = now;
+        stop_all(true);
+        return true;
+    }
     /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
     /// empty or @p flush_all is true.
     /// @param flush_all  see fail()
@@ -892,6 +938,7 @@ class RailSet {
     HeldBuffers held_;
 
     int broken_ = 0;
+    bool awaits_acknowledgements_ = false;
     const char* reason_ = "";
     const RequestState* culprit_ = nullptr;
     int culprit_error_ = 0;
