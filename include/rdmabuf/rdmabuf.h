@@ -28,13 +28,14 @@
  *
  * Structs. The first member of options and results is `size`, the sizeof of the struct as the
  * program was compiled, so that later versions can add members. All other members are set to zero
- * before use: RDMABUF_INIT does both.
+ * before use: RDMABUF_INIT does both. Members of a result that this version of the library does not
+ * know keep their values.
  *
  * Ownership. The program owns the objects that it gets, and destroys each with the function for its
  * type. Strings and descriptors that it passes are copied. Protection domains and memory stay the
  * program's: neither is freed or deallocated before the regions and the leases that use it, and a
- * protection domain not before its caches. A function without a result that cannot deregister
- * memory writes one line to stderr.
+ * protection domain not before its caches. If a function that returns void cannot deregister
+ * memory, it writes one line to stderr.
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception or
@@ -124,8 +125,8 @@ enum {
 /* Creates a resolver that knows all kinds of memory that the library was built with. Keep it as
  * long as the program registers memory: creating one is not cheap. */
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
-/* Destroys a resolver. Regions, caches and added memory stay valid, but rdmabuf_verify() then fails
- * for regions whose memory a driver knows, unless a cache of this resolver exists. */
+/* Destroys a resolver. Regions, caches and added memory stay valid. Afterwards rdmabuf_verify()
+ * fails for memory that a driver knows, unless a cache with this resolver exists. */
 void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver);
 
 /* Memory for which the program has a dma-buf. */
@@ -268,8 +269,9 @@ const char* rdmabuf_trail_json(const rdmabuf_region* region);
  * so that its keys must not be used. -ENOENT: the resolver was destroyed. */
 int rdmabuf_verify(rdmabuf_region* region);
 /* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
- * region still exists, and the program calls this function again. -EBUSY: memory windows are bound
- * to it. */
+ * region still exists, and the program calls this function again; on some protection domains it may
+ * be deregistered already, for which rdmabuf_mr() returns NULL. -EBUSY: memory windows are bound to
+ * it. */
 int rdmabuf_deregister(rdmabuf_region* region);
 
 /* ---- Keeping registrations ---- */

@@ -2,7 +2,7 @@
 """Memory of any kind as a memory region of libibverbs.
 
     with rdmabuf.register(pd, tensor, rdmabuf.Access.LOCAL_WRITE | rdmabuf.Access.REMOTE_WRITE) as region:
-        work_request.sg_list = [SGE(region.address, region.length, region.lkey)]
+        work_request.sg_list = [SGE(region.iova, region.length, region.lkey)]
 
 Objects are tensors of PyTorch (of any type, also with gradients), anything with ``__cuda_array_interface__``, the buffer
 protocol (bytearray, memoryview, numpy.ndarray) or ``__dlpack__``, or a tuple ``(address, length)``. Their elements must be
@@ -14,6 +14,7 @@ Functions raise `Error`, an OSError, whose text says what was tried, what failed
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import errno as _errno
@@ -21,7 +22,9 @@ import json
 import math
 import os
 import pathlib
-from typing import Any, NamedTuple
+import sys
+import threading
+from typing import Any, Iterator, NamedTuple
 
 __all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
            "nearest", "register", "version"]
@@ -123,6 +126,14 @@ class _DlTensor(ctypes.Structure):
                 ("byte_offset", ctypes.c_uint64)]
 
 
+# Prototypes of this module alone: those of attributes of ctypes.pythonapi belong to the whole process.
+_get_buffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int)(
+    ("PyObject_GetBuffer", ctypes.pythonapi))
+_release_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_PyBuffer))(("PyBuffer_Release", ctypes.pythonapi))
+_capsule_pointer = ctypes.PYFUNCTYPE(_pointer, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
 def _declare(name: str, result: Any, *arguments: Any) -> None:
     function = getattr(_library, name)
     function.restype = result
@@ -171,13 +182,32 @@ def _check(result: int) -> int:
     return result
 
 
+def _number(value: Any, bits: int, name: str) -> int:
+    """Refuses what ctypes would cut off."""
+    number = int(value)
+    if not 0 <= number < 1 << bits:
+        raise ValueError(f"{name} {number} is not from 0 to 2^{bits} - 1")
+    return number
+
+
 class _Memory:
-    """The address and the length of an object, which stays alive and at its place as long as this does."""
+    """The address and the length of an object, whose memory stays alive and at its place as long as this does."""
 
     def __init__(self, owner: Any) -> None:
         self._buffer: _PyBuffer | None = None
         self._owner = owner
         self.readonly = False
+        try:
+            self._find(owner)
+            _number(self.address, 64, "the address")
+            if self.length <= 0:
+                raise ValueError(f"{type(owner).__name__} has no bytes to register")
+            _number(self.address + self.length - 1, 64, "the last address")
+        except BaseException:
+            self.release()
+            raise
+
+    def _find(self, owner: Any) -> None:
         if isinstance(owner, tuple):
             self.address, self.length = (int(each) for each in owner)
         elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
@@ -186,19 +216,25 @@ class _Memory:
             self._from_cuda(owner.__cuda_array_interface__)
         else:
             self._from_host(owner)
-        if self.length <= 0:
-            raise ValueError(f"{type(owner).__name__} has no bytes to register")
 
     def _from_tensor(self, tensor: Any) -> None:
         """A tensor of PyTorch, whose __cuda_array_interface__ and __dlpack__ refuse gradients and some types of elements."""
         if not tensor.is_contiguous():
             raise ValueError(f"the elements are not contiguous: strides {tuple(tensor.stride())} for shape "
                              f"{tuple(tensor.shape)}")
+        if getattr(tensor, "is_conj", bool)() or getattr(tensor, "is_neg", bool)():
+            raise ValueError("the memory of a conjugated or negated view has other values: resolve it first, with "
+                             "resolve_conj() or resolve_neg()")
+        # The program can give the tensor other memory: tensor.data = …
+        self._owner = tensor.detach()
         self.address, self.length = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def _from_cuda(self, interface: dict) -> None:
         self.address, self.readonly = interface["data"]
-        item = int(interface["typestr"][2:])
+        kind, size = interface["typestr"][1:2], interface["typestr"][2:].partition("[")[0]
+        if not size.isdigit():
+            raise ValueError(f"__cuda_array_interface__ has elements of an unknown size: {interface['typestr']!r}")
+        item = int(size) * (4 if kind == "U" else 1)
         shape = interface["shape"]
         _require_contiguous(shape, interface.get("strides"), item)
         self.length = item * math.prod(shape)
@@ -206,7 +242,7 @@ class _Memory:
     def _from_host(self, owner: Any) -> None:
         buffer = _PyBuffer()
         try:
-            ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(owner), ctypes.byref(buffer), 0)
+            _get_buffer(owner, ctypes.byref(buffer), 0)
         except BufferError as error:
             raise ValueError(f"the elements of {type(owner).__name__} are not contiguous: {error}") from error
         except TypeError:
@@ -219,30 +255,31 @@ class _Memory:
         self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
 
     def _from_dlpack(self, capsule: Any) -> None:
-        get = ctypes.pythonapi.PyCapsule_GetPointer
-        get.restype, get.argtypes = _pointer, [ctypes.py_object, ctypes.c_char_p]
-        tensor = _DlTensor.from_address(get(capsule, b"dltensor"))
-        item = (tensor.bits * tensor.lanes + 7) // 8
+        tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
         shape = tensor.shape[:tensor.ndim]
-        _require_contiguous(shape, [each * item for each in tensor.strides[:tensor.ndim]] if tensor.strides else None, item)
+        _require_contiguous(shape, tensor.strides[:tensor.ndim] if tensor.strides else None, 1)
         self._owner = (self._owner, capsule)
-        self.address, self.length = (tensor.data or 0) + tensor.byte_offset, item * math.prod(shape)
+        self.address = (tensor.data or 0) + tensor.byte_offset
+        self.length = (tensor.bits * tensor.lanes * math.prod(shape) + 7) // 8
 
     def allow(self, access: int) -> None:
         if self.readonly and access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
-            raise Error(_errno.EACCES, "the object is read only: register it without LOCAL_WRITE, REMOTE_WRITE and "
-                                       "REMOTE_ATOMIC")
+            raise Error(_errno.EACCES, "the object is read only: register it with REMOTE_READ alone")
 
     def release(self) -> None:
         if self._buffer is not None:
-            ctypes.pythonapi.PyBuffer_Release(ctypes.byref(self._buffer))
+            _release_buffer(ctypes.byref(self._buffer))
             self._buffer = None
         self._owner = None
 
 
 def _require_contiguous(shape: Any, strides: Any, item: int) -> None:
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"a negative extent: shape {tuple(shape)}")
     if strides is None:
         return
+    if len(strides) != len(shape):
+        raise ValueError(f"not as many strides as extents: strides {tuple(strides)} for shape {tuple(shape)}")
     expected = item
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent != 1 and stride != expected:
@@ -253,15 +290,15 @@ def _require_contiguous(shape: Any, strides: Any, item: int) -> None:
 def _pd_pointer(pd: Any) -> int:
     """Returns the address of the ibv_pd. pyverbs has it in the C part of its object: the word that leads to a struct with
     this handle."""
-    if isinstance(pd, int):
-        return pd
-    handle = getattr(pd, "handle", None)
-    if not isinstance(handle, int):
+    if isinstance(pd, int) and not isinstance(pd, bool):
+        return _number(pd, 64, "the address of the ibv_pd")
+    pyverbs = sys.modules.get("pyverbs.pd")
+    if pyverbs is None or not isinstance(pd, pyverbs.PD):
         raise TypeError("a protection domain is a pyverbs PD, or the address of an ibv_pd as an int")
     word = ctypes.sizeof(_pointer)
     for offset in range(2 * word, type(pd).__basicsize__, word):
         candidate = _pointer.from_address(id(pd) + offset).value
-        if candidate and candidate % word == 0 and ctypes.c_uint32.from_address(candidate + word).value == handle:
+        if candidate and candidate % word == 0 and ctypes.c_uint32.from_address(candidate + word).value == pd.handle:
             return candidate
     raise TypeError(f"no ibv_pd was found in {type(pd).__name__}; pass its address as an int")
 
@@ -271,11 +308,22 @@ def _pd_array(pds: Any) -> ctypes.Array:
     return (_pointer * len(every))(*(_pd_pointer(pd) for pd in every))
 
 
-class Resolver:
+class _Handle:
+    """An object of the C library. It cannot be copied, because each copy would destroy it."""
+
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        self._handle = handle
+        self._lock = threading.RLock()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} cannot be copied")
+
+
+class Resolver(_Handle):
     """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
 
     def __init__(self) -> None:
-        self._handle = _pointer()
+        super().__init__(_pointer())
         _check(_library.rdmabuf_resolver_create(ctypes.byref(self._handle)))
 
     def __del__(self) -> None:
@@ -284,21 +332,28 @@ class Resolver:
 
     def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
             pci_address: str = "") -> External:
-        """Adds memory for which the program has a dma-buf. The descriptor is duplicated. `address` and `offset` are equal
-        modulo the page size."""
+        """Adds memory for which the program has a dma-buf, until the result is closed or its last reference ends. The
+        descriptor is duplicated. `address` and `offset` are equal modulo the page size."""
         memory = _sized(_External)
-        memory.address, memory.length, memory.fd, memory.offset = address, length, fd, offset
+        memory.address, memory.length = _number(address, 64, "the address"), _number(length, 64, "the length")
+        memory.fd, memory.offset = _number(fd, 31, "descriptor"), _number(offset, 64, "the offset")
         memory.mapping, memory.pci_address = mapping, pci_address.encode()
         handle = _pointer()
         _check(_library.rdmabuf_external_add(self._handle, ctypes.byref(memory), ctypes.byref(handle)))
         return External(self, handle)
 
 
-class _Closing:
-    """An object that ends with close(), at the end of a with statement, or with its last reference."""
+class _Closing(_Handle):
+    """An object that ends with close(), at the end of a with statement, or with its last reference. A call in one thread
+    and close() in another wait for each other."""
 
     def close(self) -> None:
         raise NotImplementedError
+
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError(f"the {type(self).__name__} was closed")
+        return self._handle
 
     def __enter__(self) -> Any:
         return self
@@ -317,21 +372,25 @@ class External(_Closing):
     """Memory that was added to a resolver, until close()."""
 
     def __init__(self, resolver: Resolver, handle: ctypes.c_void_p) -> None:
-        self._resolver, self._handle = resolver, handle
+        super().__init__(handle)
+        self._resolver = resolver
 
     def close(self) -> None:
-        handle, self._handle = self._handle, _pointer()
+        with self._lock:
+            handle, self._handle = self._handle, _pointer()
         if handle:
             _library.rdmabuf_external_remove(handle)
 
 
 _shared: Resolver | None = None
+_shared_lock = threading.Lock()
 
 
 def _resolver(given: Resolver | None) -> ctypes.c_void_p:
     global _shared
     if given is None:
-        _shared = _shared or Resolver()
+        with _shared_lock:
+            _shared = _shared or Resolver()
         given = _shared
     return given._handle
 
@@ -340,56 +399,60 @@ class Region(_Closing):
     """Registered memory, until close(). Keeps the object alive and, for the buffer protocol, at its place."""
 
     def __init__(self, handle: ctypes.c_void_p, memory: _Memory, pds: Any) -> None:
-        self._handle, self._memory, self._pds = handle, memory, pds
+        super().__init__(handle)
+        self._memory, self._pds = memory, pds
         self.address: int = memory.address
         self.length: int = memory.length
 
     def mr(self, i: int = 0) -> int:
         """The address of the ibv_mr on protection domain `i`."""
-        return ctypes.cast(self._mr(i), _pointer).value or 0
+        with self._lock:
+            return ctypes.cast(self._mr(i), _pointer).value or 0
 
     def _mr(self, i: int) -> Any:
-        if not self._handle:
-            raise ValueError("the region was closed")
-        found = _library.rdmabuf_mr(self._handle, i)
+        found = _library.rdmabuf_mr(self._open(), _number(i, 64, "protection domain"))
         if not found:
             raise IndexError(f"the region has no protection domain {i}")
         return found
 
     @property
     def lkey(self) -> int:
-        return self._mr(0).contents.lkey
+        with self._lock:
+            return self._mr(0).contents.lkey
 
     @property
     def rkey(self) -> int:
-        return self._mr(0).contents.rkey
+        with self._lock:
+            return self._mr(0).contents.rkey
 
     @property
     def iova(self) -> int:
-        """The address of the first byte for work requests and peers."""
-        self._mr(0)
-        return _library.rdmabuf_iova(self._handle)
+        """The address of the first byte for work requests, here and at the peer."""
+        with self._lock:
+            return _library.rdmabuf_iova(self._open())
 
     @property
     def trail(self) -> list[dict]:
         """All attempts to register the memory: path, call, errno, device, exporter, meaning and remedy of each."""
-        self._mr(0)
-        return json.loads(_library.rdmabuf_trail_json(self._handle))
+        with self._lock:
+            return json.loads(_library.rdmabuf_trail_json(self._open()))
 
     def verify(self) -> None:
         """Asks the driver whether the memory is still what was registered. Raises ENODEV if it was freed or replaced."""
-        self._mr(0)
-        _check(_library.rdmabuf_verify(self._handle))
+        with self._lock:
+            _check(_library.rdmabuf_verify(self._open()))
 
     def close(self) -> None:
         """Deregisters the memory. Raises EBUSY while memory windows are bound to it."""
-        if self._handle:
-            _check(_library.rdmabuf_deregister(self._handle))
-            self._handle = _pointer()
-            self._memory.release()
+        with self._lock:
+            if self._handle:
+                _check(_library.rdmabuf_deregister(self._handle))
+                self._handle = _pointer()
+                self._memory.release()
 
     def __str__(self) -> str:
-        return _library.rdmabuf_trail(self._handle).decode() if self._handle else "closed"
+        with self._lock:
+            return _library.rdmabuf_trail(self._handle).decode() if self._handle else "closed"
 
 
 def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ordering: bool = False,
@@ -397,15 +460,17 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
              resolver: Resolver | None = None) -> Region:
     """Registers all bytes of `obj` with one protection domain, or with all of a list or none.
 
-    Memory of a device is never registered as host memory. `device_memory` refuses host memory with EFAULT.
+    Memory of a device is never registered as host memory. `device_memory` refuses host memory with EFAULT. An `access` of 0
+    means LOCAL_WRITE. A read-only object needs REMOTE_READ alone.
     Raises Error with the errno of the first attempt that called a driver or verbs; TypeError and ValueError for objects
     that have no address or whose elements are not contiguous."""
     memory = _Memory(obj)
     try:
+        access = _number(access, 31, "access") or int(Access.LOCAL_WRITE)
         memory.allow(access)
         options = _sized(_Options)
         options.access, options.relaxed_ordering, options.device_memory = access, relaxed_ordering, device_memory
-        options.mapping, options.has_iova, options.iova = mapping, iova is not None, iova or 0
+        options.mapping, options.has_iova, options.iova = mapping, iova is not None, _number(iova or 0, 64, "iova")
         pds = _pd_array(pd)
         handle = _pointer()
         _check(_library.rdmabuf_register_many(_resolver(resolver), pds, len(pds), memory.address, memory.length,
@@ -439,19 +504,19 @@ def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver |
 
 
 class Lease(_Closing):
-    """The right to use a registration of a cache, until close(). Keeps the object alive."""
+    """The right to use a registration of a cache, until close(). Keeps the object and the cache alive."""
 
-    def __init__(self, handle: ctypes.c_void_p, memory: _Memory) -> None:
-        self._handle, self._memory = handle, memory
+    def __init__(self, handle: ctypes.c_void_p, memory: _Memory, cache: Cache) -> None:
+        super().__init__(handle)
+        self._memory, self._cache = memory, cache
         self.address: int = memory.address
         self.length: int = memory.length
 
     def keys(self, i: int = 0) -> tuple[int, int]:
         """The lkey and the rkey on protection domain `i`."""
-        if not self._handle:
-            raise ValueError("the lease was closed")
         keys = _sized(_Keys)
-        _check(_library.rdmabuf_lease_keys(self._handle, i, ctypes.byref(keys)))
+        with self._lock:
+            _check(_library.rdmabuf_lease_keys(self._open(), _number(i, 64, "protection domain"), ctypes.byref(keys)))
         return keys.lkey, keys.rkey
 
     @property
@@ -464,7 +529,8 @@ class Lease(_Closing):
         return self.keys()[1]
 
     def close(self) -> None:
-        handle, self._handle = self._handle, _pointer()
+        with self._lock:
+            handle, self._handle = self._handle, _pointer()
         if handle:
             _library.rdmabuf_lease_release(handle)
             self._memory.release()
@@ -474,22 +540,33 @@ class Cache(_Closing):
     """Keeps registrations for later use, until close().
 
     With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
-    it, is registered as long as a lease on it exists. Without it, the program calls invalidate() before memory is freed."""
+    it, is registered as long as a lease on it exists. Without it, the program calls invalidate() before memory is freed.
+    Several threads can use a cache at the same time; the last call destroys a cache that another thread has closed."""
 
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
                  resolver: Resolver | None = None) -> None:
-        self._handle = _pointer()
-        self._pds = pds
+        super().__init__(_pointer())
+        self._pds, self._users = pds, 0
         options = _sized(_CacheOptions)
-        options.checked, options.max_regions, options.max_bytes = checked, max_regions, max_bytes
+        options.checked = checked
+        options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
         array = _pd_array(pds)
         _check(_library.rdmabuf_cache_create(_resolver(resolver), array, len(array), ctypes.byref(options),
                                              ctypes.byref(self._handle)))
 
-    def _open(self) -> ctypes.c_void_p:
-        if not self._handle:
-            raise ValueError("the cache was closed")
-        return self._handle
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[ctypes.c_void_p]:
+        with self._lock:
+            handle = self._open()
+            self._users += 1
+        try:
+            yield handle
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._users == 0 and not self._handle
+            if last:
+                _library.rdmabuf_cache_destroy(handle)
 
     def acquire(self, obj: Any, access: int = Access.LOCAL_WRITE) -> Lease:
         """Returns a lease on a registration that contains all bytes of `obj`, and registers them if there is none."""
@@ -497,26 +574,31 @@ class Cache(_Closing):
         try:
             memory.allow(access)
             handle = _pointer()
-            _check(_library.rdmabuf_cache_acquire(self._open(), memory.address, memory.length, access, None,
-                                                  ctypes.byref(handle)))
+            with self._used() as cache:
+                _check(_library.rdmabuf_cache_acquire(cache, memory.address, memory.length, _number(access, 31, "access"),
+                                                      None, ctypes.byref(handle)))
         except BaseException:
             memory.release()
             raise
-        return Lease(handle, memory)
+        return Lease(handle, memory, self)
 
     def invalidate(self, address: int, length: int) -> None:
         """Deregisters what overlaps a range that was freed or will be."""
-        _library.rdmabuf_cache_invalidate(self._open(), address, length)
+        with self._used() as cache:
+            _library.rdmabuf_cache_invalidate(cache, _number(address, 64, "the address"), _number(length, 64, "the length"))
 
     @property
     def statistics(self) -> dict[str, int]:
         found = _sized(_Statistics)
-        _check(_library.rdmabuf_cache_statistics(self._open(), ctypes.byref(found)))
+        with self._used() as cache:
+            _check(_library.rdmabuf_cache_statistics(cache, ctypes.byref(found)))
         return {name: getattr(found, name) for name, *_ in _Statistics._fields_[1:]}
 
     def close(self) -> None:
-        handle, self._handle = self._handle, _pointer()
-        if handle:
+        with self._lock:
+            handle, self._handle = self._handle, _pointer()
+            unused = self._users == 0
+        if handle and unused:
             _library.rdmabuf_cache_destroy(handle)
 
 
@@ -545,7 +627,7 @@ def flush(obj: Any, *, resolver: Resolver | None = None) -> bool:
 def explain(errno: int, call: str = "") -> str:
     """Returns the name of an errno, also of 524, and what it means when `call` ("ibv_reg_dmabuf_mr") fails with it."""
     text = ctypes.create_string_buffer(512)
-    _library.rdmabuf_explain(errno, call.encode() or None, text, len(text))
+    _library.rdmabuf_explain(_number(errno, 31, "errno"), call.encode() or None, text, len(text))
     return text.value.decode()
 
 

@@ -3,6 +3,7 @@
 """The Python module on softverbs, beside pyverbs: run by `softverbs run`, with RDMABUF_C_LIBRARY and PYTHONPATH set."""
 
 import array
+import copy
 import ctypes
 import errno
 import gc
@@ -16,6 +17,8 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
+import weakref
 
 import numpy
 import rdmabuf
@@ -107,6 +110,7 @@ class Objects(OnSoftverbs):
     def test_that_are_read_only_cannot_be_written(self):
         text = self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, b"constant", WRITE)
         self.assertIn("read only", text)
+        self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, b"constant", 0)
         rdmabuf.register(self.pd, b"constant", rdmabuf.Access.REMOTE_READ).close()
 
     def test_with_cuda_array_interface_have_their_strides_checked(self):
@@ -129,9 +133,26 @@ class Objects(OnSoftverbs):
         self.refused(ValueError, 0, rdmabuf.register, self.pd, Exchanged(address, (3, 5), (1, 3)), WRITE)
         gc.collect()
 
+    def test_with_sizes_that_are_not_those_of_their_memory_are_refused(self):
+        memory = mmap.mmap(-1, PAGE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        with rdmabuf.register(self.pd, Tensor(address, (3,), "<U4"), WRITE) as region:
+            self.assertEqual(region.length, 48)
+        for wrong in (Tensor(address, (2, 2), strides=(4,)), Tensor(address, (-2, -2)), Tensor(address, (2,), "<"),
+                      (2**64 + address, 8), (2**64 - 8, 16), (address, 2**64 + 8)):
+            self.refused(ValueError, 0, rdmabuf.register, self.pd, wrong, WRITE)
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, (address, 8), 1 << 32)
+        gc.collect()
+
+    def test_that_are_empty_can_be_resized_after_the_error(self):
+        empty = bytearray()
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, empty)
+        empty.extend(b"1")
+
     def test_without_an_address_are_refused(self):
         self.assertIn("pass (address, length)", self.refused(TypeError, 0, rdmabuf.register, self.pd, [1, 2, 3]))
-        self.refused(TypeError, 0, rdmabuf.register, "pd", bytearray(8))
+        for wrong in "pd", True, type("Handle", (dict,), {"handle": 0})():
+            self.refused(TypeError, 0, rdmabuf.register, wrong, bytearray(8))
 
     def test_that_are_not_mapped_are_refused_with_the_reason(self):
         text = self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (16 * PAGE, 8), WRITE)
@@ -189,6 +210,15 @@ class Descriptors(OnSoftverbs):
                 self.assertNotEqual(lease.lkey, first)
             self.assertEqual(cache.statistics["stale"], 1)
         self.refused(ValueError, 0, cache.acquire, bytearray(8))
+
+
+    def test_keep_a_cache_while_they_are_leased(self):
+        cache = rdmabuf.Cache(self.pd, resolver=self.resolver)
+        lease, alive = cache.acquire((64 * PAGE, PAGE), WRITE), weakref.ref(cache)
+        del cache
+        gc.collect()
+        self.assertIsNotNone(alive())
+        lease.close()
 
 
 class End:
@@ -295,6 +325,54 @@ class Transfers(OnSoftverbs):
         for each in threads:
             each.join()
         self.assertEqual(failed, [])
+
+    def at_once(self, work):
+        """Runs a function in four threads, which begin together."""
+        begin = threading.Barrier(4)
+
+        def run():
+            begin.wait()
+            work()
+
+        threads = [threading.Thread(target=run) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+
+    def test_have_one_resolver_although_several_threads_begin(self):
+        made = []
+
+        class Counted(rdmabuf.Resolver):
+            def __init__(self):
+                super().__init__()
+                made.append(self)
+
+        kept = rdmabuf._shared
+        with unittest.mock.patch.object(rdmabuf, "Resolver", Counted):
+            for _ in range(50):
+                rdmabuf._shared = None
+                self.at_once(lambda: rdmabuf.nearest(bytearray(8)))
+        rdmabuf._shared = kept
+        self.assertEqual(len(made), 50)
+
+    def test_are_closed_once_by_several_threads(self):
+        calls = []
+
+        def deregister(handle):
+            calls.append(handle)
+            return original(handle)
+
+        original = rdmabuf._library.rdmabuf_deregister
+        rdmabuf._library.rdmabuf_deregister = deregister
+        for _ in range(50):
+            self.at_once(rdmabuf.register(self.pd, bytearray(100), WRITE).close)
+        rdmabuf._library.rdmabuf_deregister = original
+        self.assertEqual(len(calls), 50)
+
+    def test_are_not_copied(self):
+        with rdmabuf.register(self.pd, bytearray(100)) as region:
+            self.refused(TypeError, 0, copy.copy, region)
 
 
 class Texts(unittest.TestCase):
