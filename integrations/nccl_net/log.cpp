@@ -41,6 +41,7 @@ abi::Result result_of(int error) noexcept {
         case ERANGE: // An address outside the registered memory.
         case EINVAL:
             return abi::Result::invalid_usage;
+        case ECONNREFUSED:
         case ECONNRESET:
         case EHOSTUNREACH:
             return abi::Result::remote_error;

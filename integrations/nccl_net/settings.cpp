@@ -132,10 +132,10 @@ Settings Settings::read() {
     settings.data_direct = flag_of("NCCL_IB_DATA_DIRECT", true);
     settings.relaxed_ordering = flag_of("NCCL_IB_PCI_RELAXED_ORDERING", true);
     settings.merge_devices = flag_of("NCCL_IB_MERGE_NICS", true);
-    settings.queue_pairs = number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION",
-                                                    rdmabuf::transport::max_queue_pairs_per_device)
-                               .value_or(settings.queue_pairs);
-    settings.queue_pairs = std::max(settings.queue_pairs, 1U);
+    // NCCL permits 128, and programs that set more than the maximum of this library want many.
+    settings.queue_pairs = std::clamp(
+        number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION").value_or(settings.queue_pairs), 1U,
+        static_cast<std::uint32_t>(rdmabuf::transport::max_queue_pairs_per_device));
     settings.traffic_class = number_of<std::uint8_t>("NCCL_IB_TC");
     settings.service_level = number_of<std::uint8_t>("NCCL_IB_SL", 15);
     settings.pkey_index = number_of<std::uint16_t>("NCCL_IB_PKEY").value_or(settings.pkey_index);

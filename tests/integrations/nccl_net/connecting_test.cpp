@@ -129,7 +129,7 @@ TEST_F(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
         result = net().connect(0, handle, comm);
         return result != Result::success;
     });
-    EXPECT_EQ(result, Result::system_error);
+    EXPECT_EQ(result, Result::remote_error);
     EXPECT_THAT(comm, IsNull());
     EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: "));
 }
