@@ -10,6 +10,7 @@
 namespace rdmabuf::transport::detail {
 
 std::int64_t (*test_clock)() = nullptr;
+std::uint32_t test_first_count = 0;
 
 namespace {
 

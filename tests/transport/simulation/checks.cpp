@@ -188,6 +188,14 @@ void World::notified(std::size_t which, std::size_t at) {
         expect(
             *size == notice.size && has_pattern(std::span(bytes).first(notice.size), notice.id[0]),
             "notifications arrive whole and in their order");
+        for (std::size_t cell = 0; cell < cells; ++cell) {
+            const bool in_use =
+                side.cell[cell] == Side::Cell::writing || side.cell[cell] == Side::Cell::written;
+            const auto bytes_of_cell = node.bytes(side.window[cell]).first(side.cell_length[cell]);
+            expect(!in_use || side.cell_id[cell] > notice.id[0] ||
+                       has_pattern(bytes_of_cell, side.cell_id[cell]),
+                   "the data of all earlier writes arrives before a notification");
+        }
         for (std::size_t i = 0; i < notice.count; ++i) {
             const std::size_t slot = side.window[notice.cell[i]];
             expect(has_pattern(node.bytes(slot).first(notice.length[i]), notice.id[i]),
@@ -310,6 +318,7 @@ void World::finish() {
             missing();
         }
     }
+    pass_time(100 * millisecond); // The last credits arrive.
     for (std::size_t i = 0; i < links_.size(); ++i) {
         if (!links_[i]->may_fail) {
             check_credits(*links_[i]);
@@ -355,8 +364,11 @@ void World::check_credits(const Link& link) {
         const auto& receiver = link.sides[1 - i].state->control();
         expect(static_cast<std::uint16_t>(sender.window.sent()) == receiver.window.received(),
                "no message is missing in the window");
+        expect(sender.window.unreceived() <= transport::detail::MessageWindow::size / 4,
+               "the receipt of messages is confirmed");
         const auto check = [](const auto& ours, const auto& theirs, std::uint32_t limit) {
             const std::uint32_t unreported = theirs.consumed() - ours.peer_consumed();
+            expect(unreported < limit / 4, "credits are returned");
             const std::uint32_t room = limit - unreported - ours.overhead;
             expect(ours.available(room) && !ours.available(room + 1) &&
                        theirs.has_room(limit - ours.overhead),

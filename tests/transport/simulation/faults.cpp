@@ -84,21 +84,30 @@ void World::fault() {
 void World::fail_device(std::size_t which) {
     Node& node = *nodes_[which];
     const std::size_t device = random_.below(devices_);
-    if (device == 0 && !random_.one_in(4)) {
+    if (device == 0 && !random_.one_in(2)) {
         return;
+    }
+    if (device == 0) {
+        post_receive(which, true, random_.below(4), transport::full_mask, slot_size, std::nullopt);
     }
     log("device " + std::to_string(device) + " of node " + std::to_string(which) + " fails");
     softverbs_fail_device(node.devices[device].native());
     node.has_failed_device = true;
     if (device == 0) {
-        node.dead = true;
-        if (devices_ > 1 && random_.one_in(2)) {
-            log("the program vanishes");
-            softverbs_fail_device(node.devices[1].native());
-        }
         for (const std::size_t link : links_of(which)) {
             links_[link]->may_fail = true;
         }
+        if (devices_ > 1 && random_.one_in(2)) {
+            log("the program vanishes");
+            softverbs_fail_device(node.devices[1].native());
+        } else {
+            // The endpoint finds out in this time.
+            pass_time(500 * millisecond);
+            expect(std::ranges::none_of(node.operations,
+                                        [](const auto& operation) { return operation->from_any; }),
+                   "receives from any channel end if the first device fails");
+        }
+        node.dead = true;
     }
 }
 
@@ -175,6 +184,13 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
     log("queue pair " + std::to_string(rail) + " of link " + std::to_string(at) +
         " fails at node " + std::to_string(link.sides[side].node));
     link.may_fail = link.may_fail || rail == 0;
+    // Data is in flight.
+    const std::size_t which = link.sides[side].node;
+    for (std::uint64_t count = random_.below(4); count > 0 && !computes(*nodes_[which]); --count) {
+        random_.one_in(2)
+            ? send(which)
+            : write(which, random_.one_of({Kind::put, Kind::put_notify, Kind::put_list}));
+    }
     if (random_.one_in(2)) {
         // Its data arrives, but no acknowledgement.
         for (std::uint64_t steps = random_.below(200); steps > 0 && softverbs_step() == 1;
@@ -183,6 +199,11 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
         progress(link.sides[1 - side].node);
     }
     static_cast<void>(attempt([&] { rails[rail].queue_pair.abort(); }));
+    if (random_.one_in(2) && !computes(*nodes_[which])) {
+        // A notification follows the data that the queue pair has not transferred.
+        progress(which);
+        write(which, Kind::put_notify);
+    }
 }
 
 } // namespace rdmabuf::simulation

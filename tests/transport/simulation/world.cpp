@@ -39,6 +39,9 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
     softverbs_hide_real_devices(1);
     expect(softverbs_take_clock() == 0, "the clock can be stopped");
     transport::detail::test_clock = simulated_time;
+    // In most seeds, the counters wrap around.
+    transport::detail::test_first_count =
+        0U - static_cast<std::uint32_t>(random_.below(random_.one_of({1U, 16U, 256U, 65536U})));
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
     devices_ = static_cast<unsigned>(1 + random_.below(2));
     expect(softverbs_reset("default", devices_) == 0, "the devices can be created");

@@ -53,13 +53,13 @@ struct ChannelRail {
     std::int64_t heard_ns = now_ns();
     /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
     /// The number wraps around.
-    std::uint32_t immediates_posted = 0;
+    std::uint32_t immediates_posted = test_first_count;
     /// The highest number, as immediates_posted counts them, of a fence that has succeeded, or of
     /// an RDMA write whose whole transfer has succeeded. The peer must have received this write.
-    std::uint32_t immediates_confirmed = 0;
+    std::uint32_t immediates_confirmed = test_first_count;
     /// The number of RDMA writes with immediate data that the peer has posted on this queue pair
     /// and that have arrived.
-    std::uint32_t immediates_arrived = 0;
+    std::uint32_t immediates_arrived = test_first_count;
 };
 
 } // namespace rdmabuf::transport::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All functions of the transport read the time by now_ns().
+// What tests of the transport change: the clock, and where counters begin.
 #pragma once
 
 #include <chrono>
@@ -12,6 +12,10 @@ namespace rdmabuf::transport::detail {
 /// A function that returns the time in place of the monotonic clock; nullptr outside of tests. A
 /// test may change it while no other thread uses the transport. The time must not go back.
 RDMABUF_EXPORT extern std::int64_t (*test_clock)();
+
+/// The first value of the counters that wrap around; 0 outside of tests. With another value, the
+/// counters of new channels wrap around soon. Both ends of a channel must have the same value.
+RDMABUF_EXPORT extern std::uint32_t test_first_count;
 
 /// Returns the time of the monotonic clock in nanoseconds.
 [[nodiscard]] inline std::int64_t now_ns() noexcept {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <rdmabuf/transport/detail/clock.hpp>
+
 namespace rdmabuf::transport::detail {
 
 /// Flow control by credits in bytes, for eager messages or for notifications. It limits the bytes
@@ -90,10 +92,10 @@ class ByteCredits {
     std::uint32_t theirs_;
     /// The number of bytes that this end may send before the peer returns further credits.
     std::uint32_t peer_room_;
-    std::uint32_t peer_consumed_ = 0;
+    std::uint32_t peer_consumed_ = test_first_count;
     /// The number of bytes for which this end still has room.
     std::uint32_t room_;
-    std::uint32_t consumed_ = 0;
+    std::uint32_t consumed_ = test_first_count;
     /// A quarter of the bytes that this end can store, minus 1.
     std::int64_t almost_quarter_;
     /// The number of bytes that this end may still consume before it must send a separate credit
@@ -147,9 +149,9 @@ class MessageWindow {
     [[nodiscard]] bool due() const noexcept { return until_due_ < 0; }
 
   private:
-    std::uint32_t sent_ = 0;
-    std::uint32_t peer_received_ = 0;
-    std::uint32_t received_ = 0;
+    std::uint32_t sent_ = test_first_count;
+    std::uint32_t peer_received_ = test_first_count;
+    std::uint32_t received_ = test_first_count;
     /// The number of messages that this end may still receive before it must send a separate credit
     /// message; negative if it must send one.
     std::int64_t until_due_ = size / 4 - 1;

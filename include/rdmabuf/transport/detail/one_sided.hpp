@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 
+#include <rdmabuf/transport/detail/clock.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
@@ -26,7 +27,9 @@ class OneSided {
     using Requests = List<OneSidedRequest, &OneSidedRequest::link>;
 
     OneSided(SharedState& shared, RailSet& rails, ControlChannel& control) noexcept
-        : shared_(shared), rails_(rails), control_(control), loopback_(shared) {}
+        : shared_(shared), rails_(rails), control_(control), loopback_(shared) {
+        fences_arrived_.fill(last_notification_);
+    }
 
     /// Starts a request. If earlier requests are still queued, the request is queued after them.
     void start(OneSidedRequest& request) noexcept {
@@ -579,9 +582,9 @@ class OneSided {
     /// Bit i is set if queue pair i has written since its last fence.
     std::uint32_t used_since_notification_ = 0;
     /// The number of the next notification, and the fences that were posted for it.
-    NotificationFences fences_{.number = 1};
+    NotificationFences fences_{.number = (test_first_count + 1) & Immediate::max_request};
     /// NotificationFences::number of the last notification that has arrived.
-    std::uint32_t last_notification_ = 0;
+    std::uint32_t last_notification_ = test_first_count & Immediate::max_request;
     /// For each queue pair, NotificationFences::number of the last fence that has arrived.
     std::array<std::uint32_t, max_channel_rails> fences_arrived_{};
     std::size_t next_rail_ = 0;

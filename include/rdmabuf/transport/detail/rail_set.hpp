@@ -438,7 +438,7 @@ class RailSet {
         to.connected = true;
         to.aborted = to.stopped = to.last_receive = false;
         to.replaced_ns = to.heard_ns = now_ns();
-        to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = 0;
+        to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = test_first_count;
         // Share::number refers to a write on the failed queue pair. That write has arrived, so its
         // number is no longer needed.
         for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {

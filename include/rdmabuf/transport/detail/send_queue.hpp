@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <rdmabuf/transport/detail/clock.hpp>
+
 namespace rdmabuf::transport::detail {
 
 /// The kind of work request that a completion belongs to.
@@ -39,8 +41,8 @@ struct WorkId {
 
     Work work{};
     std::uint32_t number = no_request;
-    /// The sequence number of this work request on its send queue. The first number is 1; the
-    /// numbers wrap around.
+    /// The sequence number of this work request on its send queue. The first number is
+    /// test_first_count + 1; the numbers wrap around.
     std::uint32_t sequence = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
@@ -109,9 +111,9 @@ class SendQueue {
     std::uint32_t depth_;
     std::uint32_t full_depth_;
     std::uint32_t signal_interval_;
-    std::uint32_t posted_ = 0;
-    std::uint32_t completed_ = 0;
-    std::uint32_t signaled_ = 0;
+    std::uint32_t posted_ = test_first_count;
+    std::uint32_t completed_ = test_first_count;
+    std::uint32_t signaled_ = test_first_count;
 };
 
 } // namespace rdmabuf::transport::detail
