@@ -115,7 +115,7 @@ void World::compute(std::size_t which) {
         return;
     }
     const std::uint64_t time =
-        random_.one_of({millisecond, 100 * millisecond, 2 * second, 15 * second});
+        random_.one_of({millisecond, 100 * millisecond, 2 * second, 20 * second});
     log("node " + std::to_string(which) + " computes for " + std::to_string(time) + " ns");
     nodes_[which]->computes_until = softverbs_now() + time;
     if (random_.one_in(3)) {
