@@ -82,7 +82,7 @@ void ChannelSetup::check(const Hello& theirs, const char* function) {
     constexpr std::uint32_t least_limit = 4096;
     if (theirs.rails == 0 || theirs.rails > max_rails || theirs.queue_pairs_per_device == 0 ||
         theirs.queue_pairs_per_device > max_queue_pairs_per_device ||
-        theirs.rails * theirs.queue_pairs_per_device > max_channel_rails ||
+        std::size_t{theirs.rails} * theirs.queue_pairs_per_device > max_channel_rails ||
         theirs.unexpected_limit < least_limit || theirs.notification_limit < least_limit ||
         theirs.depth == 0 || theirs.max_message_size == 0) {
         raise(EPROTO, function, "the limits that the peer sent are impossible");
