@@ -29,10 +29,13 @@ T value(rdmabuf::Result<T> result) {
 }
 Endpoint open_endpoint(const std::string& device) {
     // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
-    // needs a work request. Therefore both limits are higher than their defaults.
+    // needs a work request. Therefore both limits are higher than their defaults. An agent without
+    // a progress thread can compute for a long time while a peer connects. The end of a process or
+    // of a machine is detected by the socket.
     return value(Endpoint::open(
         device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
-        rdmabuf::Resolver::system(), {.depth = 1024, .send_depth = 256}));
+        rdmabuf::Resolver::system(),
+        {.depth = 1024, .send_depth = 256, .handshake = std::chrono::hours(24)}));
 }
 
 } // namespace

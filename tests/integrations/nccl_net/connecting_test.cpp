@@ -1,36 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <atomic>
-#include <ctime>
+#include <chrono>
 #include <semaphore>
 #include <string_view>
 #include <thread>
 
 #include "fixture.hpp"
+#include "thread_clock.hpp"
 #include "waiting.hpp"
-
-namespace {
-
-/// The seconds by which the clocks of this thread are ahead.
-thread_local std::time_t ahead = 0;
-
-} // namespace
-
-// The plugin calls this function in place of the one of libc. It has a name of its own, because
-// clangd compares the names of parameters with libc's declaration.
-extern "C" int replaced_clock_gettime(clockid_t clock, timespec* time) noexcept
-    __asm__("clock_gettime");
-extern "C" int replaced_clock_gettime(clockid_t clock, timespec* time) noexcept {
-    const auto result = static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
-    time->tv_sec += ahead;
-    return result;
-}
 
 namespace nccl_net_test {
 namespace {
 
+using rdmabuf::testing::ThreadClock;
 using ::testing::HasSubstr;
 using ::testing::IsNull;
 using ::testing::Not;
@@ -67,7 +49,8 @@ TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
 
 // NCCL polls without a time limit, and does other work meanwhile.
 TEST_F(NcclNetConnecting, WaitsForHoursWhileOneEndIsNotPolled) {
-    constexpr std::time_t hour = 3600;
+    constexpr std::chrono::hours hour(1);
+    const ThreadClock clock;
     Handle handle{};
     Pair pair;
     ASSERT_EQ(net().listen(0, handle, pair.listener), Result::success);
@@ -83,27 +66,26 @@ TEST_F(NcclNetConnecting, WaitsForHoursWhileOneEndIsNotPolled) {
     };
     const std::size_t before = softverbs_live(SOFTVERBS_QP);
     connect();
-    ahead += hour;
+    ThreadClock::advance(hour);
     connect();
     until([&] {
         connect();
         accept();
         return softverbs_live(SOFTVERBS_QP) == before + 1;
     });
-    ahead += hour;
+    ThreadClock::advance(hour);
     accept();
     until([&] {
         connect();
         return softverbs_live(SOFTVERBS_QP) == before + 2;
     });
-    ahead += hour;
+    ThreadClock::advance(hour);
     connect();
     until([&] {
         accept();
         connect();
         return pair.receive != nullptr && pair.send != nullptr;
     });
-    ahead = 0;
     EXPECT_EQ(net().close_send(pair.send), Result::success);
     EXPECT_EQ(net().close_receive(pair.receive), Result::success);
     EXPECT_EQ(net().close_listen(pair.listener), Result::success);

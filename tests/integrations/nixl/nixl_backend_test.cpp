@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "core.hpp"
+#include "thread_clock.hpp"
 #include "waiting.hpp"
 
 namespace rdmabuf::testing {
@@ -259,6 +261,28 @@ TEST_F(NixlBackend, ReportsAnAgentThatEndedBeforeItWasConnected) {
     right_.reset();
     const nixl_status_t posted = left_->post(*request_);
     EXPECT_EQ(posted == NIXL_IN_PROG ? finish() : posted, NIXL_ERR_REMOTE_DISCONNECT);
+}
+
+// Without a progress thread, an agent that computes makes no progress.
+TEST_F(NixlBackend, ConnectsToAnAgentThatComputesForHoursMeanwhile) {
+    start(1);
+    create(NIXL_WRITE, {0});
+    const auto queue_pairs = [] { return softverbs_live(SOFTVERBS_QP); };
+    // Each agent connects to itself.
+    ASSERT_TRUE(eventually([&] { return queue_pairs() == 4; }, [&] { collect(); }));
+    ASSERT_EQ(left_->post(*request_), NIXL_IN_PROG);
+    ASSERT_TRUE(eventually([&] { return queue_pairs() == 5; },
+                           [&] {
+                               EXPECT_EQ(left_->status(*request_), NIXL_IN_PROG);
+                               collect();
+                           }));
+    const ThreadClock clock;
+    ThreadClock::advance(std::chrono::hours(1));
+    ASSERT_TRUE(eventually([&] { return queue_pairs() == 6; },
+                           [&] { EXPECT_EQ(left_->status(*request_), NIXL_IN_PROG); }));
+    ThreadClock::advance(std::chrono::hours(1));
+    EXPECT_EQ(left_->status(*request_), NIXL_IN_PROG);
+    EXPECT_EQ(finish(), NIXL_SUCCESS);
 }
 
 TEST_F(NixlBackend, KeepsTheMemoryOfATransferThatIsInProgress) {
