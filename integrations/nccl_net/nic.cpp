@@ -306,6 +306,9 @@ std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> m
         if (nic.options.port != merged->options.port) {
             return refuse(nic.name + " and " + merged->name + " use ports of different numbers");
         }
+        if (nic.options.gid_index != merged->options.gid_index) {
+            return refuse(nic.name + " and " + merged->name + " use GIDs of different indices");
+        }
         merged->name += "+" + nic.name;
         merged->members.push_back(member);
         merged->verbs_devices.push_back(nic.verbs_devices.front());

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <rdmabuf/transport/handle.hpp>
 
@@ -192,19 +193,24 @@ class NcclNetMerging : public NcclNetOptions {
   protected:
     NcclNetMerging() { EXPECT_EQ(softverbs_reset("default", 3), 0); }
 
-    /// Sends a message and expects that each of so many queue pairs writes a part of it.
-    void expect_striped(int device, std::size_t queue_pairs) {
-        const Pair pair = connect(device);
-        constexpr std::size_t size = 1 << 20;
+    static constexpr std::size_t size = 1 << 20;
+
+    /// Sends a message of size - 1 bytes.
+    void transfer(const Pair& pair, bool dmabuf = false) {
         const auto from = memory(pair.send, size);
-        const auto to = memory(pair.receive, size);
+        const auto to = memory(pair.receive, size, dmabuf);
         fill(from->bytes(0, size), 4);
         const Ticket received = receive(pair.receive, *to, 0, size, 0);
-        forget_calls();
         const Ticket sent = send(pair.send, *from, 0, size - 1, 0);
         EXPECT_THAT(finish(received), ElementsAre(static_cast<int>(size - 1)));
         EXPECT_THAT(finish(sent), ElementsAre(static_cast<int>(size - 1)));
         EXPECT_TRUE(std::ranges::equal(from->bytes(0, size - 1), to->bytes(0, size - 1)));
+    }
+    /// Sends a message and expects that each of so many queue pairs writes a part of it.
+    void expect_striped(int device, std::size_t queue_pairs) {
+        const Pair pair = connect(device);
+        forget_calls();
+        transfer(pair);
         std::vector<std::size_t> written;
         for (const Send& posted : record().sends) {
             if (posted.request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
@@ -285,6 +291,22 @@ TEST_F(NcclNetMerging, IsRefusedWithAReason) {
     ASSERT_EQ(net().merge({0, 1}, device), Result::success);
     EXPECT_EQ(net().merge({2, 3}, device), Result::invalid_usage) << "device 3 is a merged device";
     EXPECT_EQ(net().devices(), 4);
+}
+
+TEST_F(NcclNetMerging, IsRefusedIfTheSelectedGidsHaveDifferentIndices) {
+    for (unsigned device = 0; device < 3; ++device) {
+        const std::string number = std::to_string(device + 1);
+        const std::vector gids{gid_entry(("fe80::" + number).c_str(), 0, IBV_GID_TYPE_ROCE_V2),
+                               gid_entry(("::ffff:10.1.0." + number).c_str(), device == 2 ? 2 : 1,
+                                         IBV_GID_TYPE_ROCE_V2)};
+        ASSERT_EQ(softverbs_set_gid_table(device, 1, gids.data(), gids.size()), 0);
+    }
+    const Variable range("NCCL_IB_ADDR_RANGE", "10.1.0.0/16");
+    ASSERT_EQ(load(), Result::success);
+    int device = -1;
+    EXPECT_EQ(net().merge({0, 2}, device), Result::invalid_usage);
+    EXPECT_THAT(take_log(), HasSubstr("soft2 and soft0 use GIDs of different indices"));
+    EXPECT_EQ(net().merge({0, 1}, device), Result::success);
 }
 
 TEST_F(NcclNetMerging, CanBeDisabled) {
