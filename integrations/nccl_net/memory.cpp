@@ -16,13 +16,24 @@ namespace nccl_net {
 using rdmabuf::LocalChunk;
 using rdmabuf::transport::Endpoint;
 
+std::vector<std::size_t> RegisteredMemory::working_devices() const {
+    const std::lock_guard lock(endpoint_->mutex);
+    std::vector<std::size_t> devices;
+    for (std::size_t i = 0; i < endpoint_->endpoint.rails(); ++i) {
+        if (endpoint_->endpoint.works(i)) {
+            devices.push_back(i);
+        }
+    }
+    return devices;
+}
+
 abi::Result RegisteredMemory::register_address(const Nic& nic, void* data, std::size_t size) {
     const Endpoint& endpoint = endpoint_->endpoint;
-    const std::size_t devices = endpoint.rails();
+    const std::vector<std::size_t> devices = working_devices();
     const auto made = rdmabuf::attempt([&] {
         std::vector<rdmabuf::ProtectionDomain> domains;
-        for (std::size_t i = 0; i < devices; ++i) {
-            domains.push_back(endpoint.protection_domain(i));
+        for (const std::size_t device : devices) {
+            domains.push_back(endpoint.protection_domain(device));
         }
         region_.emplace(domains, nic.resolver, reinterpret_cast<std::uintptr_t>(data), size,
                         rdmabuf::ChunkedRegionOptions{.registration = nic.registration});
@@ -30,10 +41,9 @@ abi::Result RegisteredMemory::register_address(const Nic& nic, void* data, std::
     if (!made) {
         return log::failed("regMr", nic.name, made.error_info());
     }
-    std::vector<std::span<const LocalChunk>> regions;
-    regions.reserve(devices);
-    for (std::size_t i = 0; i < devices; ++i) {
-        regions.push_back(region_->chunks(i));
+    std::vector<std::span<const LocalChunk>> regions(endpoint.rails());
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        regions[devices[i]] = region_->chunks(i);
     }
     return use("regMr", nic, data, size, region_->path() == rdmabuf::RegistrationPath::host,
                regions);
@@ -50,10 +60,11 @@ abi::Result RegisteredMemory::register_dmabuf(const Nic& nic, void* data, std::s
         return abi::Result::invalid_usage;
     }
     const Endpoint& endpoint = endpoint_->endpoint;
+    const std::vector<std::size_t> devices = working_devices();
     const auto made = rdmabuf::attempt([&] {
-        for (std::size_t i = 0; i < endpoint.rails(); ++i) {
+        for (const std::size_t device : devices) {
             dmabufs_.emplace_back(
-                endpoint.protection_domain(i),
+                endpoint.protection_domain(device),
                 rdmabuf::DmaBufRange{
                     .fd = fd, .offset = offset, .length = size, .address = address},
                 rdmabuf::DmaBufOptions{.access = nic.registration.access});
@@ -67,10 +78,9 @@ abi::Result RegisteredMemory::register_dmabuf(const Nic& nic, void* data, std::s
     for (const rdmabuf::DmaBufMR& region : dmabufs_) {
         chunks.push_back(as_chunk(region));
     }
-    std::vector<std::span<const LocalChunk>> regions;
-    regions.reserve(chunks.size());
-    for (const LocalChunk& chunk : chunks) {
-        regions.emplace_back(&chunk, 1);
+    std::vector<std::span<const LocalChunk>> regions(endpoint.rails());
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+        regions[devices[i]] = {&chunks[i], 1};
     }
     return use("regMrDmaBuf", nic, data, size, false, regions);
 }

@@ -25,8 +25,8 @@ class RegisteredMemory {
     explicit RegisteredMemory(std::shared_ptr<SharedEndpoint> endpoint) noexcept
         : endpoint_(std::move(endpoint)) {}
 
-    // Each function registers the memory with all devices of the endpoint, without its lock,
-    // because a registration can take long.
+    // Each function registers the memory with the devices of the endpoint that have not failed,
+    // without its lock, because a registration can take long.
 
     /// Registers memory by its address, for NCCL's regMr. GPU memory is registered as a dma-buf
     /// that this library exports, or by a peer memory module (nvidia_peermem).
@@ -38,6 +38,8 @@ class RegisteredMemory {
     [[nodiscard]] const rdmabuf::transport::Memory& memory() const noexcept { return memory_; }
 
   private:
+    /// Returns the indices of the devices of the endpoint that have not failed.
+    [[nodiscard]] std::vector<std::size_t> working_devices() const;
     /// Describes the regions to the endpoint.
     abi::Result use(const char* function, const Nic& nic, void* data, std::size_t size, bool host,
                     std::span<const std::span<const rdmabuf::LocalChunk>> regions);

@@ -95,7 +95,7 @@ void ChannelSetup::create_queue_pairs() {
     prepared_.reserve(rails.size() * all.queue_pairs_per_device);
     // A channel uses the devices before the first one that has failed.
     std::size_t devices = 1;
-    while (devices < rails.size() && rails[devices]->failure == nullptr) {
+    while (devices < rails.size() && endpoint_->works(devices)) {
         ++devices;
     }
     const Unlocked unlocked(all.mutex);

@@ -672,6 +672,14 @@ void EndpointState::async_event(const ibv_context* device, const AsyncEvent& eve
     }
 }
 
+bool EndpointState::works(std::size_t rail) noexcept {
+    read_async_events();
+    if (shared.rail_failed) {
+        leave_out_failed_devices();
+    }
+    return registering.works(rail);
+}
+
 void EndpointState::port_event(std::size_t rail, bool down) noexcept {
     shared.rails[rail]->port_down = down;
     for (ChannelLinks* i = channels_.front(); i != nullptr && !down; i = All::next(i)) {

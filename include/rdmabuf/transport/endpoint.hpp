@@ -66,6 +66,10 @@ class Endpoint {
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
+    /// Returns false if the device has failed, so that channels do not use it and memory is not
+    /// registered with it. Reads the asynchronous events of the devices first. Always returns true
+    /// for the first device, without which no channel works.
+    [[nodiscard]] bool works(std::size_t rail) const noexcept { return state_->works(rail); }
     /// Returns the registration cache that register_memory() uses. With
     /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()
     /// before it frees registered memory. The endpoint has another cache after one of several
@@ -109,10 +113,12 @@ class Endpoint {
     /// protection domains, but must not call register_memory().
     /// @param host     true if the CPU can read and write the memory at @p address
     /// @param regions  for each device, the regions that cover the memory, in ascending order of
-    ///                 their iova. All devices must have the same ranges. The program owns the
-    ///                 regions, which must outlive the Memory.
+    ///                 their iova. All devices must have the same ranges. A device for which
+    ///                 works() is false may have no regions. The program owns the regions, which
+    ///                 must outlive the Memory.
     /// @return the memory, or an error: EINVAL if @p regions has not one element for each device,
-    ///         and the errors of register_memory() for @p visibility
+    ///         or if the element of a device that works is empty; and the errors of
+    ///         register_memory() for @p visibility
     [[nodiscard]] Result<Memory> use_regions(
         const void* address, std::size_t length, Access access, bool host,
         std::span<const std::span<const LocalChunk>> regions,

@@ -309,6 +309,25 @@ TEST_F(NcclNetMerging, IsRefusedIfTheSelectedGidsHaveDifferentIndices) {
     EXPECT_EQ(net().merge({0, 1}, device), Result::success);
 }
 
+TEST_F(NcclNetMerging, GoesOnWithTheDevicesThatHaveNotFailed) {
+    ASSERT_EQ(load(), Result::success);
+    for (const int other : {1, 2}) {
+        SCOPED_TRACE(other);
+        int device = -1;
+        ASSERT_EQ(net().merge({0, other}, device), Result::success);
+        std::vector<Pair> pairs{connect(device)};
+        ASSERT_EQ(softverbs_reset_device(static_cast<unsigned>(other)), 0);
+        // The first call after the failure connects, or registers memory.
+        if (other == 2) {
+            pairs.insert(pairs.begin(), connect(device));
+        }
+        for (const Pair& pair : pairs) {
+            transfer(pair);
+            transfer(pair, true);
+        }
+    }
+}
+
 TEST_F(NcclNetMerging, CanBeDisabled) {
     const Variable merging("NCCL_IB_MERGE_NICS", "0");
     ASSERT_EQ(load(), Result::success);

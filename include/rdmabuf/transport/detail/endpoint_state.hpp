@@ -170,6 +170,8 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
     RDMABUF_EXPORT void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
+    /// Returns false if channels and registrations leave out the device; see Endpoint::works().
+    [[nodiscard]] RDMABUF_EXPORT bool works(std::size_t rail) noexcept;
 
     // Requests
 

@@ -32,9 +32,9 @@ namespace rdmabuf::transport::detail {
 }
 
 /// Describes the memory also for the devices that have failed and have not registered it.
-inline void fill_failed(const EndpointState& endpoint, MemoryState& state) {
+inline void fill_failed(MemoryState& state) {
     for (std::size_t rail = 1; rail < state.rails; ++rail) {
-        if (!endpoint.registering.works(rail)) {
+        if (state.chunks[rail].empty()) {
             state.chunks[rail] = state.chunks[0];
             for (LocalChunk& chunk : state.chunks[rail]) {
                 chunk.lkey = chunk.rkey = 0;
@@ -59,7 +59,7 @@ inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
             state.chunks[rail].assign(chunks.begin(), chunks.end());
         }
     }
-    fill_failed(endpoint, state);
+    fill_failed(state);
 }
 
 inline void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
@@ -93,7 +93,7 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
             done += count;
         }
     }
-    fill_failed(endpoint, state);
+    fill_failed(state);
 }
 
 template <class Fill>
@@ -145,7 +145,11 @@ template <class Fill>
 [[nodiscard]] inline Result<Memory> use_regions(
     EndpointState& endpoint, std::uintptr_t address, std::size_t length, Access access, bool host,
     std::span<const std::span<const LocalChunk>> regions, Visibility visibility) noexcept {
-    if (regions.size() != endpoint.pds.size() || regions.front().empty()) {
+    bool registered = regions.size() == endpoint.pds.size();
+    for (std::size_t rail = 0; registered && rail < regions.size(); ++rail) {
+        registered = !regions[rail].empty() || !endpoint.registering.works(rail);
+    }
+    if (!registered) {
         return error_info(EINVAL, "the memory must be registered with each device");
     }
     return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
@@ -154,6 +158,7 @@ template <class Fill>
         for (std::size_t rail = 0; rail < state.rails; ++rail) {
             state.chunks[rail].assign(regions[rail].begin(), regions[rail].end());
         }
+        fill_failed(state);
     });
 }
 
