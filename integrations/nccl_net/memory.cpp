@@ -32,6 +32,7 @@ abi::Result RegisteredMemory::register_address(const Nic& nic, void* data, std::
     const std::vector<std::size_t> devices = working_devices();
     const auto made = rdmabuf::attempt([&] {
         std::vector<rdmabuf::ProtectionDomain> domains;
+        domains.reserve(devices.size());
         for (const std::size_t device : devices) {
             domains.push_back(endpoint.protection_domain(device));
         }
