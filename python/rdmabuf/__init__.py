@@ -313,7 +313,6 @@ class _Handle:
 
     def __init__(self, handle: ctypes.c_void_p) -> None:
         self._handle = handle
-        self._lock = threading.RLock()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"a {type(self).__name__} cannot be copied")
@@ -347,8 +346,18 @@ class _Closing(_Handle):
     """An object that ends with close(), at the end of a with statement, or with its last reference. A call in one thread
     and close() in another wait for each other."""
 
+    def __init__(self, handle: ctypes.c_void_p) -> None:
+        super().__init__(handle)
+        self._lock = threading.RLock()
+
     def close(self) -> None:
         raise NotImplementedError
+
+    def _take(self) -> ctypes.c_void_p:
+        """Returns the handle, which is the caller's to end. Later calls return a null pointer."""
+        with self._lock:
+            handle, self._handle = self._handle, _pointer()
+        return handle
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -376,8 +385,7 @@ class External(_Closing):
         self._resolver = resolver
 
     def close(self) -> None:
-        with self._lock:
-            handle, self._handle = self._handle, _pointer()
+        handle = self._take()
         if handle:
             _library.rdmabuf_external_remove(handle)
 
@@ -529,8 +537,7 @@ class Lease(_Closing):
         return self.keys()[1]
 
     def close(self) -> None:
-        with self._lock:
-            handle, self._handle = self._handle, _pointer()
+        handle = self._take()
         if handle:
             _library.rdmabuf_lease_release(handle)
             self._memory.release()
@@ -596,8 +603,7 @@ class Cache(_Closing):
 
     def close(self) -> None:
         with self._lock:
-            handle, self._handle = self._handle, _pointer()
-            unused = self._users == 0
+            handle, unused = self._take(), self._users == 0
         if handle and unused:
             _library.rdmabuf_cache_destroy(handle)
 
