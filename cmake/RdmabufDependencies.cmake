@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# rdma-core is the only dependency besides threads, which are part of the C library since glibc 2.34.
+# rdma-core is the only dependency besides threads and dlopen(3), which are part of the C library since glibc 2.34.
 include(CheckCXXSymbolExists)
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)

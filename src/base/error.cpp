@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <string.h>
-
 #include <cerrno>
 #include <exception>
 #include <new>
@@ -10,6 +8,8 @@
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
+
+#include "base/text.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -61,7 +61,7 @@ std::string describe_errno(int error) {
         return "Operation not supported (ENOTSUPP, kernel-internal 524)";
     }
     std::string text = std::system_category().message(error);
-    if (const char* const name = strerrorname_np(error); name != nullptr) {
+    if (const char* const name = detail::errno_name(error); name != nullptr) {
         text.append(" (").append(name).append(")");
     } else {
         text.append(" (errno ").append(std::to_string(error)).append(")");

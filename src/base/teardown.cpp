@@ -2,7 +2,6 @@
 // This file reports the failures of destructors that destroy C objects, and counts the calls of
 // fork(2).
 #include <pthread.h>
-#include <string.h>
 
 #include <atomic>
 #include <cstdio>
@@ -10,12 +9,14 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/text.hpp"
+
 namespace rdmabuf {
 namespace {
 
 void print_teardown_failure(const char* function, int error) noexcept {
     // This function allocates no memory, because memory may be exhausted when a destructor runs.
-    const char* const name = strerrorname_np(error);
+    const char* const name = detail::errno_name(error);
     std::fprintf(stderr, "rdmabuf: %s failed while freeing a resource: errno %d (%s)\n", function,
                  error, name != nullptr ? name : "?");
 }

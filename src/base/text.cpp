@@ -4,6 +4,9 @@
 #include <array>
 #include <cstdio>
 
+// glibc declares the function since 2.32. A weak reference is null where the C library has none.
+extern "C" [[gnu::weak]] const char* strerrorname_np(int error) noexcept;
+
 namespace rdmabuf::detail {
 
 std::string hexadecimal(std::uintmax_t value) {
@@ -35,6 +38,10 @@ std::string quote(std::string_view text) {
         quoted += " and " + std::to_string(text.size() - longest) + " bytes more";
     }
     return quoted;
+}
+
+const char* errno_name(int error) noexcept {
+    return &strerrorname_np != nullptr ? strerrorname_np(error) : nullptr;
 }
 
 } // namespace rdmabuf::detail

@@ -14,4 +14,8 @@ namespace rdmabuf::detail {
 /// printable ASCII are escaped.
 [[nodiscard]] std::string quote(std::string_view text);
 
+/// Returns the name of an errno value, for example "ENOMEM". Returns nullptr for a value without a
+/// name, and for all values if the C library is older than glibc 2.32, which has no names.
+[[nodiscard]] const char* errno_name(int error) noexcept;
+
 } // namespace rdmabuf::detail

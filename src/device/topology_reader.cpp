@@ -36,15 +36,23 @@ std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
 }
 
 /// Returns the positive number before @p unit, for example 16 from "16.0 GT/s PCIe" or 400 from
-/// "400 Gb/sec (4X NDR)".
+/// "400 Gb/sec (4X NDR)". The kernel writes at most one digit after the point. The function needs
+/// neither strtod(3), which depends on the locale, nor the std::from_chars() of libstdc++ 11.
 std::optional<double> number_before(std::string_view text, std::string_view unit) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || !(value > 0)) {
+    const std::size_t end = text.find(unit);
+    if (end == std::string_view::npos) {
         return std::nullopt;
     }
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    return text.starts_with(unit) ? std::optional(value) : std::nullopt;
+    text = text.substr(0, end);
+    const std::size_t point = std::min(text.find('.'), end);
+    const auto whole = number<std::uint32_t>(text.substr(0, point));
+    const auto tenths =
+        point == end ? std::optional(0U) : number<std::uint32_t>(text.substr(point + 1));
+    if (!whole || !tenths || *tenths > 9) {
+        return std::nullopt;
+    }
+    const double value = *whole + *tenths / 10.0;
+    return value > 0 ? std::optional(value) : std::nullopt;
 }
 
 /// Returns the lower of two limits. If only one limit is known, returns this limit.

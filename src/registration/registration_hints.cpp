@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "registration/registration_hints.hpp"
 
-#include <string.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
@@ -36,15 +34,17 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if @p refusals applies to @p error. The text @p refusals (ExporterQuirk::refuses)
-/// describes when an exporter refuses a NIC. The text applies if it begins with the name of the
-/// errno value @p error, or with no errno name. An empty text does not apply.
+/// Returns true if @p refusals applies to @p error, one of those of refuses_mapping(). The text
+/// @p refusals (ExporterQuirk::refuses) describes when an exporter refuses a NIC. The text applies
+/// if it begins with the name of the errno value @p error, or with no errno name. An empty text
+/// does not apply.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
     }
-    const std::string name =
-        error == kernel_enotsupp ? "524" : std::string(::strerrorname_np(error));
+    const std::string_view name = error == kernel_enotsupp ? "524"
+                                  : error == EINVAL        ? "EINVAL"
+                                                           : "EOPNOTSUPP";
     const bool names_one = refusals.front() == 'E' || refusals.front() == '5';
     return !names_one || refusals.starts_with(name);
 }

@@ -2,7 +2,6 @@
 #include "control/faults.hpp"
 
 #include <errno.h>
-#include <string.h>
 
 #include <algorithm>
 #include <array>
@@ -17,12 +16,66 @@ namespace softverbs {
 
 namespace {
 
+struct ErrnoName {
+    std::string_view name;
+    int value;
+};
+
+/// The errors of verbs, of rdma_cm and of the system calls under them. The C library has names of
+/// errors only since glibc 2.32.
+constexpr ErrnoName errno_names[] = {{"EPERM", EPERM},
+                                     {"ENOENT", ENOENT},
+                                     {"EINTR", EINTR},
+                                     {"EIO", EIO},
+                                     {"ENXIO", ENXIO},
+                                     {"E2BIG", E2BIG},
+                                     {"EBADF", EBADF},
+                                     {"EAGAIN", EAGAIN},
+                                     {"ENOMEM", ENOMEM},
+                                     {"EACCES", EACCES},
+                                     {"EFAULT", EFAULT},
+                                     {"EBUSY", EBUSY},
+                                     {"EEXIST", EEXIST},
+                                     {"ENODEV", ENODEV},
+                                     {"EINVAL", EINVAL},
+                                     {"ENFILE", ENFILE},
+                                     {"EMFILE", EMFILE},
+                                     {"ENOTTY", ENOTTY},
+                                     {"ENOSPC", ENOSPC},
+                                     {"EROFS", EROFS},
+                                     {"ERANGE", ERANGE},
+                                     {"EDEADLK", EDEADLK},
+                                     {"ENOSYS", ENOSYS},
+                                     {"ENODATA", ENODATA},
+                                     {"EPROTO", EPROTO},
+                                     {"EOVERFLOW", EOVERFLOW},
+                                     {"EMSGSIZE", EMSGSIZE},
+                                     {"EPROTONOSUPPORT", EPROTONOSUPPORT},
+                                     {"EOPNOTSUPP", EOPNOTSUPP},
+                                     {"EADDRINUSE", EADDRINUSE},
+                                     {"EADDRNOTAVAIL", EADDRNOTAVAIL},
+                                     {"ENETDOWN", ENETDOWN},
+                                     {"ENETUNREACH", ENETUNREACH},
+                                     {"ECONNABORTED", ECONNABORTED},
+                                     {"ECONNRESET", ECONNRESET},
+                                     {"ENOBUFS", ENOBUFS},
+                                     {"EISCONN", EISCONN},
+                                     {"ENOTCONN", ENOTCONN},
+                                     {"ETIMEDOUT", ETIMEDOUT},
+                                     {"ECONNREFUSED", ECONNREFUSED},
+                                     {"EHOSTUNREACH", EHOSTUNREACH},
+                                     {"EALREADY", EALREADY},
+                                     {"EINPROGRESS", EINPROGRESS},
+                                     {"ESTALE", ESTALE},
+                                     {"EREMOTEIO", EREMOTEIO},
+                                     {"EDQUOT", EDQUOT},
+                                     {"ECANCELED", ECANCELED}};
+
 /// Returns the value of an errno macro such as "ENOMEM", or nullopt if @p name is unknown.
 std::optional<int> parse_errno(std::string_view name) {
-    for (int error = 1; error < 256; ++error) {
-        const char* const known = ::strerrorname_np(error);
-        if (known != nullptr && name == known) {
-            return error;
+    for (const ErrnoName& known : errno_names) {
+        if (name == known.name) {
+            return known.value;
         }
     }
     return std::nullopt;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/clock.hpp"
 
-#include <cerrno>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <climits>
 
 namespace softverbs::fabric {
 
@@ -9,6 +14,19 @@ namespace {
 
 timespec to_timespec(std::uint64_t time_ns) noexcept {
     return {static_cast<time_t>(time_ns / second_ns), static_cast<long>(time_ns % second_ns)};
+}
+
+/// Counts the changes of the stopped clock. sleep_until() waits for the next one.
+std::atomic<std::uint32_t> changes{0};
+
+void futex(int operation, std::uint32_t value) noexcept {
+    static_assert(sizeof(changes) == sizeof(std::uint32_t));
+    ::syscall(SYS_futex, &changes, operation, value, nullptr, nullptr, 0);
+}
+
+void clock_changed() noexcept {
+    changes.fetch_add(1, std::memory_order_release);
+    futex(FUTEX_WAKE_PRIVATE, INT_MAX);
 }
 
 } // namespace
@@ -30,9 +48,10 @@ void set_timer(int timer, std::uint64_t time_ns) noexcept {
 
 void sleep_until(std::uint64_t time_ns) noexcept {
     while (true) {
+        const std::uint32_t seen = changes.load(std::memory_order_acquire);
         const std::uint64_t stopped = clock_state::stopped_at.load(std::memory_order_acquire);
         if (stopped != 0 && stopped < time_ns) {
-            clock_state::stopped_at.wait(stopped);
+            futex(FUTEX_WAIT_PRIVATE, seen);
             continue;
         }
         if (stopped != 0 || now_ns() >= time_ns) {
@@ -64,7 +83,7 @@ void move_clock(std::uint64_t time_ns) noexcept {
     while (now != 0 && now < time_ns &&
            !clock_state::stopped_at.compare_exchange_weak(now, time_ns)) {
     }
-    clock_state::stopped_at.notify_all();
+    clock_changed();
 }
 
 bool run_clock() noexcept {
@@ -74,7 +93,7 @@ bool run_clock() noexcept {
     }
     clock_state::offset.store(now - kernel_time_ns(CLOCK_MONOTONIC), std::memory_order_relaxed);
     clock_state::stopped_at.store(0, std::memory_order_release);
-    clock_state::stopped_at.notify_all();
+    clock_changed();
     return true;
 }
 

@@ -139,10 +139,10 @@ struct NotificationFences {
     std::uint32_t rails = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
-        return std::bit_cast<std::uint64_t>(*this);
+        return number | static_cast<std::uint64_t>(rails) << 32;
     }
     [[nodiscard]] static NotificationFences decode(std::uint64_t value) noexcept {
-        return std::bit_cast<NotificationFences>(value);
+        return {static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32)};
     }
 };
 
