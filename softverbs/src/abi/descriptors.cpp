@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "abi/next.hpp"
@@ -23,7 +24,10 @@ constinit Next<int(int, int)> next_dup2("dup2");
 constinit Next<int(int, int, int)> next_dup3("dup3");
 constinit Next<int(int, int, void*)> next_fcntl("fcntl");
 constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
-constinit Next<int(int, struct stat*)> next_fstat("fstat");
+// Before 2.33, glibc has no function of this name; a program calls __fxstat().
+constinit Next<int(int, struct stat*)> next_fstat("fstat", [](int descriptor, struct stat* status) {
+    return static_cast<int>(::syscall(SYS_fstat, descriptor, status));
+});
 constinit Next<int(unsigned, unsigned, int)> next_close_range("close_range");
 
 /// Looks up the libc functions write() and close() at program start, because a program may call

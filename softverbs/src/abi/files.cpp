@@ -15,6 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstring>
+
 #include "abi/next.hpp"
 #include "abi/paths.hpp"
 #include "abi/sysfs.hpp"
@@ -128,7 +131,11 @@ constinit Next<int(const char*, struct dirent64***, int (*)(const struct dirent6
     next_scandir64("scandir64");
 constinit Next<int(const char*, int)> next_access("access");
 constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
-constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
+// Before 2.33, glibc has no function of this name; a program calls __fxstatat().
+constinit Next<int(int, const char*, struct stat*, int)> next_fstatat(
+    "fstatat", [](int directory, const char* path, struct stat* status, int flags) {
+        return static_cast<int>(::syscall(SYS_newfstatat, directory, path, status, flags));
+    });
 constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
 /// Implements stat(2), lstat(2) and fstatat(2). libc also implements the first two with fstatat(2).
@@ -264,13 +271,25 @@ SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* t
 }
 
 SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
-    return with_path(path, [&](const Redirection& to) {
-        char* const result = next_realpath(to.path, resolved);
-        if (result != nullptr && to.path != path) {
-            sysfs::restore(result);
+    // Before 2.36, glibc's dlsym(RTLD_NEXT) finds the oldest version of realpath(), which refuses
+    // to allocate the result.
+    char* const buffer = resolved != nullptr ? resolved : static_cast<char*>(::malloc(PATH_MAX));
+    if (buffer == nullptr) {
+        return nullptr;
+    }
+    char* const result = with_path(path, [&](const Redirection& to) {
+        char* const found = next_realpath(to.path, buffer);
+        if (found != nullptr && to.path != path) {
+            sysfs::restore(found);
         }
-        return result;
+        return found;
     });
+    if (result == nullptr && resolved == nullptr) {
+        const int saved_errno = errno;
+        ::free(buffer);
+        errno = saved_errno;
+    }
+    return result;
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE char* __realpath_chk(const char* path, char* resolved, std::size_t buffer) noexcept {
@@ -339,12 +358,12 @@ SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat* status) noexcept {
-    return status_of(AT_FDCWD, path, status, 0);
+SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat64* status) noexcept {
+    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), 0);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat* status) noexcept {
-    return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
+SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat64* status) noexcept {
+    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), AT_SYMLINK_NOFOLLOW);
 }
 
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
@@ -353,9 +372,9 @@ SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat*
     return status_of(directory, path, status, flags);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat* status,
+SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat64* status,
                                 int flags) noexcept {
-    return status_of(directory, path, status, flags);
+    return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
 }
 
 SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,

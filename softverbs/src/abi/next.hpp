@@ -18,7 +18,9 @@ namespace softverbs {
 template <class Function>
 class Next {
   public:
-    explicit constexpr Next(const char* name) noexcept : name_(name) {}
+    /// @param otherwise  is called if no library defines @p name
+    explicit constexpr Next(const char* name, Function* otherwise = nullptr) noexcept
+        : name_(name), otherwise_(otherwise) {}
 
     template <class... Arguments>
     auto operator()(Arguments... arguments) {
@@ -36,6 +38,7 @@ class Next {
         Function* found = function_.load(std::memory_order_relaxed);
         if (found == nullptr) {
             found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+            found = found != nullptr ? found : otherwise_;
             function_.store(found, std::memory_order_relaxed);
         }
         return found;
@@ -52,6 +55,7 @@ class Next {
     }
 
     const char* name_;
+    Function* otherwise_;
     std::atomic<Function*> function_{nullptr};
 };
 
