@@ -62,8 +62,8 @@ def _load() -> ctypes.CDLL:
         return ctypes.CDLL(path)
     except OSError as error:
         raise ImportError(
-            f"{error}. The module rdmabuf needs {name}, which is in its wheel, and libibverbs.so.1 of rdma-core (Debian: "
-            "libibverbs1).") from error
+            f"{error}. The module rdmabuf needs {name}, which is in its wheel, and libibverbs.so.1 of rdma-core 35 "
+            "or newer (Debian: libibverbs1).") from error
 
 
 _library = _load()
