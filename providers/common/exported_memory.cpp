@@ -86,7 +86,7 @@ void check_exported(std::size_t length) {
 void check_standard(std::string_view exporter, MappingKind mapping) {
     if (mapping != MappingKind::standard) {
         throw Error(ENOTSUP, "export_range",
-                    std::string(exporter) + " memory supports only MappingKind::standard");
+                    std::string(exporter) + " memory supports only the standard mapping");
     }
 }
 

@@ -56,13 +56,30 @@ int fail(int error, std::string_view text) noexcept {
     return -error;
 }
 
-/// Calls @p call, which returns a result that is not negative, and converts its exceptions.
+/// Whether @p call is a name of the C++ interface, and not of verbs, the system or a driver.
+bool is_cpp(std::string_view call) noexcept {
+    constexpr std::array<std::string_view, 5> names{"PathOrder", "RegistrationCache", "add",
+                                                    "export_range", "register_memory"};
+    return call.find("::") != std::string_view::npos ||
+           std::ranges::find(names, call) != names.end();
+}
+
+/// Calls @p call, which returns a result that is not negative, and converts its exceptions. Their
+/// texts name @p function in place of a function of the C++ interface.
 template <class Call>
-int guarded(const Call& call) {
+int guarded(const char* function, const Call& call) {
     try {
         return call();
     } catch (const Error& error) {
-        return fail(error.error(), error.what());
+        const std::string_view text = error.what();
+        if (!is_cpp(error.function())) {
+            return fail(error.error(), text);
+        }
+        fail(error.error(), function);
+        const std::size_t length = std::strlen(last_error.data());
+        copy_text(std::span(last_error).subspan(length),
+                  text.substr(std::strlen(error.function())));
+        return -error.error();
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM, "no memory");
     } catch (const std::exception& error) {
@@ -222,7 +239,7 @@ void give_keys(const RegistrationCache::Lease& lease, std::size_t i, rdmabuf_key
 int register_with(const char* function, rdmabuf_resolver* resolver, ibv_pd* const* pds,
                   std::size_t count, const void* address, std::size_t length,
                   const rdmabuf_options* options, rdmabuf_region** region) {
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver, pds, region});
         auto made = std::make_unique<rdmabuf_region>(rdmabuf_region{
             .registration = register_memory(borrow(pds, count, function), resolver->resolver,
@@ -298,8 +315,9 @@ size_t rdmabuf_explain(int error, const char* call, char* text, size_t size) {
 }
 
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
-    return guarded([&] {
-        require("rdmabuf_resolver_create", {resolver});
+    constexpr const char* function = "rdmabuf_resolver_create";
+    return guarded(function, [&] {
+        require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
         *resolver = made.release();
@@ -314,7 +332,7 @@ void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver) {
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const rdmabuf_external_memory* memory,
                          rdmabuf_external** external) {
     constexpr const char* function = "rdmabuf_external_add";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver, memory, external});
         const auto given = known_part(memory, function);
         *external = new rdmabuf_external{resolver->external->add(
@@ -334,7 +352,7 @@ void rdmabuf_external_remove(rdmabuf_external* external) {
 
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_allocation* allocation) {
     constexpr const char* function = "rdmabuf_find";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver, allocation});
         rdmabuf_allocation result{};
         if (const auto match = resolver->resolver.try_find(number(address))) {
@@ -355,7 +373,7 @@ int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_alloca
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
                          int mapping, rdmabuf_export* range) {
     constexpr const char* function = "rdmabuf_export_range";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver, range});
         const ExportedRange exported = resolver->resolver.export_range(
             number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
@@ -415,7 +433,7 @@ const char* rdmabuf_trail_json(const rdmabuf_region* region) {
 
 int rdmabuf_verify(rdmabuf_region* region) {
     constexpr const char* function = "rdmabuf_verify";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {region});
         if (region->registration.verify() == RegistrationState::registered) {
             return 0;
@@ -428,7 +446,7 @@ int rdmabuf_verify(rdmabuf_region* region) {
 }
 
 int rdmabuf_deregister(rdmabuf_region* region) {
-    return guarded([&] {
+    return guarded("rdmabuf_deregister", [&] {
         if (region != nullptr) {
             region->registration.close();
             delete region;
@@ -440,7 +458,7 @@ int rdmabuf_deregister(rdmabuf_region* region) {
 int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t count,
                          const rdmabuf_cache_options* options, rdmabuf_cache** cache) {
     constexpr const char* function = "rdmabuf_cache_create";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver, pds, cache});
         const auto given = known_part(options, function);
         if (given.reserved != 0) {
@@ -470,7 +488,7 @@ void rdmabuf_cache_destroy(rdmabuf_cache* cache) {
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
                           rdmabuf_keys* keys, rdmabuf_lease** lease) {
     constexpr const char* function = "rdmabuf_cache_acquire";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {cache, lease});
         auto made = std::make_unique<rdmabuf_lease>(rdmabuf_lease{
             .lease = cache->cache.acquire(number(address), length, static_cast<Access>(access)),
@@ -485,7 +503,7 @@ int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t leng
 
 int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, rdmabuf_keys* keys) {
     constexpr const char* function = "rdmabuf_lease_keys";
-    return guarded([&] {
+    return guarded(function, [&] {
         if (lease == nullptr || i >= lease->domains) {
             throw Error(EINVAL, function, "a null pointer, or no such protection domain");
         }
@@ -506,7 +524,7 @@ void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t 
 
 int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* statistics) {
     constexpr const char* function = "rdmabuf_cache_statistics";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {cache});
         const RegistrationCache::Statistics now = cache->cache.statistics();
         give({.size = 0,
@@ -525,7 +543,7 @@ int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* sta
 int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
                     size_t count) {
     constexpr const char* function = "rdmabuf_nearest";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver});
         if (count > 0) {
             require(function, {names});
@@ -543,7 +561,7 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
 
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
     constexpr const char* function = "rdmabuf_flush";
-    return guarded([&] {
+    return guarded(function, [&] {
         require(function, {resolver});
         const auto match = resolver->resolver.try_find(number(address));
         if (!match || match->allocation.kind == MemoryKind::system ||

@@ -23,7 +23,7 @@ RegistrationCacheOptions checked_options(std::span<const ProtectionDomain> pds,
         refuse("no protection domain to register on");
     }
     if (options.max_entries == 0 || options.max_bytes == 0) {
-        refuse("the limits allow no entry; do not set the limit to 0, or use register_memory()");
+        refuse("the limits allow no entry; do not set the limit to 0, or register without a cache");
     }
     if (options.registration.iova) {
         refuse("an iova applies to one registration, but a cache has several; do not set iova");
@@ -34,8 +34,8 @@ RegistrationCacheOptions checked_options(std::span<const ProtectionDomain> pds,
     }
     if (options.registration.dma_handle != nullptr) {
         refuse(
-            "a DMA handle applies to one registration, but a cache has several; use "
-            "register_memory()");
+            "a DMA handle applies to one registration, but a cache has several; register without a "
+            "cache");
     }
     if (options.registration.topology != nullptr) {
         refuse(

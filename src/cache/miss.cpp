@@ -33,7 +33,7 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
     if (has(access, Access::zero_based)) {
         throw Error(EINVAL, function,
                     "zero_based: the same address would refer to a different byte in each cache "
-                    "entry; do not set zero_based, or use register_memory()");
+                    "entry; do not set zero_based, or register without a cache");
     }
 }
 

@@ -182,7 +182,7 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
         if (exporter_ == nullptr) {
             // This attempt is recorded for each registration of host memory. The text is so short
             // that std::string needs no allocation.
-            refuse(path, "Resolver::find", EFAULT, "unknown memory");
+            refuse(path, "find", EFAULT, "unknown memory");
             return false;
         }
         choose_mappings_of(path);

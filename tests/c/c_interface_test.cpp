@@ -324,6 +324,7 @@ TEST_F(CInterface, TakesNullForAnObject) {
 TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
     const std::uint64_t address = fake::make(fake::Kind::device, 2 * page_);
     EXPECT_EQ(register_range(address + page_, 2 * page_), -ERANGE) << rdmabuf_last_error();
+    EXPECT_THAT(rdmabuf_last_error(), StartsWith("rdmabuf_register: "));
     EXPECT_EQ(register_range(16 * page_, 8), -EFAULT) << rdmabuf_last_error();
     options_.has_iova = 1;
     options_.iova = 1;

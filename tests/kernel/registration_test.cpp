@@ -217,7 +217,7 @@ TEST_F(KernelHostMemory, IsTakenWhenNoExporterKnowsIt) {
         register_memory(pd_, resolver_, memory_.data() + 3, 1000, {.trail = &trail_});
     EXPECT_EQ(region.path(), host);
     EXPECT_EQ(to_string(trail_),
-              "dmabuf: Resolver::find: Bad address (EFAULT): unknown memory. "
+              "dmabuf: find: Bad address (EFAULT): unknown memory. "
               "host: ibv_reg_mr: registered.");
     EXPECT_THAT(refusal(memory_.data(), 1000, {.paths = {dmabuf}}),
                 fails_with("register_memory", EFAULT, "unknown memory"));

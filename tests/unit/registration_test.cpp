@@ -133,7 +133,7 @@ TEST_P(AnyInterface, RegistersHostMemoryThatNoExporterKnows) {
     EXPECT_EQ(registrations()[0].function, "ibv_reg_mr_iova2");
     EXPECT_EQ(registrations()[0].start, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
     EXPECT_EQ(to_string(region.trail()),
-              "dmabuf: Resolver::find: Bad address (EFAULT): unknown memory. "
+              "dmabuf: find: Bad address (EFAULT): unknown memory. "
               "host: ibv_reg_mr: registered.");
 }
 
