@@ -68,15 +68,24 @@ typedef struct rdmabuf_cache rdmabuf_cache;
 /* The right to use a region of a cache. */
 typedef struct rdmabuf_lease rdmabuf_lease;
 
-/* Initialises a variable: struct rdmabuf_options o = RDMABUF_INIT(o); not const in C++. Through a
- * pointer, in C: *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys); */
+/* Initialises a variable: struct rdmabuf_options o = RDMABUF_INIT(o); Through a pointer, in C:
+ * *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys); in C++: *keys = RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
-#define RDMABUF_INIT(object)           \
-    []() -> decltype(object) {         \
-        decltype(object) initial{};    \
-        initial.size = sizeof initial; \
-        return initial;                \
-    }()
+extern "C++" {
+template <class Struct>
+struct rdmabuf_initial {
+    static Struct make() {
+        Struct initial{};
+        initial.size = sizeof initial;
+        return initial;
+    }
+};
+template <class Struct>
+struct rdmabuf_initial<const Struct> : rdmabuf_initial<Struct> {};
+template <class Struct>
+struct rdmabuf_initial<Struct&> : rdmabuf_initial<Struct> {};
+}
+#define RDMABUF_INIT(object) rdmabuf_initial<decltype(object)>::make()
 #else
 #define RDMABUF_INIT(object) \
     { .size = sizeof(object) }

@@ -309,6 +309,9 @@ TEST_F(CInterface, TakesNullForAnObject) {
     rdmabuf_external_remove(nullptr);
     rdmabuf_resolver_destroy(nullptr);
     rdmabuf_keys keys = RDMABUF_INIT(keys);
+    const rdmabuf_keys& same = keys;
+    EXPECT_EQ(RDMABUF_INIT(same).size, sizeof keys);
+    EXPECT_EQ(RDMABUF_INIT(*&keys).size, sizeof keys);
     rdmabuf_lease* lease = nullptr;
     EXPECT_EQ(rdmabuf_cache_acquire(nullptr, this, 1, 0, &keys, &lease), -EINVAL);
     EXPECT_EQ(rdmabuf_lease_keys(nullptr, 0, &keys), -EINVAL);
