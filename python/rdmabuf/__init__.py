@@ -20,11 +20,12 @@ import enum
 import errno as _errno
 import json
 import math
+import operator
 import os
 import pathlib
 import sys
 import threading
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple, TypeVar
 
 __all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
            "nearest", "register", "version"]
@@ -184,7 +185,7 @@ def _check(result: int) -> int:
 
 def _number(value: Any, bits: int, name: str) -> int:
     """Refuses what ctypes would cut off."""
-    number = int(value)
+    number = operator.index(value)
     if not 0 <= number < 1 << bits:
         raise ValueError(f"{name} {number} is not from 0 to 2^{bits} - 1")
     return number
@@ -199,7 +200,8 @@ class _Memory:
         self.readonly = False
         try:
             self._find(owner)
-            _number(self.address, 64, "the address")
+            self.address = _number(self.address, 64, "the address")
+            self.length = operator.index(self.length)
             if self.length <= 0:
                 raise ValueError(f"{type(owner).__name__} has no bytes to register")
             _number(self.address + self.length - 1, 64, "the last address")
@@ -209,7 +211,7 @@ class _Memory:
 
     def _find(self, owner: Any) -> None:
         if isinstance(owner, tuple):
-            self.address, self.length = (int(each) for each in owner)
+            self.address, self.length = (operator.index(each) for each in owner)
         elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
             self._from_tensor(owner)
         elif hasattr(owner, "__cuda_array_interface__"):
@@ -303,16 +305,19 @@ def _pd_pointer(pd: Any) -> int:
     raise TypeError(f"no ibv_pd was found in {type(pd).__name__}; pass its address as an int")
 
 
-def _pd_array(pds: Any) -> ctypes.Array:
-    every = list(pds) if isinstance(pds, (list, tuple)) else [pds]
-    return (_pointer * len(every))(*(_pd_pointer(pd) for pd in every))
+def _pd_list(pds: Any) -> list:
+    return list(pds) if isinstance(pds, (list, tuple)) else [pds]
+
+
+def _pd_array(pds: list) -> ctypes.Array:
+    return (_pointer * len(pds))(*(_pd_pointer(pd) for pd in pds))
 
 
 class _Handle:
-    """An object of the C library. It cannot be copied, because each copy would destroy it."""
+    """An object of the C library, which writes the handle. It cannot be copied, because each copy would destroy it."""
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        self._handle = handle
+    def __init__(self) -> None:
+        self._handle = _pointer()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"a {type(self).__name__} cannot be copied")
@@ -322,7 +327,7 @@ class Resolver(_Handle):
     """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
 
     def __init__(self) -> None:
-        super().__init__(_pointer())
+        super().__init__()
         _check(_library.rdmabuf_resolver_create(ctypes.byref(self._handle)))
 
     def __del__(self) -> None:
@@ -336,35 +341,50 @@ class Resolver(_Handle):
         memory = _sized(_External)
         memory.address, memory.length = _number(address, 64, "the address"), _number(length, 64, "the length")
         memory.fd, memory.offset = _number(fd, 31, "descriptor"), _number(offset, 64, "the offset")
-        memory.mapping, memory.pci_address = mapping, pci_address.encode()
-        handle = _pointer()
-        _check(_library.rdmabuf_external_add(self._handle, ctypes.byref(memory), ctypes.byref(handle)))
-        return External(self, handle)
+        if "\0" in pci_address:
+            raise ValueError("the PCI address contains a zero")
+        memory.mapping, memory.pci_address = Mapping(mapping), pci_address.encode()
+        external = External(self)
+        _check(_library.rdmabuf_external_add(self._handle, ctypes.byref(memory), ctypes.byref(external._handle)))
+        return external
+
+
+_Self = TypeVar("_Self", bound="_Closing")
 
 
 class _Closing(_Handle):
     """An object that ends with close(), at the end of a with statement, or with its last reference. A call in one thread
-    and close() in another wait for each other."""
+    and close() in another wait for each other.
 
-    def __init__(self, handle: ctypes.c_void_p) -> None:
-        super().__init__(handle)
+    The handler of a signal can raise or call close() when a call of the library returns, before Python has its result. So
+    the object exists before the library writes the handle, and loses the handle before the library ends it."""
+
+    _end = ""  # the function that ends the handle
+
+    def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
 
     def close(self) -> None:
-        raise NotImplementedError
-
-    def _take(self) -> ctypes.c_void_p:
-        """Returns the handle, which is the caller's to end. Later calls return a null pointer."""
         with self._lock:
-            handle, self._handle = self._handle, _pointer()
-        return handle
+            handle = self._handle
+            if handle:
+                self._handle = _pointer()
+                result = getattr(_library, self._end)(handle)
+                if result is not None and result < 0:
+                    self._handle = handle
+                    _check(result)
+            self._ended()
+
+    def _ended(self) -> None:
+        pass
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
             raise ValueError(f"the {type(self).__name__} was closed")
         return self._handle
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -380,14 +400,11 @@ class _Closing(_Handle):
 class External(_Closing):
     """Memory that was added to a resolver, until close()."""
 
-    def __init__(self, resolver: Resolver, handle: ctypes.c_void_p) -> None:
-        super().__init__(handle)
-        self._resolver = resolver
+    _end = "rdmabuf_external_remove"
 
-    def close(self) -> None:
-        handle = self._take()
-        if handle:
-            _library.rdmabuf_external_remove(handle)
+    def __init__(self, resolver: Resolver) -> None:
+        super().__init__()
+        self._resolver = resolver
 
 
 _shared: Resolver | None = None
@@ -406,8 +423,10 @@ def _resolver(given: Resolver | None) -> ctypes.c_void_p:
 class Region(_Closing):
     """Registered memory, until close(). Keeps the object alive and, for the buffer protocol, at its place."""
 
-    def __init__(self, handle: ctypes.c_void_p, memory: _Memory, pds: Any) -> None:
-        super().__init__(handle)
+    _end = "rdmabuf_deregister"
+
+    def __init__(self, memory: _Memory, pds: list) -> None:
+        super().__init__()
         self._memory, self._pds = memory, pds
         self.address: int = memory.address
         self.length: int = memory.length
@@ -452,11 +471,10 @@ class Region(_Closing):
 
     def close(self) -> None:
         """Deregisters the memory. Raises EBUSY while memory windows are bound to it."""
-        with self._lock:
-            if self._handle:
-                _check(_library.rdmabuf_deregister(self._handle))
-                self._handle = _pointer()
-                self._memory.release()
+        super().close()
+
+    def _ended(self) -> None:
+        self._memory.release()
 
     def __str__(self) -> str:
         with self._lock:
@@ -472,21 +490,23 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
     means LOCAL_WRITE. A read-only object needs REMOTE_READ alone.
     Raises Error with the errno of the first attempt that called a driver or verbs; TypeError and ValueError for objects
     that have no address or whose elements are not contiguous."""
+    pds = _pd_list(pd)
     memory = _Memory(obj)
+    region = Region(memory, pds)
     try:
         access = _number(access, 31, "access") or int(Access.LOCAL_WRITE)
         memory.allow(access)
         options = _sized(_Options)
-        options.access, options.relaxed_ordering, options.device_memory = access, relaxed_ordering, device_memory
-        options.mapping, options.has_iova, options.iova = mapping, iova is not None, _number(iova or 0, 64, "iova")
-        pds = _pd_array(pd)
-        handle = _pointer()
-        _check(_library.rdmabuf_register_many(_resolver(resolver), pds, len(pds), memory.address, memory.length,
-                                              ctypes.byref(options), ctypes.byref(handle)))
+        options.access, options.mapping = access, Mapping(mapping)
+        options.relaxed_ordering, options.device_memory = bool(relaxed_ordering), bool(device_memory)
+        options.has_iova = iova is not None
+        options.iova = _number(iova or 0, 64, "iova")
+        _check(_library.rdmabuf_register_many(_resolver(resolver), _pd_array(pds), len(pds), memory.address,
+                                              memory.length, ctypes.byref(options), ctypes.byref(region._handle)))
     except BaseException:
-        memory.release()
+        region.close()
         raise
-    return Region(handle, memory, pd)
+    return region
 
 
 class Export(NamedTuple):
@@ -501,11 +521,16 @@ class Export(NamedTuple):
 def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver | None = None) -> Export:
     """Exports the memory of `obj` as a dma-buf, for other registration functions. Raises EFAULT for host memory, and
     EOPNOTSUPP for host memory that a GPU's driver pinned and does not export."""
+    made = _sized(_Export)
+    made.fd = -1
     memory = _Memory(obj)
     try:
-        made = _sized(_Export)
-        _check(_library.rdmabuf_export_range(_resolver(resolver), memory.address, memory.length, mapping,
+        _check(_library.rdmabuf_export_range(_resolver(resolver), memory.address, memory.length, Mapping(mapping),
                                              ctypes.byref(made)))
+    except BaseException:
+        if made.fd >= 0:
+            os.close(made.fd)
+        raise
     finally:
         memory.release()
     return Export(made.fd, made.offset, made.length, Mapping(made.mapping))
@@ -514,8 +539,10 @@ def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver |
 class Lease(_Closing):
     """The right to use a registration of a cache, until close(). Keeps the object and the cache alive."""
 
-    def __init__(self, handle: ctypes.c_void_p, memory: _Memory, cache: Cache) -> None:
-        super().__init__(handle)
+    _end = "rdmabuf_lease_release"
+
+    def __init__(self, memory: _Memory, cache: Cache) -> None:
+        super().__init__()
         self._memory, self._cache = memory, cache
         self.address: int = memory.address
         self.length: int = memory.length
@@ -536,11 +563,8 @@ class Lease(_Closing):
         """A peer that has it can access the whole registered range, which may be longer than the object."""
         return self.keys()[1]
 
-    def close(self) -> None:
-        handle = self._take()
-        if handle:
-            _library.rdmabuf_lease_release(handle)
-            self._memory.release()
+    def _ended(self) -> None:
+        self._memory.release()
 
 
 class Cache(_Closing):
@@ -552,14 +576,13 @@ class Cache(_Closing):
 
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
                  resolver: Resolver | None = None) -> None:
-        super().__init__(_pointer())
-        self._pds, self._users = pds, 0
+        super().__init__()
+        self._pds, self._users = _pd_list(pds), 0
         options = _sized(_CacheOptions)
         options.checked = checked
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
-        array = _pd_array(pds)
-        _check(_library.rdmabuf_cache_create(_resolver(resolver), array, len(array), ctypes.byref(options),
-                                             ctypes.byref(self._handle)))
+        _check(_library.rdmabuf_cache_create(_resolver(resolver), _pd_array(self._pds), len(self._pds),
+                                             ctypes.byref(options), ctypes.byref(self._handle)))
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[ctypes.c_void_p]:
@@ -578,16 +601,16 @@ class Cache(_Closing):
     def acquire(self, obj: Any, access: int = Access.LOCAL_WRITE) -> Lease:
         """Returns a lease on a registration that contains all bytes of `obj`, and registers them if there is none."""
         memory = _Memory(obj)
+        lease = Lease(memory, self)
         try:
             memory.allow(access)
-            handle = _pointer()
             with self._used() as cache:
                 _check(_library.rdmabuf_cache_acquire(cache, memory.address, memory.length, _number(access, 31, "access"),
-                                                      None, ctypes.byref(handle)))
+                                                      None, ctypes.byref(lease._handle)))
         except BaseException:
-            memory.release()
+            lease.close()
             raise
-        return Lease(handle, memory, self)
+        return lease
 
     def invalidate(self, address: int, length: int) -> None:
         """Deregisters what overlaps a range that was freed or will be."""
@@ -603,9 +626,11 @@ class Cache(_Closing):
 
     def close(self) -> None:
         with self._lock:
-            handle, unused = self._take(), self._users == 0
-        if handle and unused:
-            _library.rdmabuf_cache_destroy(handle)
+            handle = self._handle
+            if handle:
+                self._handle = _pointer()
+                if self._users == 0:
+                    _library.rdmabuf_cache_destroy(handle)
 
 
 def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:

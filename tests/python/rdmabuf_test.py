@@ -3,6 +3,7 @@
 """The Python module on softverbs, beside pyverbs: run by `softverbs run`, with RDMABUF_C_LIBRARY and PYTHONPATH set."""
 
 import array
+import contextlib
 import copy
 import ctypes
 import errno
@@ -141,7 +142,12 @@ class Objects(OnSoftverbs):
         for wrong in (Tensor(address, (2, 2), strides=(4,)), Tensor(address, (-2, -2)), Tensor(address, (2,), "<"),
                       (2**64 + address, 8), (2**64 - 8, 16), (address, 2**64 + 8)):
             self.refused(ValueError, 0, rdmabuf.register, self.pd, wrong, WRITE)
+        for wrong in (str(address), 8), (address, 8.5), Tensor(float(address), (2,)):
+            self.refused(TypeError, 0, rdmabuf.register, self.pd, wrong, WRITE)
+        rdmabuf.register(self.pd, Tensor(numpy.int64(address), (numpy.int64(2),)), WRITE).close()
         self.refused(ValueError, 0, rdmabuf.register, self.pd, (address, 8), 1 << 32)
+        self.refused(ValueError, 0, rdmabuf.register, self.pd, (address, 8), mapping=(1 << 32) + 1)
+        self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (address, 8), device_memory=1 << 32)
         gc.collect()
 
     def test_that_are_empty_can_be_resized_after_the_error(self):
@@ -160,7 +166,9 @@ class Objects(OnSoftverbs):
 
     def test_are_registered_with_all_domains_or_none(self):
         other = PD(self.context)
-        with rdmabuf.register([self.pd, other], bytearray(8), WRITE) as region:
+        domains = [self.pd, other]
+        with rdmabuf.register(domains, bytearray(8), WRITE) as region:
+            domains.clear()
             self.assertNotEqual(region.mr(0), region.mr(1))
             self.refused(IndexError, 0, region.mr, 2)
         other.close()
@@ -211,7 +219,6 @@ class Descriptors(OnSoftverbs):
             self.assertEqual(cache.statistics["stale"], 1)
         self.refused(ValueError, 0, cache.acquire, bytearray(8))
 
-
     def test_keep_a_cache_while_they_are_leased(self):
         cache = rdmabuf.Cache(self.pd, resolver=self.resolver)
         lease, alive = cache.acquire((64 * PAGE, PAGE), WRITE), weakref.ref(cache)
@@ -219,6 +226,56 @@ class Descriptors(OnSoftverbs):
         gc.collect()
         self.assertIsNotNone(alive())
         lease.close()
+
+    @contextlib.contextmanager
+    def interrupted(self, name):
+        """Raises when the function returns, as the handler of Ctrl-C can."""
+        function = getattr(rdmabuf._library, name)
+
+        def interrupted(*arguments):
+            function(*arguments)
+            raise KeyboardInterrupt
+        descriptors = os.listdir("/proc/self/fd")
+        with unittest.mock.patch.object(rdmabuf._library, name, interrupted), self.assertRaises(KeyboardInterrupt):
+            yield
+        self.assertEqual(os.listdir("/proc/self/fd"), descriptors)
+
+    def test_are_given_back_if_a_signal_interrupts_the_call(self):
+        data = bytearray(PAGE)
+        with self.interrupted("rdmabuf_register_many"):
+            rdmabuf.register(self.pd, data, WRITE)
+        with rdmabuf.Cache(self.pd) as cache, self.interrupted("rdmabuf_cache_acquire"):
+            cache.acquire(data, WRITE)
+        with self.interrupted("rdmabuf_export_range"):
+            rdmabuf.export((64 * PAGE, 8), resolver=self.resolver)
+        file = os.memfd_create("other")
+        os.ftruncate(file, PAGE)
+        with self.interrupted("rdmabuf_external_add"):
+            self.resolver.add(file, 128 * PAGE, PAGE)
+        os.close(file)
+        data.extend(b"more")
+
+    def test_are_closed_once_if_a_signal_interrupts_closing(self):
+        data = bytearray(PAGE)
+        region = rdmabuf.register(self.pd, data, WRITE)
+        with self.interrupted("rdmabuf_deregister"):
+            region.close()
+        region.close()
+        with rdmabuf.Cache(self.pd) as cache:
+            lease = cache.acquire(data, WRITE)
+            with self.interrupted("rdmabuf_lease_release"):
+                lease.close()
+            lease.close()
+        region = rdmabuf.register(self.pd, data, WRITE)
+        deregister = rdmabuf._library.rdmabuf_deregister
+
+        def closing(handle):
+            result = deregister(handle)
+            region.close()
+            return result
+        with unittest.mock.patch.object(rdmabuf._library, "rdmabuf_deregister", closing):
+            region.close()
+        data.extend(b"more")
 
 
 class End:
