@@ -39,8 +39,10 @@
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception or
- * terminates the process. A cache must not be used in a child of fork(2). A program that unloads
- * the library destroys all objects first.
+ * terminates the process; but where the library was loaded with dlopen(3), glibc terminates it if
+ * there is no memory for the library's variables of a new thread (4 KiB, at its first call). A
+ * cache must not be used in a child of fork(2). A program that unloads the library destroys all
+ * objects first.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
