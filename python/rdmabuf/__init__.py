@@ -331,7 +331,7 @@ class Resolver(_Handle):
         _check(_library.rdmabuf_resolver_create(ctypes.byref(self._handle)))
 
     def __del__(self) -> None:
-        if getattr(self, "_handle", None):
+        if getattr(self, "_handle", None) and _library:  # None when the interpreter ends
             _library.rdmabuf_resolver_destroy(self._handle)
 
     def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
@@ -393,8 +393,14 @@ class _Closing(_Handle):
     def __del__(self) -> None:
         try:
             self.close()
-        except (AttributeError, Error):
-            pass  # __init__() failed, or nobody is left to be told
+        except AttributeError:
+            pass  # __init__() failed
+        except Error:
+            _busy.append(self)  # with its memory, which the NIC can still access
+            raise  # Python writes it to stderr
+
+
+_busy: list[_Closing] = []
 
 
 class External(_Closing):
@@ -425,9 +431,9 @@ class Region(_Closing):
 
     _end = "rdmabuf_deregister"
 
-    def __init__(self, memory: _Memory, pds: list) -> None:
+    def __init__(self, memory: _Memory, pds: list, resolver: Resolver | None) -> None:
         super().__init__()
-        self._memory, self._pds = memory, pds
+        self._memory, self._pds, self._resolver = memory, pds, resolver
         self.address: int = memory.address
         self.length: int = memory.length
 
@@ -492,7 +498,7 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
     that have no address or whose elements are not contiguous."""
     pds = _pd_list(pd)
     memory = _Memory(obj)
-    region = Region(memory, pds)
+    region = Region(memory, pds, resolver)
     try:
         access = _number(access, 31, "access") or int(Access.LOCAL_WRITE)
         memory.allow(access)

@@ -415,7 +415,7 @@ uint64_t rdmabuf_iova(const rdmabuf_region* region) {
 }
 
 int rdmabuf_path(const rdmabuf_region* region, size_t i) {
-    if (region == nullptr || i >= region->registration.size()) {
+    if (rdmabuf_mr(region, i) == nullptr) {
         return 0;
     }
     const auto* const found = std::ranges::find(all_paths, region->registration.path(i),
@@ -448,7 +448,14 @@ int rdmabuf_verify(rdmabuf_region* region) {
 int rdmabuf_deregister(rdmabuf_region* region) {
     return guarded("rdmabuf_deregister", [&] {
         if (region != nullptr) {
-            region->registration.close();
+            try {
+                region->registration.close();
+            } catch (const Error& error) {
+                throw Error(error.error(), error.function(),
+                            error.error() == EBUSY
+                                ? "a memory window is bound to the region: deallocate it first"
+                                : "");
+            }
             delete region;
         }
         return 0;

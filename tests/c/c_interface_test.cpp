@@ -339,6 +339,11 @@ TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
     EXPECT_EQ(rdmabuf_verify(region_), 0);
     rdmabuf_resolver_destroy(std::exchange(resolver_, nullptr));
     EXPECT_EQ(rdmabuf_verify(region_), -ENOENT) << rdmabuf_last_error();
+    ASSERT_EQ(softverbs_set_faults("dereg_mr#1=EBUSY"), 0);
+    EXPECT_EQ(rdmabuf_deregister(region_), -EBUSY);
+    EXPECT_STREQ(rdmabuf_last_error(),
+                 "ibv_dereg_mr: Device or resource busy (EBUSY): a memory window is bound to the "
+                 "region: deallocate it first");
     EXPECT_EQ(rdmabuf_deregister(region_), 0);
     fake::free(address);
 }

@@ -255,6 +255,20 @@ class Descriptors(OnSoftverbs):
         os.close(file)
         data.extend(b"more")
 
+    def test_keep_their_memory_while_it_cannot_be_deregistered(self):
+        owner = Tensor(ctypes.addressof(ctypes.c_char.from_buffer(bytearray(PAGE))), (8,))
+        region, alive = rdmabuf.register(self.pd, owner, WRITE), weakref.ref(owner)
+        faults = ctypes.CDLL(None).softverbs_set_faults
+        faults(b"dereg_mr#1=EBUSY")
+        with unittest.mock.patch.object(sys, "unraisablehook") as told:
+            del region, owner
+            gc.collect()
+        self.assertIn("a memory window is bound to the region", str(told.call_args.args[0].exc_value))
+        self.assertIsNotNone(alive())
+        rdmabuf._busy.pop().close()
+        gc.collect()
+        self.assertIsNone(alive())
+
     def test_are_closed_once_if_a_signal_interrupts_closing(self):
         data = bytearray(PAGE)
         region = rdmabuf.register(self.pd, data, WRITE)
