@@ -9,6 +9,7 @@
  *     if (rdmabuf_resolver_create(&resolver) < 0 ||
  *         rdmabuf_register(resolver, pd, pointer, length, NULL, &region) < 0) {
  *         fprintf(stderr, "%s\n", rdmabuf_last_error());
+ *         exit(1);
  *     }
  *     struct ibv_mr *mr = rdmabuf_mr(region, 0);
  *
@@ -359,9 +360,9 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                     size_t count);
 
 /* Makes RDMA writes that have completed visible to work that is submitted to the GPU afterwards.
- * Returns 0 if that was done, 1 if the memory needs it not (host memory, or a GPU that orders the
- * writes itself), or a negative errno value: -EOPNOTSUPP if the device cannot; then read the last
- * bytes back through the NIC. */
+ * Returns 0 if that was done, 1 if the memory does not need it (host memory, or a GPU that orders
+ * the writes itself), or a negative errno value: -EOPNOTSUPP if the device cannot; then read the
+ * last bytes back through the NIC. */
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address);
 
 #ifdef __cplusplus

@@ -413,17 +413,11 @@ class External(_Closing):
         self._resolver = resolver
 
 
-_shared: Resolver | None = None
-_shared_lock = threading.Lock()
+_shared = Resolver()
 
 
 def _resolver(given: Resolver | None) -> ctypes.c_void_p:
-    global _shared
-    if given is None:
-        with _shared_lock:
-            _shared = _shared or Resolver()
-        given = _shared
-    return given._handle
+    return (given or _shared)._handle
 
 
 class Region(_Closing):
@@ -644,16 +638,19 @@ def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:
     memory = _Memory(obj)
     try:
         count = 64
-        names = ((ctypes.c_char * 64) * count)()
-        found = _check(_library.rdmabuf_nearest(_resolver(resolver), memory.address, names, count))
+        while True:
+            names = ((ctypes.c_char * 64) * count)()
+            found = _check(_library.rdmabuf_nearest(_resolver(resolver), memory.address, names, count))
+            if found <= count:
+                return [name.value.decode() for name in names[:found]]
+            count = found
     finally:
         memory.release()
-    return [name.value.decode() for name in names[:min(found, count)]]
 
 
 def flush(obj: Any, *, resolver: Resolver | None = None) -> bool:
     """Makes completed RDMA writes visible to work that is submitted to the GPU afterwards. Returns False if the memory
-    needs it not. Raises EOPNOTSUPP if the device cannot: then read the last bytes back through the NIC."""
+    does not need it. Raises EOPNOTSUPP if the device cannot: then read the last bytes back through the NIC."""
     memory = _Memory(obj)
     try:
         return _check(_library.rdmabuf_flush(_resolver(resolver), memory.address)) == 0

@@ -411,22 +411,6 @@ class Transfers(OnSoftverbs):
         for each in threads:
             each.join()
 
-    def test_have_one_resolver_although_several_threads_begin(self):
-        made = []
-
-        class Counted(rdmabuf.Resolver):
-            def __init__(self):
-                super().__init__()
-                made.append(self)
-
-        kept = rdmabuf._shared
-        with unittest.mock.patch.object(rdmabuf, "Resolver", Counted):
-            for _ in range(50):
-                rdmabuf._shared = None
-                self.at_once(lambda: rdmabuf.nearest(bytearray(8)))
-        rdmabuf._shared = kept
-        self.assertEqual(len(made), 50)
-
     def test_are_closed_once_by_several_threads(self):
         calls = []
 
