@@ -255,6 +255,46 @@ TEST_F(ClosedAfterDelivery, a_message_succeeds_on_two_devices) {
     expect_success(2, "");
 }
 
+// The close message and the failed work request are polled on the first device, before the
+// acknowledgement on the second one.
+TEST_F(ClosedAfterDelivery, a_message_succeeds_although_a_later_one_fails) {
+    use_devices(2);
+    options_.eager_limit = 0;
+    options_.min_fragment = 4096;
+    connect_with_memory();
+    const StoppedClock clock;
+    const auto until = [](const auto& done) {
+        bool is_done = done();
+        for (int steps = 0; steps < 1000 && !is_done; ++steps) {
+            StoppedClock::advance(1ms);
+            is_done = done();
+        }
+        ASSERT_TRUE(is_done);
+    };
+    Request received = receive(length, 1);
+    until([&] {
+        progress_all();
+        return left().advertised_receive(1).has_value();
+    });
+    Request sent = send(length, 1);
+    until([&] { return right().test(received).done; });
+    std::error_code closed = code(EAGAIN);
+    until([&] {
+        closed = right().try_close();
+        return closed != code(EAGAIN);
+    });
+    EXPECT_EQ(closed, code(0));
+    Request later = send(length, 2);
+    StoppedClock::advance(1s);
+    Completion completion;
+    until([&] {
+        completion = left().test(sent);
+        return completion.done;
+    });
+    EXPECT_EQ(completion.error, code(0)) << left().reason();
+    until([&] { return left().test(later).done; });
+}
+
 TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
     connect_with_memory();
     transport::detail::SharedState& shared = right().endpoint()->shared;

@@ -10,8 +10,11 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                          ibv_wc_status status) noexcept {
     rails_[rail].heard = true;
     rails_.completed(rail, id.sequence);
-    if (ended_) {
-        return; // The requests have already ended, because the device was considered dead.
+    // After the requests have ended, this is a completion of a device that was considered dead.
+    // end_requests() ends the request of a work request that fails on a failed channel; see
+    // RailSet::close_by_peer().
+    if (ended_ || (rails_.broken() != 0 && status != IBV_WC_SUCCESS)) {
+        return;
     }
     if (id.work == Work::fence) {
         if (status == IBV_WC_SUCCESS) {
@@ -32,7 +35,6 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
         }
     }
     if (status != IBV_WC_SUCCESS) {
-        rails_.work_failed();
         explain(rail, status, request);
     }
     if (request == nullptr || (rails_.broken() != 0 && !rails_.may_succeed())) [[unlikely]] {

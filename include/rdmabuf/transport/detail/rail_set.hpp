@@ -571,7 +571,7 @@ class RailSet {
     /// Fails the channel because the peer has closed it. The peer may have received data whose
     /// acknowledgement arrives later than its close message, or by another queue pair. Therefore
     /// the queue pairs are moved to the error state only when all signaled work requests have
-    /// completed, one of them has failed, or drain_limit_ns is over.
+    /// completed, or drain_limit_ns is over.
     void close_by_peer() noexcept {
         if (set_broken(ECONNRESET, "the peer has closed the channel", nullptr, 0)) {
             awaits_acknowledgements_ = true;
@@ -581,13 +581,6 @@ class RailSet {
     /// Returns true if a work request of the failed channel can still succeed, so that its request
     /// ends as in a channel that works; see close_by_peer().
     [[nodiscard]] bool may_succeed() const noexcept { return awaits_acknowledgements_; }
-    /// Called when a work request has failed.
-    void work_failed() noexcept {
-        if (awaits_acknowledgements_) {
-            awaits_acknowledgements_ = false;
-            stop_all(true);
-        }
-    }
     /// Returns true if no device can still access the memory of the channel's requests: all work
     /// requests have completed, and all queue pairs are in the error state. A queue pair is
     /// destroyed if it could not be moved to the error state, or after a second without
