@@ -256,5 +256,35 @@ TEST_F(Failover, of_an_idle_device_does_not_delay_closing) {
     EXPECT_EQ(right().state(), code(ECONNRESET));
 }
 
+// The device repeats keepalive writes for longer than `linger`.
+TEST_F(Failover, of_a_port_does_not_delay_closing) {
+    options_.ack_timeout = 16; // 268 ms
+    for (const bool probed : {false, true}) {
+        SCOPED_TRACE(probed ? "a keepalive write is in flight" : "the channel is idle");
+        ASSERT_NO_FATAL_FAILURE(connect_devices());
+        pass(*from_, *to_, 300000);
+        settle();
+        const StoppedClock clock;
+        ASSERT_NO_FATAL_FAILURE(fail(Failure::of_port));
+        Request pending;
+        if (probed) {
+            ASSERT_EQ(left().irecv(from_->memory(), from_->data(), 8, 1, pending), code(0));
+            for (int steps = 0; steps < 3; ++steps) {
+                StoppedClock::advance(options_.heartbeat / 2);
+                left_end().wait(0ms);
+            }
+        }
+        ASSERT_EQ(left().send_copy(pattern(8), 2), code(0));
+        std::error_code closed = code(EAGAIN);
+        for (int steps = 0; steps < 1000 && closed == code(EAGAIN); ++steps) {
+            closed = left().try_close();
+            right_end().wait(0ms);
+            StoppedClock::advance(1ms);
+        }
+        EXPECT_EQ(closed, code(0));
+        EXPECT_STREQ(right().reason(), "the peer has closed the channel");
+    }
+}
+
 } // namespace
 } // namespace rdmabuf::testing

@@ -23,6 +23,9 @@ struct ChannelRail {
     /// The index of the device in SharedState::rails.
     std::size_t device;
     SendQueue queue;
+    /// The sequence number of the last work request in `queue` that belongs to a request of the
+    /// program or is a fence.
+    std::uint32_t last_needed = test_first_count;
 
     /// Why the queue pair has failed, as a constant text. nullptr while transfers use the queue
     /// pair.

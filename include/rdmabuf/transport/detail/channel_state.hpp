@@ -231,23 +231,25 @@ class ChannelState : public ChannelLinks {
               int culprit_error = 0) noexcept {
         rails_.fail(error, reason, culprit, culprit_error);
     }
-    /// Returns true if all sent messages and one-sided requests are acknowledged.
+    /// Returns true if all sent messages and one-sided requests are acknowledged. Keepalive writes
+    /// and the test of a new queue pair need not be: the port of their device may be down.
     [[nodiscard]] bool all_acknowledged() noexcept {
-        if (has_work() || waits_for_peer() || rails_.recovering() != 0) {
+        if (has_work() || waits_for_peer() || rails_.recovering() != 0 || !rails_.queue().idle()) {
             return false;
         }
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (!rails_[i].queue.idle()) {
+        for (std::size_t i = 1; i < rails_.size(); ++i) {
+            if (!rails_[i].queue.is_completed(rails_[i].last_needed)) {
                 return false;
             }
         }
         return true;
     }
-    /// Posts a signaled write of 0 bytes on each queue pair, unless the last message was signaled.
-    /// The completion on the first queue pair shows that all earlier messages are acknowledged.
+    /// Posts a signaled write of 0 bytes on the first queue pair, unless the last message was
+    /// signaled. Its completion shows that all earlier messages are acknowledged. On the other
+    /// queue pairs, the last work request of each request and each fence is signaled.
     void signal_all() noexcept {
-        if (!rails_[0].queue.all_signaled()) {
-            control_.probe();
+        if (!rails_.queue().all_signaled()) {
+            control_.probe(0);
         }
     }
     [[nodiscard]] bool send_close() noexcept {

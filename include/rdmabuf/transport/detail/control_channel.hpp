@@ -130,16 +130,22 @@ class ControlChannel {
     }
 
     /// Makes each queue pair report a completion, which shows that the devices of both ends
-    /// respond: posts a keepalive write of 0 bytes, unless the last work request will report a
-    /// completion.
+    /// respond: see probe(rail).
     void probe() noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
-            const SendQueue& queue = rails_[i].queue;
             // While a new queue pair is tested, the peer may not have connected its own yet.
-            if (rails_.is_used(i) && queue.has_room() && (queue.idle() || !queue.all_signaled())) {
-                ibv_send_wr work = make_write({}, probe_target(i));
-                rails_.post(i, work, nullptr, true);
+            if (rails_.is_used(i)) {
+                probe(i);
             }
+        }
+    }
+    /// Posts a keepalive write of 0 bytes on a queue pair, unless its last work request will report
+    /// a completion.
+    void probe(std::size_t rail) noexcept {
+        const SendQueue& queue = rails_[rail].queue;
+        if (queue.has_room() && (queue.idle() || !queue.all_signaled())) {
+            ibv_send_wr work = make_write({}, probe_target(rail));
+            rails_.post(rail, work, nullptr, true);
         }
     }
     /// Returns the memory of the peer that keepalive writes and fences of a queue pair access.

@@ -187,6 +187,9 @@ class RailSet {
         if (request != nullptr) {
             ++request->pending;
         }
+        if (request != nullptr || type == Work::fence) {
+            to.last_needed = to.queue.next() - 1; // The queue has counted the work request.
+        }
         return true;
     }
     /// Posts linked work requests on the first queue pair by one call of ibv_post_send(). Only the
@@ -434,6 +437,7 @@ class RailSet {
         if (pair != nullptr) {
             to.queue_pair = std::move(*pair);
             to.queue = SendQueue(shared_.rails[to.device]->send_depth);
+            to.last_needed = test_first_count;
         }
         to.connected = true;
         to.aborted = to.stopped = to.last_receive = false;
