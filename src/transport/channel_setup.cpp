@@ -130,6 +130,10 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     const std::size_t devices = std::min<std::size_t>(prepared_.size() / ours, theirs.rails);
     std::vector<ChannelRail> rails;
     rails.reserve(devices * used);
+    // The completion queues become longer before a queue pair is connected: the peer may send
+    // messages to a connected one, and their receive buffers are lost when it is destroyed.
+    // attach() reserves the entries again, which then succeeds.
+    shared.reserve_completions(devices, used);
     // Attaches a channel with the connected queue pairs to the endpoint.
     const auto attach = [&] {
         constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
@@ -161,6 +165,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
             }
         }
     } catch (...) {
+        shared.release_completions(devices, used);
         // The peer may have sent messages to the queue pairs that are connected already. The
         // endpoint posts their receive buffers again; see RailSet::receives_ended().
         static_cast<void>(attempt([&] {
@@ -173,6 +178,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
         throw;
     }
     prepared_.clear();
+    shared.release_completions(devices, used);
     // The peer may send messages before the handshake has finished. Attach the channel to the
     // endpoint now, so that it receives them.
     return attach();

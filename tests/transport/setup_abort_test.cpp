@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A peer sends messages on connected queue pairs, and then the set-up of its channel fails.
+#include <softverbs/softverbs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -163,6 +165,33 @@ TEST_F(SetupAbort, receive_buffers_are_not_lost_when_only_one_queue_pair_is_conn
         SCOPED_TRACE(i);
         ASSERT_NO_FATAL_FAILURE(fail_second_queue_pair());
     }
+    receive_messages();
+}
+
+// The completion queue cannot become longer, for example because the device has reached its limit.
+TEST_F(SetupAbort, receive_buffers_are_not_lost_when_the_completion_queue_has_no_room) {
+    options_.receive_buffers = 16;
+    options_.queue_pairs_per_device = 4;
+    connect(); // The first channel needs no longer queue.
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    raw_.emplace(1, 4, 64);
+    unsigned changes = 0;
+    before_each_call([&](std::string_view verb) {
+        // The first queue pair is connected; the last call connects the last one.
+        if (verb == "ibv_modify_qp" && ++changes == 12) {
+            raw_->connect_queue_pair(0);
+            for (std::uint32_t i = 0; i < options_.receive_buffers; ++i) {
+                raw_->send({.kind = Kind::eager, .value = tag}, pattern(10));
+            }
+        }
+    });
+    ASSERT_EQ(softverbs_fail_call("ibv_resize_cq", 1, ENOMEM), 0);
+    std::optional<Channel> channel;
+    EXPECT_EQ(raw_->connect(*listener, channel), code(ENOMEM));
+    EXPECT_EQ(softverbs_pending_faults(), 0U);
+    forget_calls();
+    post_receives();
     receive_messages();
 }
 
