@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
@@ -391,7 +392,8 @@ bool EndpointState::arm() noexcept {
     }
     for (const auto& rail : shared.rails) {
         // Read the old completion events first. Otherwise the epoll descriptor would stay readable.
-        for (bool more = true; more;) {
+        // A thread that sleeps must not miss them.
+        for (bool more = !sleeps_; more;) {
             const auto event =
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
             more = event && *event != nullptr;
@@ -420,7 +422,7 @@ void EndpointState::set_timer() noexcept {
 }
 
 void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
-    if (!arm()) {
+    if (!sleeps_ && !arm()) {
         return;
     }
     // The sleep ends at least ten times per heartbeat, for the periodic checks.
@@ -437,7 +439,18 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
         wait();
     } else {
         const pthread_t user = user_.exchange(0); // close() sleeps as the user.
-        wait();
+        if (sleeps_) {
+            // Only one thread waits for events: it would miss those that another one reads in
+            // arm().
+            std::unique_lock lock(*options.mutex, std::adopt_lock);
+            woken_.wait_for(lock, std::chrono::milliseconds(wanted));
+            lock.release();
+        } else {
+            sleeps_ = true;
+            wait();
+            sleeps_ = false;
+            woken_.notify_all();
+        }
         user_.store(user);
     }
     if (count == 1 && event.data.ptr != nullptr) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "stopped_clock.hpp"
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -233,6 +234,47 @@ TEST_F(Requests, are_waited_for_without_the_mutex_of_the_program) {
                       left_end().progress();
                       right().progress();
                   });
+    disconnect();
+}
+
+// A thread polls the message of another one, and sleeps then.
+TEST_F(Requests, of_a_thread_end_its_sleep_while_another_thread_sleeps) {
+    disconnect();
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    options_.mutex = &mutex;
+    options_.heartbeat = 10 * std::chrono::milliseconds(time_limit); // Ten sleeps.
+    connect();
+    const TestMemory mine = left_memory(4096);
+    const TestMemory theirs = right_memory(4096);
+    for (int round = 0; round < 20; ++round) {
+        SCOPED_TRACE(round);
+        const StoppedClock clock; // Only this thread does the work of the devices.
+        Request received;
+        ASSERT_EQ(right().irecv(theirs.memory(), theirs.data(), 10, 1, received), code(0));
+        std::atomic<pid_t> waiting = 0;
+        std::thread thread([&] {
+            const std::unique_lock locked(mutex);
+            waiting = ::gettid();
+            EXPECT_EQ(right().wait(received, wait_forever).bytes, 10);
+            waiting = 0;
+        });
+        lock.unlock();
+        EXPECT_TRUE(eventually([&] { return is_asleep(waiting); }));
+        lock.lock();
+        EXPECT_EQ(send(mine.memory(), mine.data(), 10), code(0));
+        StoppedClock::settle();
+        for (int i = 0; i < 3; ++i) {
+            right_end().progress();
+            right_end().wait(0ms);
+        }
+        lock.unlock();
+        const bool ended = eventually([&] { return waiting == 0; });
+        thread.join();
+        lock.lock();
+        ASSERT_TRUE(ended);
+        EXPECT_EQ(wait(left(), request_).error, code(0));
+    }
     disconnect();
 }
 

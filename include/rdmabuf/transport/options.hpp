@@ -148,10 +148,10 @@ struct EndpointOptions {
     RegistrationCacheOptions cache = {};
 
     /// A mutex that the program holds in each call of the endpoint and of its listeners, connectors
-    /// and channels; nullptr if there is none. Functions that connect unlock it while they create
-    /// and connect queue pairs, and functions that wait unlock it while they sleep, so that another
-    /// thread can use the endpoint meanwhile. The mutex is not owned, and must outlive the endpoint
-    /// and its channels.
+    /// and channels, also while it destroys them; nullptr if there is none. Functions that connect
+    /// unlock it while they create and connect queue pairs, and functions that wait unlock it while
+    /// they sleep, so that another thread can use the endpoint meanwhile. The mutex is not owned,
+    /// and must outlive the endpoint and its channels.
     std::mutex* mutex = nullptr;
 };
 

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -590,6 +591,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// nullptr if EndpointOptions::read_async_events is false.
     std::unique_ptr<AsyncEventQueue> async_events_;
     std::atomic<pthread_t> user_{0};
+    /// With EndpointOptions::mutex: true while a thread sleeps until the epoll descriptor is
+    /// readable. Other threads then sleep until this thread has woken.
+    bool sleeps_ = false;
+    std::condition_variable woken_;
     rdmabuf::detail::CreatorProcess creator_;
 };
 
