@@ -93,9 +93,13 @@ void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
     const auto& rails = endpoint_->shared.rails;
     prepared_.reserve(rails.size() * all.queue_pairs_per_device);
-    // A channel uses the devices before the first one that has failed.
+    // A channel uses the devices before the first one that has failed or whose port is down.
+    const auto has_port = [&](const SharedRail& rail) {
+        // `port_down` may be out of date: see EndpointOptions::read_async_events.
+        return !rail.port_down || rail.pd.context().port(all.port).state == IBV_PORT_ACTIVE;
+    };
     std::size_t devices = 1;
-    while (devices < rails.size() && endpoint_->works(devices)) {
+    while (devices < rails.size() && endpoint_->works(devices) && has_port(*rails[devices])) {
         ++devices;
     }
     const Unlocked unlocked(all.mutex);

@@ -256,6 +256,19 @@ TEST_F(Failover, of_an_idle_device_does_not_delay_closing) {
     EXPECT_EQ(right().state(), code(ECONNRESET));
 }
 
+TEST_F(Failover, of_a_port_leaves_its_device_out_of_new_channels) {
+    ASSERT_NO_FATAL_FAILURE(connect_devices());
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    ASSERT_NO_FATAL_FAILURE(fail(Failure::of_port));
+    for (const std::size_t rails : {1U, 2U}) {
+        const auto channels = connect_another(left_end(), *listener);
+        EXPECT_EQ(channels.first.rails(), rails);
+        EXPECT_EQ(channels.second.rails(), rails);
+        ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);
+    }
+}
+
 // The device repeats keepalive writes for longer than `linger`.
 TEST_F(Failover, of_a_port_does_not_delay_closing) {
     options_.ack_timeout = 16; // 268 ms
