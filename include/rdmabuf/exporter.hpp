@@ -186,7 +186,7 @@ struct Allocation {
 ///
 /// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
 /// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with
-/// the errno value of a std::system_error, or with EIO if there is no errno value.
+/// the errno value of a std::system_error, or with EIO if there is no errno value, or if it is 0.
 class RDMABUF_EXPORT Exporter {
   public:
     virtual ~Exporter() = default;

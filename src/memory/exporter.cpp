@@ -121,13 +121,15 @@ namespace {
 void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     try {
         throw;
-    } catch (const Error&) {
-        throw;
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const abi::__forced_unwind&) {
         throw; // pthread_cancel(3): the process ends unless this exception is rethrown.
     } catch (const std::system_error& error) {
+        // An Error is passed on, unless its errno value is 0, which would mean success.
+        if (dynamic_cast<const Error*>(&error) != nullptr && error.code()) {
+            throw;
+        }
         // In these two error categories, the value of a std::error_code is an errno value. In other
         // categories, it is not.
         const bool is_errno = error.code().category() == std::system_category() ||

@@ -611,7 +611,9 @@ void RegistrationWalk::fail() const {
     if (exporter_ == nullptr && unanswered_.empty()) {
         hint += " " + request_.resolver.describe_unknown(request_.address);
     }
-    throw Error(answer_ != 0 ? answer_ : set_->trail[0].error, request_.function, hint);
+    // Before the first refusal, the memory may have been registered on other NICs.
+    const int refusal = std::ranges::find(set_->trail, false, &Attempt::worked)->error;
+    throw Error(answer_ != 0 ? answer_ : refusal, request_.function, hint);
 }
 
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads) {

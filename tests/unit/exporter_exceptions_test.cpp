@@ -104,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, ExporterExceptions,
     ::testing::Values(
         Thrown{"Error", [] { throw Error(ENODEV, "acmeQuery", "no driver"); }, ENODEV, "no driver"},
+        Thrown{"Error_without_an_errno", [] { throw Error(0, "acmeQuery", "no driver"); }, EIO,
+               "the exporter 'fake' threw std::system_error: acmeQuery: Success (0): no driver"},
         Thrown{"system_error",
                [] { throw std::system_error(EBUSY, std::generic_category(), "query"); }, EBUSY,
                "the exporter 'fake' threw std::system_error: query"},

@@ -403,6 +403,23 @@ TEST_F(RegistrationOnThreeNics, NicThatRefusesItsMappingDoesNotChangeThatOfTheOt
     EXPECT_EQ(exporter_->releases, 2U);
 }
 
+TEST_F(RegistrationOnThreeNics, RefusalAfterASuccessHasAnErrno) {
+    extensions.data_direct_device = "soft1";
+    const std::vector<ProtectionDomain> pds{ProtectionDomain(Context::open("soft0")),
+                                            ProtectionDomain(Context::open("soft1"))};
+    Trail trail;
+    EXPECT_THAT(error_of([&] {
+                    // Data direct needs the first page of a dma-buf.
+                    static_cast<void>(
+                        register_memory(pds, resolver_, exporter_->allocation.base + 4096, 4096,
+                                        {.mapping = MappingKind::pcie, .trail = &trail}));
+                }),
+                fails_with(function, EOPNOTSUPP, "data direct needs its first page"));
+    EXPECT_THAT(tried(trail), ElementsAre(Tried{dmabuf, MappingKind::pcie, 0},
+                                          Tried{dmabuf_data_direct, MappingKind::pcie, EOPNOTSUPP},
+                                          Tried{host, MappingKind::standard, EPERM}));
+}
+
 // The mapping of each NIC by its path to the memory
 
 /// A GPU with a chip-to-chip link to its CPU, and three NICs: soft0 below the PCIe switch of the
