@@ -432,13 +432,17 @@ std::vector<ExportedRange> RegistrationWalk::export_parts(std::size_t nics,
     try {
         for (std::size_t i = 0; i < count; ++i) {
             made.push_back(export_range(parts[i % parts.count()], mapping));
+            if (made.back().mapping() != mapping) {
+                throw Error(EIO, "export_range",
+                            "a part of the range was exported with another mapping than the range");
+            }
         }
     } catch (const Error&) {
         if (single_import) {
             throw;
         }
-        // The process may have reached the limit of open files. The dma-buf of the range also
-        // contains all parts.
+        // The process may have reached the limit of open files, or the exporter had no room for
+        // another PCIe mapping. The dma-buf of the range also contains all parts.
         made.clear();
     }
     return made;

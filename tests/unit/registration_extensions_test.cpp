@@ -320,6 +320,30 @@ TEST_F(RegistrationExtensions, MappingThatIsReportedIsTheOneThatWasExported) {
     EXPECT_EQ(device({.mapping = MappingKind::pcie}).mapping(), MappingKind::standard);
 }
 
+TEST_F(RegistrationExtensions, ChunksHaveTheMappingThatIsReported) {
+    exporter_->on_export = [this] {
+        // The exporter has no room for a second PCIe mapping.
+        exporter_->pcie_falls_back = exporter_->exports.size() > 1;
+        exporter_->offset_by = exporter_->pcie_falls_back ? 32768 : 0;
+    };
+    const ChunkedRegion chunks(
+        basics_.pd, resolver_, exporter_->allocation.base, 8192,
+        {.registration = {.paths = {dmabuf}, .mapping = MappingKind::pcie}, .chunk_size = 4096});
+    EXPECT_EQ(chunks.mapping(), MappingKind::pcie);
+    ASSERT_EQ(registrations().size(), 2U);
+    EXPECT_EQ(registrations()[0].start, 0U) << "all chunks are in the first dma-buf";
+    EXPECT_EQ(registrations()[1].start, 4096U);
+    exporter_->allocation.single_import = true;
+    exporter_->exports.clear();
+    const auto chunked = [&] {
+        const ChunkedRegion none(basics_.pd, resolver_, exporter_->allocation.base, 8192,
+                                 {.registration = {.paths = {dmabuf}, .mapping = MappingKind::pcie},
+                                  .chunk_size = 4096});
+    };
+    EXPECT_THAT(error_of(chunked),
+                fails_with(EIO, "a part of the range was exported with another mapping"));
+}
+
 TEST_F(RegistrationExtensions, NicWithADataDirectFunctionGetsThePcieMappingWithDataDirect) {
     extensions.data_direct_device = "soft0";
     const Registration region = device();
