@@ -2,11 +2,11 @@
 #include "cache/platform.hpp"
 
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <exception>
 
@@ -19,48 +19,36 @@ long membarrier(int command) noexcept {
 
 std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
-/// Owns the slot of a thread (its own set of lease counts), and frees the slot when the thread
-/// ends. The lease counts are not reset, because the cache uses only the sums over all slots.
-class Claim {
-  public:
-    Claim() = default;
-    Claim(const Claim&) = delete;
-    Claim& operator=(const Claim&) = delete;
-    ~Claim() {
-        if (thread_slot_ != nullptr) {
-            taken[*thread_slot_ / Platform::thread_slot_step].store(false,
-                                                                    std::memory_order_release);
-            *thread_slot_ = Platform::shared_thread_slot;
-            *fast_thread_slot_ = Platform::shared_thread_slot;
-        }
-        over_ = true;
-    }
+/// True after this thread has freed its slot, because the thread is ending.
+constinit thread_local bool slot_was_freed = false;
 
-    /// Assigns a free slot to this thread.
-    /// @return false if no slot is free, or if this thread is ending and has already freed its slot
-    bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
-        if (over_) {
-            return false; // The thread is ending: its slot was freed.
+/// Calls a function when a thread ends. This is a key of pthread_key_create(3), and not a
+/// thread_local object with a destructor: if there is no memory for the registration of such a
+/// destructor, the C library ends the process. Such an object would also keep a library that
+/// contains this code loaded until the thread ends.
+class ThreadEnd {
+  public:
+    explicit ThreadEnd(void (*function)(void*)) noexcept
+        : created_(::pthread_key_create(&key_, function) == 0) {}
+    ~ThreadEnd() {
+        if (created_) {
+            ::pthread_key_delete(key_);
         }
-        for (std::size_t i = 0; i < Platform::thread_slots; i += Platform::thread_slot_step) {
-            if (i != Platform::shared_thread_slot &&
-                !taken[i / Platform::thread_slot_step].exchange(true, std::memory_order_acq_rel)) {
-                thread_slot = i;
-                thread_slot_ = &thread_slot;
-                fast_thread_slot_ = &fast_thread_slot;
-                return true;
-            }
-        }
-        return false;
+        created_ = false;
+    }
+    ThreadEnd(const ThreadEnd&) = delete;
+    ThreadEnd& operator=(const ThreadEnd&) = delete;
+
+    /// Calls the function with @p argument, which is not null, when the calling thread ends.
+    /// @return false if the C library has no memory
+    bool call_with(void* argument) const noexcept {
+        return created_ && ::pthread_setspecific(key_, argument) == 0;
     }
 
   private:
-    std::size_t* thread_slot_ = nullptr;
-    std::size_t* fast_thread_slot_ = nullptr;
-    bool over_ = false;
+    pthread_key_t key_{};
+    bool created_;
 };
-
-thread_local Claim claim; // NOLINT(misc-use-internal-linkage)
 
 } // namespace
 
@@ -92,15 +80,38 @@ void Platform::pause() noexcept {
     ::sched_yield();
 }
 
+void Platform::free_thread_slot(void* /*argument*/) noexcept {
+    // The lease counts are not reset, because the cache uses only the sums over all slots.
+    taken[thread_slot_ / thread_slot_step].store(false, std::memory_order_release);
+    thread_slot_ = shared_thread_slot;
+    fast_thread_slot_ = shared_thread_slot;
+    slot_was_freed = true;
+}
+
 std::size_t Platform::claim_thread_slot() noexcept {
-    if (claim.take(thread_slot_, fast_thread_slot_)) {
-        std::size_t known = thread_slots_in_use_.load(std::memory_order_seq_cst);
-        while (known <= thread_slot_ && !thread_slots_in_use_.compare_exchange_weak(
-                                            known, thread_slot_ + thread_slot_step)) {
-        }
-        fast_thread_slot_ = barrier_is_enough() ? thread_slot_ : shared_thread_slot;
+    static const ThreadEnd thread_end(&Platform::free_thread_slot);
+    if (slot_was_freed) {
+        return shared_thread_slot;
     }
-    return thread_slot_;
+    std::size_t slot = shared_thread_slot + thread_slot_step;
+    while (slot < thread_slots &&
+           taken[slot / thread_slot_step].exchange(true, std::memory_order_acq_rel)) {
+        slot += thread_slot_step;
+    }
+    if (slot == thread_slots) {
+        return shared_thread_slot;
+    }
+    if (!thread_end.call_with(&taken)) {
+        taken[slot / thread_slot_step].store(false, std::memory_order_release);
+        return shared_thread_slot;
+    }
+    std::size_t known = thread_slots_in_use_.load(std::memory_order_seq_cst);
+    while (known <= slot &&
+           !thread_slots_in_use_.compare_exchange_weak(known, slot + thread_slot_step)) {
+    }
+    thread_slot_ = slot;
+    fast_thread_slot_ = barrier_is_enough() ? slot : shared_thread_slot;
+    return slot;
 }
 
 } // namespace rdmabuf::detail

@@ -49,6 +49,11 @@ int main(int argc, char** argv) {
     struct ibv_mr* (*mr_of)(const rdmabuf_region*, size_t);
     const char* (*trail)(const rdmabuf_region*);
     int (*deregister)(rdmabuf_region*);
+    int (*create_cache)(rdmabuf_resolver*, struct ibv_pd* const*, size_t,
+                        const struct rdmabuf_cache_options*, rdmabuf_cache**);
+    int (*acquire)(rdmabuf_cache*, const void*, size_t, int, struct rdmabuf_keys*, rdmabuf_lease**);
+    void (*release)(rdmabuf_lease*);
+    void (*destroy_cache)(rdmabuf_cache*);
     find("rdmabuf_last_error", &last_error);
     find("rdmabuf_resolver_create", &create);
     find("rdmabuf_resolver_destroy", &destroy);
@@ -58,6 +63,10 @@ int main(int argc, char** argv) {
     find("rdmabuf_mr", &mr_of);
     find("rdmabuf_trail", &trail);
     find("rdmabuf_deregister", &deregister);
+    find("rdmabuf_cache_create", &create_cache);
+    find("rdmabuf_cache_acquire", &acquire);
+    find("rdmabuf_lease_release", &release);
+    find("rdmabuf_cache_destroy", &destroy_cache);
 
     int count = 0;
     struct ibv_device** const devices = ibv_get_device_list(&count);
@@ -94,11 +103,20 @@ int main(int argc, char** argv) {
           "a refusal", "");
     check(strstr(last_error(), "external") != NULL, "rdmabuf_last_error", last_error());
 
+    rdmabuf_cache* cache = NULL;
+    rdmabuf_lease* lease = NULL;
+    check(create_cache(resolver, &pd, 1, NULL, &cache) == 0, "rdmabuf_cache_create", last_error());
+    check(acquire(cache, bytes, 4096, IBV_ACCESS_LOCAL_WRITE, NULL, &lease) == 0,
+          "rdmabuf_cache_acquire", last_error());
+    release(lease);
+    destroy_cache(cache);
+
     check(deregister(region) == 0, "rdmabuf_deregister", last_error());
     drop(external);
     destroy(resolver);
     check(ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd", "something of the library uses it");
     check(ibv_close_device(context) == 0 && dlclose(library) == 0, "dlclose", "");
+    check(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) == NULL, "unloading", "the library is loaded");
     ibv_free_device_list(devices);
     munmap(bytes, length);
     return 0;

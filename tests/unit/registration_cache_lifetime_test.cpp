@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // When entries of a RegistrationCache end: invalidation, both policies, and the cache's own end.
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -388,6 +390,47 @@ TEST_F(RegistrationCacheLifetime, MoreThreadsThanThereAreRowsFor) {
     leases.clear();
     EXPECT_EQ(live(), 1U);
 }
+
+#ifndef RDMABUF_SANITIZED // sanitizers need address space of their own
+/// Takes all memory that malloc(3) can give to the calling thread, while the object exists.
+class AllMemory {
+  public:
+    AllMemory() {
+        EXPECT_EQ(::getrlimit(RLIMIT_AS, &limit_), 0);
+        const rlimit none{.rlim_cur = 1, .rlim_max = limit_.rlim_max};
+        EXPECT_EQ(::setrlimit(RLIMIT_AS, &none), 0);
+        for (std::size_t size = std::size_t{1} << 24U; size >= sizeof(void*); size /= 2) {
+            while (void* const block = std::malloc(size)) {
+                *static_cast<void**>(block) = blocks_;
+                blocks_ = block;
+            }
+        }
+    }
+    ~AllMemory() {
+        while (blocks_ != nullptr) {
+            std::free(std::exchange(blocks_, *static_cast<void**>(blocks_)));
+        }
+        ::setrlimit(RLIMIT_AS, &limit_);
+    }
+    AllMemory(const AllMemory&) = delete;
+    AllMemory& operator=(const AllMemory&) = delete;
+
+  private:
+    rlimit limit_{};
+    void* blocks_ = nullptr;
+};
+
+TEST_F(RegistrationCacheLifetime, FirstUseInAThreadNeedsNoMemory) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    bool hit = false;
+    std::thread([&] {
+        const AllMemory all;
+        hit = static_cast<bool>(cache.find(at(0), 4096, writable));
+    }).join();
+    EXPECT_TRUE(hit);
+}
+#endif
 
 // The policy `checked`
 
