@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/verbs_buf.hpp>
 
@@ -69,7 +70,11 @@ class VerbsBuffer {
     }
     VerbsBuffer(const VerbsBuffer&) = delete;
     VerbsBuffer& operator=(const VerbsBuffer&) = delete;
-    ~VerbsBuffer() { free_buf_(buffer_); }
+    ~VerbsBuffer() {
+        if (creator_.is_current()) {
+            free_buf_(buffer_);
+        }
+    }
 
     [[nodiscard]] ibv_buf* native() const noexcept { return buffer_; }
     [[nodiscard]] std::uintptr_t address() const noexcept {
@@ -83,6 +88,7 @@ class VerbsBuffer {
     void (*free_buf_)(ibv_buf*);
     ProtectionDomain pd_;
     std::size_t size_;
+    detail::CreatorProcess creator_;
     ibv_buf* buffer_ = nullptr;
     void* address_;
 };

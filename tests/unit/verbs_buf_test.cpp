@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // On a fake of ibv_alloc_buf(): this proves what the library does with the buffers, and not what
 // libibverbs or a provider does.
+#include <unistd.h>
+
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,6 +15,7 @@
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "child_process.hpp"
 #include "exporter_suite.hpp"
 #include "fails_with.hpp"
 #include "softverbs_fixture.hpp"
@@ -91,6 +94,20 @@ TEST_F(VerbsBuf, BufferSurvivesExporterAndProtectionDomain) {
     EXPECT_EQ(fake_verbs_buf.live, 1) << "the exported range keeps the memory";
     range.reset();
     EXPECT_EQ(fake_verbs_buf.live, 0);
+}
+
+TEST_F(VerbsBuf, ForkedChildFreesNoBuffer) {
+    std::optional<Buffer> buffer = exporter_->allocate(4096);
+    std::optional<ExportedRange> range = exporter_->export_range(buffer->address(), 100);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        buffer.reset();
+        range.reset();
+        ::_exit(fake_verbs_buf.live == 1 ? 0 : 1);
+    }
+    expect_success(child);
+    range.reset();
+    buffer.reset();
 }
 
 TEST_F(VerbsBuf, KnowsABufferOfTheProgramUntilItIsRemoved) {
