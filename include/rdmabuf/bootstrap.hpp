@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/unique_fd.hpp>
@@ -116,6 +117,12 @@ class RDMABUF_EXPORT Listener {
     ///   - EACCES: a port below 1024 without CAP_NET_BIND_SERVICE
     ///   - EINVAL: the host has no address
     explicit Listener(std::uint16_t port, const std::string& host = {});
+    Listener(Listener&&) noexcept = default;
+    Listener& operator=(Listener&& other) noexcept;
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    /// Stops listening, also while a child by fork(2) has the socket open.
+    ~Listener() { stop(); }
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     /// Waits for a connection and exchanges greetings with the peer.
@@ -132,7 +139,10 @@ class RDMABUF_EXPORT Listener {
     [[nodiscard]] Channel accept(std::chrono::milliseconds timeout);
 
   private:
+    void stop() noexcept;
+
     UniqueFd socket_;
+    rdmabuf::detail::CreatorProcess creator_;
     std::uint16_t port_ = 0;
 };
 

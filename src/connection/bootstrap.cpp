@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/error.hpp>
@@ -267,6 +268,24 @@ void Channel::barrier() {
 Listener::Listener(std::uint16_t port, const std::string& host)
     : socket_(rdmabuf::detail::tcp_listen(host, port)),
       port_(rdmabuf::detail::local_port(socket_.get())) {}
+
+Listener& Listener::operator=(Listener&& other) noexcept {
+    if (this != &other) {
+        stop();
+        socket_ = std::move(other.socket_);
+        creator_ = other.creator_;
+        port_ = other.port_;
+    }
+    return *this;
+}
+
+void Listener::stop() noexcept {
+    // As long as a forked child has the socket open, close(2) does not stop the kernel from
+    // accepting connections, whose peers would wait for a greeting.
+    if (socket_ && creator_.is_current()) {
+        ::shutdown(socket_.get(), SHUT_RDWR);
+    }
+}
 
 Channel Listener::accept(std::chrono::milliseconds timeout) {
     const Deadline deadline(timeout);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -8,12 +10,14 @@
 #include <future>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rdmabuf/bootstrap.hpp>
 
+#include "child_process.hpp"
 #include "fails_with.hpp"
 #include "raw_peer.hpp"
 #include "support.hpp"
@@ -349,6 +353,48 @@ TEST_F(Bootstrap, a_channel_survives_its_listener_and_being_moved) {
     EXPECT_THAT(error_of([&] { moved.barrier(); }), // NOLINT(bugprone-use-after-move)
                 fails_with(ENOTCONN, "or it was moved from"));
     expect_messages_both_ways(std::move(pair));
+}
+
+// A child by fork(2) has the socket of the listener open, too.
+TEST_F(Bootstrap, a_destroyed_listener_refuses_connections_while_a_forked_child_lives) {
+    std::optional<Listener> listener(std::in_place, 0, "127.0.0.1");
+    const std::uint16_t port = listener->port();
+    // The child lives until the other end of its socket is closed.
+    const auto fork_child = [&](bool destroys_its_copy) {
+        const std::array<int, 2> ends = connected_sockets(0s);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::close(ends[1]);
+            if (destroys_its_copy) {
+                listener.reset();
+            }
+            char byte = 0;
+            ::_exit(::read(ends[0], &byte, 1) == 0 ? 0 : 1);
+        }
+        ::close(ends[0]);
+        return std::pair(child, UniqueFd(ends[1]));
+    };
+    const auto end = [](std::pair<pid_t, UniqueFd> child) {
+        child.second.reset();
+        expect_success(child.first);
+    };
+    end(fork_child(true));
+    expect_messages_both_ways(make_pair(*listener, "127.0.0.1"));
+
+    for (const bool replaced : {true, false}) {
+        std::pair<pid_t, UniqueFd> child = fork_child(false);
+        if (replaced) {
+            *listener = Listener(0, "127.0.0.1");
+        } else {
+            listener.reset();
+        }
+        EXPECT_THAT(error_of([&] { (void)Channel::connect("127.0.0.1", port, 1s); }),
+                    fails_with("connect", ECONNREFUSED));
+        end(std::move(child));
+        if (replaced) {
+            expect_messages_both_ways(make_pair(*listener, "127.0.0.1"));
+        }
+    }
 }
 
 TEST_F(Bootstrap, its_descriptors_are_not_inherited_by_other_programs) {
