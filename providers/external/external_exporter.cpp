@@ -86,6 +86,11 @@ class RangeExporter final : public detail::TableExporter<ExternalExporter> {
   private:
     [[nodiscard]] AddedRange add_checked(UniqueFd fd, const ExternalMemory& memory) {
         const auto size = detail::dmabuf_size(fd.get());
+        if (size == 0) {
+            throw Error(EINVAL, function,
+                        describe(memory) +
+                            ": the descriptor is not that of a dma-buf: the file has no bytes");
+        }
         if (size && (memory.offset > *size || memory.length > *size - memory.offset)) {
             throw Error(ERANGE, function,
                         describe(memory) + ": the dma-buf has " + std::to_string(*size) + " bytes");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -263,6 +264,19 @@ TEST_F(External, TakesADescriptorThatCannotTellItsSize) {
     const AddedRange range =
         exporter->add(reader.get(), {.address = somewhere, .length = 100 * page_size()});
     EXPECT_EQ(exporter->export_range(somewhere, 1).offset(), 0U);
+}
+
+TEST_F(External, RefusesADescriptorThatIsNoDmaBuf) {
+    const UniqueFd event(::eventfd(0, EFD_CLOEXEC));
+    for (const std::size_t offset : {std::size_t{0}, page_size()}) {
+        EXPECT_THAT(error_of([&] {
+                        (void)exporter->add(
+                            event.get(),
+                            {.address = somewhere, .length = page_size(), .offset = offset});
+                    }),
+                    fails_with(EINVAL, "is not that of a dma-buf: the file has no bytes"));
+    }
+    EXPECT_FALSE(exporter->find(somewhere));
 }
 
 TEST_F(External, RefusesDescriptorsThatAreNotOpen) {
