@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -68,26 +68,25 @@ class ProcessDriver {
 
   private:
     Result<const Driver*> keep(const DriverLibrary& library) {
-        const std::lock_guard lock(mutex_);
-        if (const Driver* const driver = driver_.load(std::memory_order_relaxed);
-            driver != nullptr) {
-            return driver;
-        }
         auto made = Driver::make(library);
         if (!made) {
             return made.error_info();
         }
+        // Another thread may have stored a driver meanwhile. There is no lock, which a thread could
+        // hold during fork(2), and which would stay locked in the child.
+        auto driver = std::make_unique<const Driver>(*std::move(made));
+        const Driver* stored = nullptr;
+        if (!driver_.compare_exchange_strong(stored, driver.get(), std::memory_order_acq_rel)) {
+            return stored;
+        }
         // The driver is never destroyed, because a static object of the program can own a buffer.
         // The destructor of such a buffer calls the driver at the end of the process.
-        const auto* const driver = new Driver(*std::move(made));
-        driver_.store(driver, std::memory_order_release);
-        return driver;
+        return driver.release();
     }
 
     std::span<const char* const> names_;
     std::string_view vendor_;
     std::string_view remedy_;
-    std::mutex mutex_;
     std::atomic<const Driver*> driver_{nullptr};
     LoadedLibrarySearch search_;
 };

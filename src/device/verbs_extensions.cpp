@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
 #include <climits>
-#include <mutex>
 #include <string>
 
 #include "base/address_space.hpp"
@@ -53,6 +53,38 @@ VerbsExtensions find_extensions() {
     return found;
 }
 
+/// The functions that any thread has found. Threads can search at the same time: there is no lock,
+/// which a thread could hold during fork(2), and which would stay locked in the child.
+class SharedExtensions {
+  public:
+    void store(const VerbsExtensions& found) noexcept {
+        const auto keep = [](auto& function, auto* where) {
+            if (where != nullptr) {
+                function.store(where, std::memory_order_relaxed);
+            }
+        };
+        keep(reg_mr_ex_, found.reg_mr_ex);
+        keep(alloc_dmah_, found.alloc_dmah);
+        keep(dealloc_dmah_, found.dealloc_dmah);
+        keep(mlx5_reg_dmabuf_mr_, found.mlx5_reg_dmabuf_mr);
+        keep(mlx5_data_direct_path_, found.mlx5_data_direct_path);
+    }
+    [[nodiscard]] VerbsExtensions load() const noexcept {
+        return {.reg_mr_ex = reg_mr_ex_,
+                .alloc_dmah = alloc_dmah_,
+                .dealloc_dmah = dealloc_dmah_,
+                .mlx5_reg_dmabuf_mr = mlx5_reg_dmabuf_mr_,
+                .mlx5_data_direct_path = mlx5_data_direct_path_};
+    }
+
+  private:
+    std::atomic<decltype(VerbsExtensions::reg_mr_ex)> reg_mr_ex_{nullptr};
+    std::atomic<decltype(VerbsExtensions::alloc_dmah)> alloc_dmah_{nullptr};
+    std::atomic<decltype(VerbsExtensions::dealloc_dmah)> dealloc_dmah_{nullptr};
+    std::atomic<decltype(VerbsExtensions::mlx5_reg_dmabuf_mr)> mlx5_reg_dmabuf_mr_{nullptr};
+    std::atomic<decltype(VerbsExtensions::mlx5_data_direct_path)> mlx5_data_direct_path_{nullptr};
+};
+
 } // namespace
 
 void* find_provider_function(const char* library, const char* name) noexcept {
@@ -67,16 +99,17 @@ void* find_provider_function(const char* library, const char* name) noexcept {
 }
 
 VerbsExtensions verbs_extensions() {
-    static std::mutex mutex;
-    static VerbsExtensions found;
-    static unsigned long long searched = 0;
+    static SharedExtensions shared;
+    static std::atomic<unsigned long long> searched{0};
     // The count of loaded objects is read before the lookup. If another thread loads a library
     // during the lookup, the next call reads a different count and looks up the functions again.
     const unsigned long long objects = loaded_objects();
-    const std::lock_guard lock(mutex);
-    if (objects != searched && !found.complete()) {
+    const bool is_current = objects == searched.load(std::memory_order_acquire);
+    VerbsExtensions found = shared.load();
+    if (!is_current && !found.complete()) {
         found = find_extensions();
-        searched = objects;
+        shared.store(found);
+        searched.store(objects, std::memory_order_release);
     }
     return found;
 }

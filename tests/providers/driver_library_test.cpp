@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/driver_library.hpp"
 
+#include <array>
 #include <cerrno>
+#include <latch>
+#include <thread>
 
 #include <gmock/gmock.h>
+
+#include "child_process.hpp"
+#include "common/process_driver.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -35,6 +42,41 @@ TEST(DriverLibrary, LoadsNoneWhereOneOfTheNamesIsLoaded) {
     ASSERT_TRUE(opened);
     EXPECT_EQ(opened->name(), "libcuda.so.1");
     EXPECT_TRUE(open({"libutil.so.1"})) << "the first name exists, too";
+}
+
+/// A driver whose functions are looked up until the test ends this.
+struct SlowDriver {
+    static Result<SlowDriver> make(const DriverLibrary& /*library*/) {
+        if (slow) {
+            looking.count_down();
+            found.wait();
+        }
+        return SlowDriver{};
+    }
+
+    static inline bool slow = true;
+    static inline std::latch looking{1};
+    static inline std::latch found{1};
+};
+
+TEST(ProcessDriver, IsFoundInAForkedChildWhileAThreadOfTheParentLooksForIt) {
+    const std::array names{"libcuda.so.1"};
+    ProcessDriver<SlowDriver> driver(names, "Acme driver", "buy an Acme");
+    const SlowDriver* first = nullptr;
+    std::thread thread([&] { first = driver.loaded(); });
+    SlowDriver::looking.wait();
+    expect_success(fork_child(testing::time_limit, [&] {
+        SlowDriver::slow = false;
+        return driver.loaded() != nullptr ? 0 : 1;
+    }));
+    SlowDriver::slow = false;
+    const SlowDriver* second = nullptr;
+    std::thread other([&] { second = driver.loaded(); });
+    SlowDriver::found.count_down();
+    thread.join();
+    other.join();
+    EXPECT_NE(first, nullptr);
+    EXPECT_EQ(first, second);
 }
 
 TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {

@@ -5,14 +5,18 @@
 
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <rdmabuf/queue_pair.hpp>
 
+#include "child_process.hpp"
 #include "fails_with.hpp"
+#include "slow_search.hpp"
 #include "support.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -27,6 +31,22 @@ TEST(VerbsExtensions, AreLookedUpAgainWhenALaterDeviceBringsItsProvider) {
               ::dlsym(provider, "mlx5dv_reg_dmabuf_mr"));
     EXPECT_TRUE(data_direct_function());
     EXPECT_EQ(::dlclose(provider), 0);
+}
+
+TEST(VerbsExtensions, AreLookedUpInAForkedChildWhileAThreadOfTheParentLooksThemUp) {
+    void* const another = ::dlopen("libutil.so.1", RTLD_NOW);
+    ASSERT_NE(another, nullptr) << ::dlerror();
+    testing::searches_wait = true;
+    std::thread thread([] { static_cast<void>(verbs_extensions()); });
+    EXPECT_TRUE(testing::eventually([] { return testing::waiting_searches == 1; }));
+    testing::searches_wait = false;
+    expect_success(fork_child(testing::time_limit, [] {
+        static_cast<void>(verbs_extensions());
+        return 0;
+    }));
+    testing::searches_end.count_down();
+    thread.join();
+    EXPECT_EQ(::dlclose(another), 0);
 }
 
 TEST(VerbsExtensions, DeviceHasNoSrdIfLibefaIsNotLoaded) {
