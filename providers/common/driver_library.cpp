@@ -2,8 +2,12 @@
 #include "common/driver_library.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "base/address_space.hpp"
@@ -41,6 +45,57 @@ std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* co
         }
     }
     return std::nullopt;
+}
+
+namespace {
+
+/// Returns the name of a library file without its folder and its version: "libcuda.so".
+std::string_view stem(std::string_view file) noexcept {
+    constexpr std::string_view suffix = ".so";
+    file.remove_prefix(file.rfind('/') + 1); // rfind() returns npos without a folder: npos + 1 is 0
+    const std::size_t end = file.find(suffix);
+    return end == std::string_view::npos ? file : file.substr(0, end + suffix.size());
+}
+
+/// The paths of loaded libraries.
+struct Paths {
+    std::span<const char* const> names;
+    std::vector<std::string> found = {};
+    std::exception_ptr error = nullptr;
+
+    /// Adds the path of a library with one of the names. dl_iterate_phdr(3) must not be left by an
+    /// exception.
+    static int add(dl_phdr_info* object, std::size_t /*size*/, void* data) noexcept {
+        auto& paths = *static_cast<Paths*>(data);
+        const std::string_view path = object->dlpi_name;
+        const auto is_path = [path](const char* name) { return stem(name) == stem(path); };
+        try {
+            if (std::ranges::any_of(paths.names, is_path)) {
+                paths.found.emplace_back(path);
+            }
+        } catch (...) {
+            paths.error = std::current_exception();
+        }
+        return paths.error != nullptr ? 1 : 0;
+    }
+};
+
+} // namespace
+
+std::vector<DriverLibrary> DriverLibrary::all_loaded(std::span<const char* const> names) {
+    Paths paths{.names = names};
+    ::dl_iterate_phdr(&Paths::add, &paths);
+    if (paths.error != nullptr) {
+        std::rethrow_exception(paths.error);
+    }
+    std::vector<DriverLibrary> all;
+    for (const std::string& path : paths.found) {
+        const std::array name{path.c_str()};
+        if (auto library = find_loaded(name)) {
+            all.push_back(*std::move(library));
+        }
+    }
+    return all;
 }
 
 std::optional<DriverLibrary> LoadedLibrarySearch::find(std::span<const char* const> names) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <rdmabuf/error.hpp>
 
@@ -33,10 +34,19 @@ class DriverLibrary {
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
         std::span<const char* const> names);
 
+    /// Returns all loaded libraries whose file has the name of a library in @p names, with any
+    /// version and in any folder, for example "libcuda.so.1" and "/opt/lib/libcuda.so". This
+    /// function does not load a library.
+    [[nodiscard]] static std::vector<DriverLibrary> all_loaded(std::span<const char* const> names);
+
     /// Returns the file name of the library.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     /// Returns the address of a symbol, or null if the library does not define the symbol.
     [[nodiscard]] void* symbol(const char* name) const noexcept;
+    /// Returns true if both objects refer to the same copy of a library.
+    [[nodiscard]] bool operator==(const DriverLibrary& other) const noexcept {
+        return handle_ == other.handle_;
+    }
 
   private:
     DriverLibrary(std::string name, void* handle) noexcept;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,6 +14,8 @@
 
 #include <rdmabuf/exporter.hpp>
 
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/driver_library.hpp"
 
 namespace rdmabuf::detail {
@@ -36,58 +39,113 @@ class ProcessDriver {
     /// @throws Error ENOSYS if the library lacks functions that report which memory contains an
     ///         address
     [[nodiscard]] const Driver* loaded() {
-        if (const Driver* const driver = driver_.load(std::memory_order_acquire);
-            driver != nullptr) {
-            return driver;
+        if (const Copy* const first = first_.load(std::memory_order_acquire); first != nullptr) {
+            return &first->driver;
         }
         const auto library = search_.find(names_);
-        return library ? keep(*library).value() : nullptr;
+        return library ? &keep(*library).value()->driver : nullptr;
+    }
+
+    /// Checks that memory which the driver of loaded() does not know is not memory of another copy
+    /// of the library. A program can load several copies: PyTorch brings some of its own.
+    /// @param knows  queries the driver of a copy
+    /// @throws Error EEXIST if another copy knows the memory
+    template <class Knows>
+    void check_other_copies(std::uintptr_t address, const Knows& knows) {
+        find_other_copies();
+        for (const Copy* copy = others_.load(std::memory_order_acquire); copy != nullptr;
+             copy = copy->next) {
+            if (knows(copy->driver)) {
+                throw Error(EEXIST, "dlopen",
+                            "the memory at " + hexadecimal(address) + " is of " +
+                                copy->library.name() + ", and " + first_.load()->library.name() +
+                                " was loaded earlier: load one copy of the " +
+                                std::string(vendor_) + " only");
+            }
+        }
     }
 
     /// Loads the library if the process has not loaded it. After a failure, the next call tries
     /// again.
     /// @return the driver with all its functions, or the reason why the driver cannot be used
     [[nodiscard]] Result<const Driver*> load() {
-        const Driver* driver = driver_.load(std::memory_order_acquire);
-        if (driver == nullptr) {
+        const Copy* copy = first_.load(std::memory_order_acquire);
+        if (copy == nullptr) {
             auto opened = DriverLibrary::open(names_, vendor_, remedy_);
             if (!opened) {
                 return opened.error_info();
             }
             auto kept = keep(*opened);
             if (!kept) {
-                return kept;
+                return kept.error_info();
             }
-            driver = *kept;
+            copy = *kept;
         }
-        if (const auto& lacking = driver->lacking()) {
+        if (const auto& lacking = copy->driver.lacking()) {
             return *lacking;
         }
-        return driver;
+        return &copy->driver;
     }
 
   private:
-    Result<const Driver*> keep(const DriverLibrary& library) {
+    /// A loaded copy of the library. It is never destroyed, because a static object of the program
+    /// can own a buffer. The destructor of such a buffer calls the driver at the end of the
+    /// process.
+    struct Copy {
+        DriverLibrary library;
+        Driver driver;
+        const Copy* next = nullptr;
+    };
+
+    Result<const Copy*> keep(const DriverLibrary& library) {
         auto made = Driver::make(library);
         if (!made) {
             return made.error_info();
         }
-        // Another thread may have stored a driver meanwhile. There is no lock, which a thread could
+        // Another thread may have stored a copy meanwhile. There is no lock, which a thread could
         // hold during fork(2), and which would stay locked in the child.
-        auto driver = std::make_unique<const Driver>(*std::move(made));
-        const Driver* stored = nullptr;
-        if (!driver_.compare_exchange_strong(stored, driver.get(), std::memory_order_acq_rel)) {
+        auto copy = std::make_unique<const Copy>(Copy{library, *std::move(made)});
+        const Copy* stored = nullptr;
+        if (!first_.compare_exchange_strong(stored, copy.get(), std::memory_order_acq_rel)) {
             return stored;
         }
-        // The driver is never destroyed, because a static object of the program can own a buffer.
-        // The destructor of such a buffer calls the driver at the end of the process.
-        return driver.release();
+        return copy.release();
+    }
+
+    /// Adds the copies that were loaded after the last call to `others_`. loaded() must have
+    /// returned a driver.
+    void find_other_copies() {
+        const unsigned long long objects = loaded_objects();
+        if (objects == searched_.load(std::memory_order_acquire)) {
+            return;
+        }
+        for (const DriverLibrary& library : DriverLibrary::all_loaded(names_)) {
+            bool known = first_.load(std::memory_order_acquire)->library == library;
+            for (const Copy* copy = others_.load(std::memory_order_acquire);
+                 copy != nullptr && !known; copy = copy->next) {
+                known = copy->library == library;
+            }
+            // A copy that lacks the functions for queries is not queried.
+            if (known) {
+                continue;
+            }
+            if (auto made = Driver::make(library)) {
+                auto copy = std::make_unique<Copy>(Copy{library, *std::move(made), others_});
+                while (!others_.compare_exchange_weak(copy->next, copy.get())) {
+                }
+                static_cast<void>(copy.release());
+            }
+        }
+        searched_.store(objects, std::memory_order_release);
     }
 
     std::span<const char* const> names_;
     std::string_view vendor_;
     std::string_view remedy_;
-    std::atomic<const Driver*> driver_{nullptr};
+    std::atomic<const Copy*> first_{nullptr};
+    std::atomic<const Copy*> others_{nullptr};
+    /// The value of loaded_objects() (a count of loaded libraries) at the last search for copies.
+    std::atomic<unsigned long long> searched_{0};
     LoadedLibrarySearch search_;
 };
 

@@ -121,9 +121,15 @@ class CudaExporter final : public detail::DriverAllocator<Driver> {
         if (driver == nullptr) {
             return std::nullopt;
         }
-        return detail::find_allocation(
+        auto found = detail::find_allocation(
             [&] { return find_pointer(*driver, address); },
             [&](const auto& pointer) { return describe(*driver, pointer, length); });
+        if (!found) {
+            Driver::of_process().check_other_copies(address, [address](const Driver& other) {
+                return find_pointer(other, address).has_value();
+            });
+        }
+        return found;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,

@@ -113,9 +113,15 @@ class LevelZeroExporter final : public detail::DriverAllocator<Driver> {
             return std::nullopt;
         }
         const Contexts contexts(*driver, contexts_);
-        return detail::find_allocation(
+        auto found = detail::find_allocation(
             [&] { return contexts.find(address); },
             [&](const auto& pointer) { return describe(*driver, pointer); });
+        if (!found) {
+            Driver::of_process().check_other_copies(address, [address](const Driver& other) {
+                return Contexts(other, {}).find(address).has_value();
+            });
+        }
+        return found;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,

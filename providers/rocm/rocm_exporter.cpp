@@ -60,22 +60,16 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
         const Driver* const driver = Driver::of_process().loaded();
-        if (driver == nullptr || Runtime::is_parents() ||
-            (!holds() && !find_pointer(*driver, address))) {
+        if (driver == nullptr || Runtime::is_parents()) {
             return std::nullopt;
         }
-        // HSA is already initialised, because HSA has reported attributes of an address. hold()
-        // only adds a reference, which the exporter keeps.
-        (void)hold(*driver).value();
-        const auto met = meet(*driver, address);
-        if (!met) {
-            return std::nullopt;
+        auto found = find_in(*driver, address);
+        if (!found) {
+            Driver::of_process().check_other_copies(address, [address](const Driver& other) {
+                return find_pointer(other, address).has_value();
+            });
         }
-        return Allocation{.base = met->pointer.base,
-                          .length = met->pointer.length,
-                          .generation = met->generation,
-                          .kind = kind_of(*driver, met->pointer),
-                          .pci_address = pci_address(*driver, met->pointer.owner)};
+        return found;
     }
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
@@ -105,6 +99,24 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
     }
 
   private:
+    std::optional<Allocation> find_in(const Driver& driver, std::uintptr_t address) const {
+        if (!holds() && !find_pointer(driver, address)) {
+            return std::nullopt;
+        }
+        // HSA is already initialised, because HSA has reported attributes of an address. hold()
+        // only adds a reference, which the exporter keeps.
+        (void)hold(driver).value();
+        const auto met = meet(driver, address);
+        if (!met) {
+            return std::nullopt;
+        }
+        return Allocation{.base = met->pointer.base,
+                          .length = met->pointer.length,
+                          .generation = met->generation,
+                          .kind = kind_of(driver, met->pointer),
+                          .pci_address = pci_address(driver, met->pointer.owner)};
+    }
+
     bool holds() const {
         const std::lock_guard lock(mutex_);
         return runtime_ != nullptr;

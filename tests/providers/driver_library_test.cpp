@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/driver_library.hpp"
 
+#include <dlfcn.h>
+
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <latch>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 
+#include <rdmabuf/providers/cuda.hpp>
+
 #include "child_process.hpp"
 #include "common/process_driver.hpp"
+#include "cuda/cuda_abi.hpp"
+#include "fails_with.hpp"
+#include "support.hpp"
+#include "temporary_directory.hpp"
 #include "waiting.hpp"
 
 namespace rdmabuf::detail {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 Result<DriverLibrary> open(std::initializer_list<const char*> names) {
@@ -78,6 +90,67 @@ TEST(ProcessDriver, IsFoundInAForkedChildWhileAThreadOfTheParentLooksForIt) {
     EXPECT_NE(first, nullptr);
     EXPECT_EQ(first, second);
 }
+
+/// A driver that knows the name of its library.
+struct CopiedDriver {
+    static Result<CopiedDriver> make(const DriverLibrary& library) {
+        return CopiedDriver{library.name()};
+    }
+    std::string name;
+};
+
+TEST(ProcessDriver, RefusesMemoryOfACopyThatIsLoadedLater) {
+    const std::array names{"libcuda.so.1", "libcuda.so"};
+    ProcessDriver<CopiedDriver> driver(names, "Acme driver", "buy an Acme");
+    ASSERT_NE(driver.loaded(), nullptr);
+    const TemporaryDirectory directory;
+    const std::string path = directory.path() + "/libcuda.so.7";
+    std::vector<std::string> queried;
+    const auto check = [&](bool known) {
+        queried.clear();
+        return testing::error_of([&] {
+            driver.check_other_copies(0x1000, [&](const CopiedDriver& other) {
+                queried.push_back(other.name);
+                return known;
+            });
+        });
+    };
+    EXPECT_FALSE(check(true));
+    std::filesystem::copy_file(LACKING_DRIVER, path);
+    void* const copy = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(copy, nullptr) << ::dlerror();
+    EXPECT_FALSE(check(false));
+    EXPECT_THAT(queried, ElementsAre(path));
+    EXPECT_THAT(check(true), testing::fails_with("dlopen", EEXIST, "0x1000 is of " + path));
+    EXPECT_EQ(driver.loaded()->name, "libcuda.so.1");
+    EXPECT_EQ(::dlclose(copy), 0);
+}
+
+#ifndef RDMABUF_SANITIZED // sanitizers refuse RTLD_DEEPBIND
+TEST(ProcessDriver, MemoryOfAnotherCopyOfCudaIsNotHostMemory) {
+    void* const copy = ::dlopen(OTHER_CUDA, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    ASSERT_NE(copy, nullptr) << ::dlerror();
+    const auto call = [copy]<class... Arguments>(const char* name, Arguments... arguments) {
+        auto* const function =
+            reinterpret_cast<cuda::Result (*)(Arguments...)>(::dlsym(copy, name));
+        EXPECT_EQ(function(arguments...), cuda::success) << name;
+    };
+    cuda::Context context = nullptr;
+    cuda::DevicePointer address = 0;
+    call("cuInit", 0U);
+    call("cuDevicePrimaryCtxRetain", &context, 0);
+    call("cuCtxPushCurrent_v2", context);
+    call("cuMemAlloc_v2", &address, std::size_t{4096});
+    const auto exporter = make_cuda_exporter();
+    EXPECT_THAT(testing::error_of([&] { static_cast<void>(exporter->find(address)); }),
+                testing::fails_with("dlopen", EEXIST, OTHER_CUDA));
+    EXPECT_FALSE(exporter->find(reinterpret_cast<std::uintptr_t>(&context)));
+    call("cuMemFree_v2", address);
+    EXPECT_FALSE(exporter->find(address));
+    call("cuCtxPopCurrent_v2", &context);
+    call("cuDevicePrimaryCtxRelease_v2", 0);
+}
+#endif
 
 TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {
     const auto opened = open({LACKING_DRIVER});
