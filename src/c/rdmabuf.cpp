@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
@@ -296,7 +297,7 @@ const char* rdmabuf_last_error() {
 }
 
 size_t rdmabuf_explain(int error, const char* call, char* text, size_t size) {
-    const int positive = error < 0 ? -error : error;
+    const int positive = error < 0 ? -std::max(error, -INT_MAX) : error;
     std::string all;
     try {
         all = describe_errno(positive);
