@@ -76,7 +76,8 @@ typedef struct rdmabuf_lease rdmabuf_lease;
 #ifdef __cplusplus
 extern "C++" {
 template <class Struct>
-struct rdmabuf_initial {
+class rdmabuf_initial {
+  public:
     static Struct make() {
         Struct initial{};
         initial.size = sizeof initial;
@@ -84,9 +85,9 @@ struct rdmabuf_initial {
     }
 };
 template <class Struct>
-struct rdmabuf_initial<const Struct> : rdmabuf_initial<Struct> {};
+class rdmabuf_initial<const Struct> : public rdmabuf_initial<Struct> {};
 template <class Struct>
-struct rdmabuf_initial<Struct&> : rdmabuf_initial<Struct> {};
+class rdmabuf_initial<Struct&> : public rdmabuf_initial<Struct> {};
 }
 #define RDMABUF_INIT(object) rdmabuf_initial<decltype(object)>::make()
 #else
