@@ -51,7 +51,7 @@ inline rdmabuf::Registration register_by_c(std::span<const ProtectionDomain> pds
                                   reinterpret_cast<const void*>(address), length, &given, &region);
         result != 0) {
         EXPECT_EQ(region, nullptr);
-        EXPECT_THAT(rdmabuf_last_error(), ::testing::StartsWith("register_memory: "));
+        EXPECT_THAT(rdmabuf_last_error(), ::testing::StartsWith("rdmabuf_register_many: "));
         throw Error(-result, "register_memory", rdmabuf_last_error());
     }
     const rdmabuf::Registration& registered = region->registration;
