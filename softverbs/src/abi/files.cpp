@@ -272,7 +272,8 @@ SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* t
 
 SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
     // Before 2.36, glibc's dlsym(RTLD_NEXT) finds the oldest version of realpath(), which refuses
-    // to allocate the result.
+    // to allocate the result. The program frees it with free(3).
+    // NOLINTNEXTLINE(cppcoreguidelines-no-malloc)
     char* const buffer = resolved != nullptr ? resolved : static_cast<char*>(::malloc(PATH_MAX));
     if (buffer == nullptr) {
         return nullptr;
@@ -286,7 +287,7 @@ SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
     });
     if (result == nullptr && resolved == nullptr) {
         const int saved_errno = errno;
-        ::free(buffer);
+        ::free(buffer); // NOLINT(cppcoreguidelines-no-malloc)
         errno = saved_errno;
     }
     return result;
