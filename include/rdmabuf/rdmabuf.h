@@ -40,10 +40,10 @@
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception or
- * terminates the process; but where the library was loaded with dlopen(3), glibc terminates it if
- * there is no memory for the library's variables of a new thread (4 KiB, at its first call). A
- * cache must not be used in a child of fork(2). A program that unloads the library destroys all
- * objects first.
+ * terminates the process. If the library was loaded with dlopen(3), however, glibc terminates the
+ * process if it cannot allocate the thread-local variables of the library (4 KiB) at the first call
+ * in a thread. A cache must not be used in a child of fork(2). A program that unloads the library
+ * destroys all objects first.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
@@ -71,8 +71,11 @@ typedef struct rdmabuf_cache rdmabuf_cache;
 /* The right to use a region of a cache. */
 typedef struct rdmabuf_lease rdmabuf_lease;
 
-/* Initialises a variable: struct rdmabuf_options o = RDMABUF_INIT(o); Through a pointer, in C:
- * *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys); in C++: *keys = RDMABUF_INIT(*keys); */
+/* The initial value of a struct. For a variable:
+ *     struct rdmabuf_options options = RDMABUF_INIT(options);
+ * Through a pointer, in C and in C++:
+ *     *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys);
+ *     *keys = RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
 extern "C++" {
 template <class Struct>

@@ -63,8 +63,8 @@ struct Paths {
     std::vector<std::string> found = {};
     std::exception_ptr error = nullptr;
 
-    /// Adds the path of a library with one of the names. dl_iterate_phdr(3) must not be left by an
-    /// exception.
+    /// Adds the path of @p object to `found` if it is a library with one of the names. An exception
+    /// must not pass through dl_iterate_phdr(3), so it is stored in `error`.
     static int add(dl_phdr_info* object, std::size_t /*size*/, void* data) noexcept {
         auto& paths = *static_cast<Paths*>(data);
         const std::string_view path = object->dlpi_name;

@@ -211,7 +211,7 @@ class _Memory:
 
     def _find(self, owner: Any) -> None:
         if isinstance(owner, tuple):
-            self.address, self.length = (operator.index(each) for each in owner)
+            self.address, self.length = owner
         elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
             self._from_tensor(owner)
         elif hasattr(owner, "__cuda_array_interface__"):

@@ -57,7 +57,8 @@ int fail(int error, std::string_view text) noexcept {
     return -error;
 }
 
-/// Whether @p call is a name of the C++ interface, and not of verbs, the system or a driver.
+/// Returns true if @p call names a function or a class of the C++ interface, and false if it names
+/// a function of verbs, the operating system or a driver.
 bool is_cpp(std::string_view call) noexcept {
     constexpr std::array<std::string_view, 5> names{"PathOrder", "RegistrationCache", "add",
                                                     "export_range", "register_memory"};
@@ -65,8 +66,8 @@ bool is_cpp(std::string_view call) noexcept {
            std::ranges::find(names, call) != names.end();
 }
 
-/// Calls @p call, which returns a result that is not negative, and converts its exceptions. Their
-/// texts name @p function in place of a function of the C++ interface.
+/// Calls @p call, which returns a result that is not negative, and converts its exceptions. In the
+/// text of an error, the C function @p function replaces a name of the C++ interface.
 template <class Call>
 int guarded(const char* function, const Call& call) {
     try {

@@ -36,8 +36,9 @@ std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
 }
 
 /// Returns the positive number before @p unit, for example 16 from "16.0 GT/s PCIe" or 400 from
-/// "400 Gb/sec (4X NDR)". The kernel writes at most one digit after the point. The function needs
-/// neither strtod(3), which depends on the locale, nor the std::from_chars() of libstdc++ 11.
+/// "400 Gb/sec (4X NDR)". The kernel writes at most one digit after the point. This function does
+/// not use strtod(3), which depends on the locale, nor std::from_chars(), which reads a double only
+/// in libstdc++ 11 and newer.
 std::optional<double> number_before(std::string_view text, std::string_view unit) {
     const std::size_t end = text.find(unit);
     if (end == std::string_view::npos) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The linker directs the library's calls of dlsym(3) here, by its option --wrap.
+// The program is linked with the option --wrap=dlsym, so the library calls __wrap_dlsym() instead
+// of dlsym(3).
 #include "slow_search.hpp"
 
 namespace rdmabuf::testing {
