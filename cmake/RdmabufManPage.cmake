@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# The man pages of section 7 are written in Markdown.
+# The man pages of section 7 are written in Markdown, and help2man makes those of section 1.
 set(RDMABUF_MAN_PAGES
     AUTO
-    CACHE STRING "Convert the man pages of section 7: AUTO (if go-md2man is installed), ON or OFF")
+    CACHE STRING "Make man pages: AUTO (those whose program, go-md2man or help2man, is installed), ON or OFF")
 set_property(CACHE RDMABUF_MAN_PAGES PROPERTY STRINGS AUTO ON OFF)
 if(NOT RDMABUF_MAN_PAGES STREQUAL "OFF")
+    find_program(RDMABUF_HELP2MAN help2man)
     find_program(RDMABUF_GO_MD2MAN go-md2man)
-    mark_as_advanced(RDMABUF_GO_MD2MAN)
-    if(NOT RDMABUF_GO_MD2MAN)
+    mark_as_advanced(RDMABUF_HELP2MAN RDMABUF_GO_MD2MAN)
+    if(NOT RDMABUF_HELP2MAN OR NOT RDMABUF_GO_MD2MAN)
         if(RDMABUF_MAN_PAGES STREQUAL "AUTO")
-            message(STATUS "rdmabuf: no man pages of section 7, since go-md2man is missing")
+            message(STATUS "rdmabuf: some man pages are not made, since help2man or go-md2man is missing")
         else()
-            message(FATAL_ERROR "RDMABUF_MAN_PAGES is ${RDMABUF_MAN_PAGES}, but go-md2man is missing")
+            message(FATAL_ERROR "RDMABUF_MAN_PAGES is ${RDMABUF_MAN_PAGES}, but help2man or go-md2man is missing")
         endif()
     endif()
 endif()

@@ -44,8 +44,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
     return text;
 }
 
-OneOf::OneOf(std::vector<std::string> values)
-    : Validator(fmt::format("{{{}}}", fmt::join(values, ","))) {
+OneOf::OneOf(std::vector<std::string> values) {
     func_ = [values = std::move(values)](const std::string& value) -> std::string {
         if (std::ranges::find(values, value) != values.end()) {
             return {};

@@ -22,7 +22,6 @@ class HelpFormatter : public CLI::Formatter {
 };
 
 /// Accepts the values of a list. The error for another value has the list and the nearest value.
-/// The description of the validator is "{a,b}", from which the completion scripts are generated.
 class OneOf : public CLI::Validator {
   public:
     explicit OneOf(std::vector<std::string> values);

@@ -62,7 +62,7 @@ if "CMAKE_GENERATOR:INTERNAL=Ninja" not in (build / "CMakeCache.txt").read_text(
     skip(f"{build} was not configured for Ninja, which lists the headers of each object")
 needed = packages(headers()) | packages(found_by_cmake())
 # The result has packages of both origins, and of each part.
-assert {"libibverbs-dev", "libnl-3-dev", "libcli11-dev", "go-md2man"} <= needed, needed
+assert {"libibverbs-dev", "libnl-3-dev", "libcli11-dev", "go-md2man", "help2man"} <= needed, needed
 
 control = (source / "packaging/debian/control").read_text()
 container = (source / "packaging/container/Containerfile").read_text()

@@ -45,7 +45,7 @@ class Rdmabuf(CMakePackage):
             self.define("RDMABUF_BUILD_EXAMPLES", False),
             self.define("RDMABUF_BUILD_BENCHMARKS", False),
             self.define("RDMABUF_BUILD_INTEGRATIONS", False),
-            # Otherwise the result depends on the programs of the machine. The man pages of section 1 need none.
+            # Otherwise the result depends on the programs of the machine.
             self.define("RDMABUF_MAN_PAGES", "OFF"),
             self.define("RDMABUF_DOCS", "OFF"),
         ]
