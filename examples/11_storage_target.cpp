@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include <rdmabuf/cm.hpp>
@@ -73,8 +74,8 @@ bool read_block(const std::string& address, std::uint16_t port, std::size_t bloc
     const auto key = connection.private_data().first(RemoteRegion::wire_size);
     const RemoteAddress from = RemoteRegion::decode(key).value().at(block * block_size);
     const Status posted = connection.queue_pair().post_read(region.sge(), from);
-    std::array<WorkCompletion, 1> done{};
-    return posted && cq.wait(done, 10s) == 1 && succeeded(done[0]) &&
+    const std::optional<WorkCompletion> done = cq.wait_one(10s);
+    return posted && done && succeeded(*done) &&
            std::ranges::count(buffer, static_cast<std::byte>(block)) == block_size;
 }
 

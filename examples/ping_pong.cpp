@@ -100,13 +100,13 @@ Connection connect(rdmabuf::PreparedQueuePair prepared, const rdmabuf::QueuePair
 
 // Waits for @p count completions. @throws std::runtime_error after 30 s or if a request failed
 void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
-    rdmabuf::WorkCompletion completion{};
     for (; count > 0; --count) {
-        if (cq.wait(std::span(&completion, 1), 30s) == 0) {
+        const auto completion = cq.wait_one(30s);
+        if (!completion) {
             throw std::runtime_error("the other process does not answer");
         }
-        if (!rdmabuf::succeeded(completion)) {
-            throw std::runtime_error(rdmabuf::describe(completion));
+        if (!rdmabuf::succeeded(*completion)) {
+            throw std::runtime_error(rdmabuf::describe(*completion));
         }
     }
 }

@@ -35,14 +35,14 @@ struct End {
     /// Waits for one completion.
     /// @throws std::runtime_error if the request failed, or if no completion arrives within 10 s
     rdmabuf::WorkCompletion wait() const {
-        rdmabuf::WorkCompletion completion{};
-        if (cq.wait(std::span(&completion, 1), std::chrono::seconds(10)) == 0) {
+        const auto completion = cq.wait_one(std::chrono::seconds(10));
+        if (!completion) {
             throw std::runtime_error("no completion within 10 s");
         }
-        if (!rdmabuf::succeeded(completion)) {
-            throw std::runtime_error(rdmabuf::describe(completion));
+        if (!rdmabuf::succeeded(*completion)) {
+            throw std::runtime_error(rdmabuf::describe(*completion));
         }
-        return completion;
+        return *completion;
     }
 };
 

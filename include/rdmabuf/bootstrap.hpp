@@ -32,14 +32,15 @@ namespace rdmabuf::bootstrap {
 /// - ENOTCONN: an earlier ETIMEDOUT, ECONNRESET or malformed message has closed this channel
 class RDMABUF_EXPORT Channel {
   public:
-    /// Connects to a Listener and exchanges greetings with the peer.
+    /// Connects to a Listener and exchanges greetings with the peer. If no process listens on the
+    /// port yet, tries again until the timeout: the two processes can start in any order.
     /// @param host     a host name, or an IPv4 or IPv6 address. All addresses of a name are tried.
     ///                 The timeout does not limit the name lookup: see resolv.conf(5).
     /// @param timeout  the limit for connecting and the greeting together, and later for each
     ///                 message; wait_forever for no limit
     /// @throws Error
     ///   - EINVAL: the host has no address
-    ///   - ECONNREFUSED: no process listens on the port
+    ///   - ECONNREFUSED: no process has listened on the port within the timeout
     ///   - EHOSTUNREACH, ENETUNREACH: there is no route to the host
     ///   - ETIMEDOUT: no connection or no complete greeting within the timeout
     ///   - ECONNRESET: the peer closed the connection during the greeting
@@ -137,6 +138,10 @@ class RDMABUF_EXPORT Listener {
     ///
     /// After each of these errors the listener remains usable: call accept() again.
     [[nodiscard]] Channel accept(std::chrono::milliseconds timeout);
+
+    /// Returns the descriptor of the listening socket for poll(2). This object owns the descriptor,
+    /// which is readable (POLLIN) when a peer has connected.
+    [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
   private:
     void stop() noexcept;

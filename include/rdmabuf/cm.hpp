@@ -34,9 +34,10 @@
 ///             std::move(prepared), {}, 5s);                        std::move(prepared), {}, 5s);
 ///
 /// librdmacm sets GID, path, MTU and packet sequence numbers of the queue pair. Timeouts and
-/// retries are those of QueuePair::prepare(). Each limit on outstanding reads and atomics is the
-/// smaller limit of the two sides. Only reliable connected queue pairs can be connected. On iWARP
-/// the side that called connect() must send the first message.
+/// retries are those of QueuePair::prepare(), and so are the traffic class, the flow label and the
+/// static rate if they are not the defaults of QueuePairOptions. Each limit on outstanding reads
+/// and atomics is the smaller limit of the two sides. Only reliable connected queue pairs can be
+/// connected. On iWARP the side that called connect() must send the first message.
 ///
 /// A timeout of wait_forever means that the call waits without limit.
 namespace rdmabuf::cm {
@@ -179,6 +180,17 @@ class RDMABUF_EXPORT Listener {
     detail::Id id_;
 };
 
+/// How a connection leaves this machine.
+struct RouteOptions {
+    /// A local IP address or host name, which selects the NIC. If it is empty, the routing table
+    /// selects the NIC: always the same one of several NICs in one subnet.
+    std::string local_host = {};
+    /// The type of service of the IP packets, whose upper six bits are the DSCP. It becomes the
+    /// traffic class of the queue pair on RoCE, and the QoS class of the path on InfiniBand. The
+    /// default is that of the kernel (default_roce_tos in configfs). rdma_set_option(3).
+    std::optional<std::uint8_t> type_of_service = std::nullopt;
+};
+
 /// A resolved route to a peer: the local device and port through which the peer's IP address is
 /// reached. A Route has not sent a connection request to the peer yet.
 class RDMABUF_EXPORT Route {
@@ -190,11 +202,13 @@ class RDMABUF_EXPORT Route {
     /// @param port     the port on which the peer listens
     /// @param timeout  the limit for the whole resolution
     /// @throws Error
-    ///   - EINVAL: the host has no address
+    ///   - EINVAL: the host has no address, or only addresses of another family than local_host
     ///   - ETIMEDOUT: the address or the route was not resolved within the timeout
     ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the host
     ///   - ENODEV: no RDMA device, no RDMA device that reaches the host, or rdma_ucm is not loaded
-    Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
+    ///   - EADDRNOTAVAIL: RouteOptions::local_host is not an address of this machine
+    Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout,
+          const RouteOptions& options = {});
 
     /// Returns the local device through which the peer is reached. librdmacm owns the ibv_context
     /// and closes it when the program ends.

@@ -101,9 +101,12 @@ class RDMABUF_EXPORT AsyncConnection {
     /// @param timeout    the limit for resolving the address, and again for resolving the route
     /// @param user_data  the pointer that the events of this connection have in
     ///                   ChannelEvent::user_data
-    /// @throws Error EINVAL if the host has no address; ENODEV if there is no RDMA device
+    /// @throws Error EINVAL if the host has no address, or one of another family than
+    ///         RouteOptions::local_host; ENODEV if there is no RDMA device; EADDRNOTAVAIL if
+    ///         local_host is not an address of this machine
     AsyncConnection(const EventChannel& channel, const std::string& host, std::uint16_t port,
-                    std::chrono::milliseconds timeout, void* user_data = nullptr);
+                    std::chrono::milliseconds timeout, void* user_data = nullptr,
+                    const RouteOptions& options = {});
     AsyncConnection(AsyncConnection&&) noexcept;
     AsyncConnection& operator=(AsyncConnection&&) noexcept;
     AsyncConnection(const AsyncConnection&) = delete;

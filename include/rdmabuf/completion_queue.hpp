@@ -249,6 +249,12 @@ class RDMABUF_EXPORT CompletionQueue {
     ///   - EBADF: this object was closed, released or moved from
     [[nodiscard]] std::size_t wait(std::span<WorkCompletion> completions,
                                    std::chrono::milliseconds timeout) const;
+    /// Waits for the oldest completion, as wait() does.
+    /// @return the completion; std::nullopt if the timeout has expired
+    [[nodiscard]] std::optional<WorkCompletion> wait_one(std::chrono::milliseconds timeout) const {
+        WorkCompletion completion{};
+        return wait({&completion, 1}, timeout) == 1 ? std::optional(completion) : std::nullopt;
+    }
 
     [[nodiscard]] ibv_cq* native() const noexcept { return handle_.get(); }
     /// Returns the context on which the queue was created.

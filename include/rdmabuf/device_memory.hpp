@@ -56,6 +56,14 @@ class RDMABUF_EXPORT DeviceMemory {
     ///   - EBADF: @p context was closed, released or moved from
     [[nodiscard]] static DeviceMemory import_handle(const Context& context, std::uint32_t handle,
                                                     std::size_t size);
+    /// Takes ownership of device memory that other code has allocated on @p context.
+    /// @param size  the size in bytes of the allocation, which ibv_dm does not contain
+    [[nodiscard]] static DeviceMemory adopt(const Context& context, ibv_dm* memory,
+                                            std::size_t size);
+    /// Returns an object that uses @p memory but does not own it. For a null pointer, the result is
+    /// like an object that was closed.
+    /// @param size  as for adopt()
+    [[nodiscard]] static DeviceMemory borrow(ibv_dm* memory, std::size_t size);
     DeviceMemory(DeviceMemory&&) noexcept = default;
     DeviceMemory& operator=(DeviceMemory&&) noexcept = default;
     DeviceMemory(const DeviceMemory&) = delete;

@@ -87,6 +87,11 @@ class RDMABUF_EXPORT MemoryWindow {
     ///   - ENOMEM: the number of windows would be above ibv_device_attr::max_mw
     ///   - EBADF: @p pd was closed, released or moved from
     MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type);
+    /// Takes ownership of a window that other code has allocated on @p pd.
+    [[nodiscard]] static MemoryWindow adopt(const ProtectionDomain& pd, ibv_mw* window);
+    /// Returns an object that uses @p window but does not own it. For a null pointer, the result is
+    /// like an object that was closed.
+    [[nodiscard]] static MemoryWindow borrow(ibv_mw* window);
 
     [[nodiscard]] MemoryWindowType type() const noexcept {
         return static_cast<MemoryWindowType>(checked()->type);
@@ -124,7 +129,10 @@ class RDMABUF_EXPORT MemoryWindow {
         return handle_.get();
     }
 
-    detail::unique_handle<ibv_mw, detail::DeallocMw, ProtectionDomain> handle_;
+    using Handle = detail::unique_handle<ibv_mw, detail::DeallocMw, ProtectionDomain>;
+    explicit MemoryWindow(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+    Handle handle_;
 };
 
 } // namespace rdmabuf

@@ -132,6 +132,30 @@ class RDMABUF_EXPORT AddressHandle {
     ///   - EBADF: @p pd was closed, released or moved from
     AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                   const AddressHandleOptions& options);
+    /// Creates an address handle for the sender of a datagram that a UD queue pair has received, so
+    /// that the program can answer. The answer goes to the queue pair `completion.src_qp`:
+    ///
+    ///     qp.post_send_to(region.sge(), {sender.native(), completion.src_qp, qkey});
+    ///
+    /// ibv_create_ah_from_wc(3).
+    /// @param completion  the successful completion of the receive
+    /// @param grh         the first 40 bytes of the receive buffer. They are read only if the
+    ///                    completion has the flag IBV_WC_GRH, as all completions on RoCE do.
+    /// @param port        the port on which the datagram arrived
+    /// @throws Error
+    ///   - EINVAL: the device has no such port, or its port does not have the destination GID of
+    ///     the GRH
+    ///   - EBADF: @p pd was closed, released or moved from
+    ///   - other errno values of the constructor
+    [[nodiscard]] static AddressHandle to_sender(const ProtectionDomain& pd,
+                                                 const WorkCompletion& completion,
+                                                 std::span<const std::byte, 40> grh,
+                                                 std::uint8_t port = 1);
+    /// Takes ownership of an address handle that other code has created on @p pd.
+    [[nodiscard]] static AddressHandle adopt(const ProtectionDomain& pd, ibv_ah* ah);
+    /// Returns an object that uses @p ah but does not own it. For a null pointer, the result is
+    /// like an object that was closed.
+    [[nodiscard]] static AddressHandle borrow(ibv_ah* ah);
 
     /// Queries the address handle number (EFA only). When an SRD queue pair receives a message from
     /// this peer, WorkCompletion::slid contains the number. All address handles of one protection
@@ -155,7 +179,10 @@ class RDMABUF_EXPORT AddressHandle {
     void close() { detail::close_handle(handle_); }
 
   private:
-    detail::unique_handle<ibv_ah, detail::DestroyAh, ProtectionDomain> handle_;
+    using Handle = detail::unique_handle<ibv_ah, detail::DestroyAh, ProtectionDomain>;
+    explicit AddressHandle(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+    Handle handle_;
 };
 
 namespace detail {
@@ -299,6 +326,9 @@ class RDMABUF_EXPORT PreparedQueuePair {
     ///         memory is left
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
+    /// Returns the limits that the device has granted: at least those of QueuePairOptions, and 0
+    /// for a queue that this queue pair does not have. ibv_create_qp(3).
+    [[nodiscard]] const ibv_qp_cap& capacities() const noexcept { return capacities_; }
     /// Returns the address of this queue pair, which a peer needs to connect to the queue pair or
     /// to send datagrams to it.
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
@@ -379,6 +409,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
 
     detail::QueuePairHandle handle_;
     ibv_qp_ex* extended_ = nullptr;
+    ibv_qp_cap capacities_{};
     QueuePairAddress address_;
     Connection connection_{};
 };
@@ -685,6 +716,14 @@ class RDMABUF_EXPORT QueuePair {
         IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
         IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
         IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
+    /// Returns true if the NIC writes the bytes of each request in order to the memory of this
+    /// side, so that a CPU can poll for the last byte instead of a completion. Regions with
+    /// Access::relaxed_ordering and the order of several requests are not included. Returns false
+    /// also if rdma-core is older than version 40. ibv_query_qp_data_in_order(3).
+    /// @param operation  IBV_WR_RDMA_WRITE or IBV_WR_SEND for requests of the peer,
+    ///                   IBV_WR_RDMA_READ for those of this queue pair
+    /// @throws Error EBADF if the queue pair was closed
+    [[nodiscard]] bool is_data_in_order(ibv_wr_opcode operation) const;
     /// Modifies attributes of a connected queue pair. For example, IBV_QP_MIN_RNR_TIMER changes
     /// min_rnr_timer. ibv_modify_qp(3) lists the attributes that can change in each state.
     /// @param mask  the members of @p attributes to apply, as IBV_QP_* bits

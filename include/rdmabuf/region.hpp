@@ -263,6 +263,17 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,
                  const MemoryRegionOptions& options = {});
 
+    /// Takes ownership of a region that other code has registered on @p pd.
+    /// @param options  the access and the iova with which @p mr was registered, which ibv_mr does
+    ///                 not contain. The default iova is ibv_mr::addr, which is not that of a region
+    ///                 of a dma-buf.
+    [[nodiscard]] static MemoryRegion adopt(const ProtectionDomain& pd, ibv_mr* mr,
+                                            const MemoryRegionOptions& options = {});
+    /// Returns an object that uses @p mr but does not own it. The owner deregisters @p mr after
+    /// this object is destroyed. For a null pointer, the result is like an object that was closed.
+    /// @param options  as for adopt()
+    [[nodiscard]] static MemoryRegion borrow(ibv_mr* mr, const MemoryRegionOptions& options = {});
+
     /// Registers the whole address space of the process, including later mappings: implicit
     /// on-demand paging. No page is pinned; the NIC raises page faults for the pages that it
     /// accesses. The iova of a byte is its virtual address, so the offset parameter of sge() is an
@@ -283,6 +294,9 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     [[nodiscard]] void* address() const noexcept { return address_; }
 
   private:
+    MemoryRegion(detail::RegionHandle handle, void* address, std::size_t length,
+                 const MemoryRegionOptions& options) noexcept;
+
     void* address_;
 };
 

@@ -36,7 +36,7 @@ namespace rdmabuf {
 ///     completion. So at least one of every max_send_wr consecutive requests must be signaled.
 ///   - A completion queue needs one entry for each outstanding request of its queue pairs, signaled
 ///     or not, because every request generates a completion when the queue pair fails.
-///   - The device may create a larger queue. QueuePair::attributes(IBV_QP_CAP).cap has its size.
+///   - The device may create a larger queue. PreparedQueuePair::capacities() has its size.
 struct SendQueueSize {
     /// The number of requests.
     std::uint32_t max_send_wr = 0;

@@ -41,6 +41,11 @@ class RDMABUF_EXPORT XrcDomain {
     /// @throws the errors of the other constructor, and Error EBADF or EINVAL if @p fd is not
     ///         the descriptor of a file
     XrcDomain(const Context& context, int fd);
+    /// Takes ownership of a domain that other code has opened on @p context.
+    [[nodiscard]] static XrcDomain adopt(const Context& context, ibv_xrcd* domain);
+    /// Returns an object that uses @p domain but does not own it. For a null pointer, the result is
+    /// like an object that was closed.
+    [[nodiscard]] static XrcDomain borrow(ibv_xrcd* domain);
 
     [[nodiscard]] ibv_xrcd* native() const noexcept { return handle_.get(); }
     /// Returns the context on which the domain was opened.
@@ -55,7 +60,10 @@ class RDMABUF_EXPORT XrcDomain {
     void close() { handle_.close(); }
 
   private:
-    detail::shared_handle<ibv_xrcd, detail::CloseXrcd, Context> handle_;
+    using Handle = detail::shared_handle<ibv_xrcd, detail::CloseXrcd, Context>;
+    explicit XrcDomain(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+    Handle handle_;
 };
 
 } // namespace rdmabuf

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include <rdmabuf/bootstrap.hpp>
@@ -138,10 +141,32 @@ const char* Channel::describe(Kind kind) noexcept {
     return "an unknown type of message";
 }
 
+namespace {
+
+/// Connects to a listener, which may start to listen later than this call.
+UniqueFd connect_to_listener(const std::string& host, std::uint16_t port,
+                             const Deadline& deadline) {
+    constexpr std::chrono::milliseconds between_attempts(50);
+    while (true) {
+        try {
+            return rdmabuf::detail::tcp_connect(host, port, deadline);
+        } catch (const Error& error) {
+            if (error.error() != ECONNREFUSED || deadline.left().count() == 0) {
+                throw;
+            }
+        }
+        const auto left = deadline.left();
+        std::this_thread::sleep_for(left.count() < 0 ? between_attempts
+                                                     : std::min(left, between_attempts));
+    }
+}
+
+} // namespace
+
 Channel Channel::connect(const std::string& host, std::uint16_t port,
                          std::chrono::milliseconds timeout) {
     const Deadline deadline(timeout);
-    Channel channel(rdmabuf::detail::tcp_connect(host, port, deadline), timeout);
+    Channel channel(connect_to_listener(host, port, deadline), timeout);
     greet(channel.socket_.get(), deadline);
     return channel;
 }

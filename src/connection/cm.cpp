@@ -59,12 +59,11 @@ Id migrate(Id id) {
     return Id(id.release(), Id::deleter_type::holding(std::move(channel)));
 }
 
-Id resolve(sockaddr& address, const Deadline& deadline) {
+Id resolve(sockaddr& address, const addrinfo* source, const RouteOptions& options,
+           const Deadline& deadline) {
     Id id = make_id();
     Step step{"rdma_resolve_addr", to_string(address)};
-    if (rdma_resolve_addr(id.get(), nullptr, &address, as_int(deadline.left())) != 0) {
-        throw failure(step, errno);
-    }
+    detail::begin_to_resolve(id, source, address, options, deadline.left());
     static_cast<void>(await_event(id->channel, step, {RDMA_CM_EVENT_ADDR_RESOLVED}, deadline));
     step.function = "rdma_resolve_route";
     if (rdma_resolve_route(id.get(), as_int(deadline.left())) != 0) {
@@ -178,11 +177,14 @@ ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
                 "no peer connected to " + step.peer + " within " + deadline.describe());
 }
 
-Route::Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {
+Route::Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout,
+             const RouteOptions& options) {
+    const auto source = detail::local_addresses(options);
     const Deadline deadline(timeout);
-    id_ = try_each(
-        resolve_host(host, port), deadline,
-        [](const addrinfo& each, const Deadline& part) { return resolve(*each.ai_addr, part); });
+    id_ = try_each(resolve_host(host, port), deadline,
+                   [&](const addrinfo& each, const Deadline& part) {
+                       return resolve(*each.ai_addr, source.get(), options, part);
+                   });
 }
 
 Connection Route::connect(PreparedQueuePair prepared, std::span<const std::byte> private_data,

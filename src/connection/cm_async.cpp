@@ -6,7 +6,6 @@
 #include <rdmabuf/detail/check.hpp>
 
 #include "connection/cm_steps.hpp"
-#include "connection/host_address.hpp"
 
 namespace rdmabuf::cm::detail {
 
@@ -22,16 +21,11 @@ Id AsyncId::make_id(const EventChannel& channel, rdma_port_space space) {
 
 void AsyncId::resolve_address(const EventChannel& channel, rdma_port_space space,
                               const std::string& host, std::uint16_t port,
-                              const std::string& local_host, std::chrono::milliseconds timeout) {
+                              const RouteOptions& options, std::chrono::milliseconds timeout) {
     const auto address = rdmabuf::detail::resolve_host(host, port);
-    const auto source = local_host.empty() ? rdmabuf::detail::HostAddresses()
-                                           : rdmabuf::detail::resolve_host(local_host, 0);
+    const auto source = local_addresses(options);
     id_ = make_id(channel, space);
-    if (rdma_resolve_addr(id_.get(), source != nullptr ? source->ai_addr : nullptr,
-                          address->ai_addr, as_int(timeout)) != 0) {
-        throw failure(Step{"rdma_resolve_addr", rdmabuf::detail::to_string(*address->ai_addr)},
-                      errno);
-    }
+    begin_to_resolve(id_, source.get(), *address->ai_addr, options, timeout);
 }
 
 ChannelEvent AsyncId::make_event(EventType type) const {

@@ -43,10 +43,9 @@ class AsyncId {
     /// Creates an id on @p channel. This object handles the events of the id.
     [[nodiscard]] Id make_id(const EventChannel& channel, rdma_port_space space);
     /// Creates the id of this object and starts to resolve the address of @p host.
-    /// @param host        address or name of the peer or of the multicast group
-    /// @param local_host  address to send from; empty if the kernel selects the address
+    /// @param host  address or name of the peer or of the multicast group
     void resolve_address(const EventChannel& channel, rdma_port_space space,
-                         const std::string& host, std::uint16_t port, const std::string& local_host,
+                         const std::string& host, std::uint16_t port, const RouteOptions& options,
                          std::chrono::milliseconds timeout);
     void set_id(Id id) noexcept { id_ = std::move(id); }
 

@@ -37,8 +37,9 @@ class detail::ConnectionState final : public AsyncId {
         set_id(std::move(id));
     }
 
-    void resolve(const EventChannel& channel, const std::string& host, std::uint16_t port) {
-        resolve_address(channel, RDMA_PS_TCP, host, port, {}, timeout_);
+    void resolve(const EventChannel& channel, const std::string& host, std::uint16_t port,
+                 const RouteOptions& options) {
+        resolve_address(channel, RDMA_PS_TCP, host, port, options, timeout_);
     }
     void connect(PreparedQueuePair prepared, std::span<const std::byte> private_data);
     void accept(PreparedQueuePair prepared, std::span<const std::byte> private_data);
@@ -314,9 +315,9 @@ detail::ConnectionState& state_of(const std::unique_ptr<detail::ConnectionState>
 
 AsyncConnection::AsyncConnection(const EventChannel& channel, const std::string& host,
                                  std::uint16_t port, std::chrono::milliseconds timeout,
-                                 void* user_data)
+                                 void* user_data, const RouteOptions& options)
     : connection_(std::make_unique<detail::ConnectionState>(timeout, user_data)) {
-    connection_->resolve(channel, host, port);
+    connection_->resolve(channel, host, port, options);
 }
 
 AsyncConnection::AsyncConnection(std::unique_ptr<detail::ConnectionState> connection) noexcept

@@ -39,7 +39,7 @@ class detail::MulticastState final : public AsyncId {
 
     void resolve(const EventChannel& channel, const std::string& group,
                  const std::string& local_host, std::chrono::milliseconds timeout) {
-        resolve_address(channel, RDMA_PS_UDP, group, 0, local_host, timeout);
+        resolve_address(channel, RDMA_PS_UDP, group, 0, {.local_host = local_host}, timeout);
     }
     void join(const QueuePair& queue_pair, MulticastRole role);
     void leave();

@@ -12,13 +12,13 @@
 
 #include "base/file_descriptor.hpp"
 #include "connection/cm_event.hpp"
-#include "connection/host_address.hpp"
 
 namespace rdmabuf::cm::detail {
 
 using rdmabuf::detail::check_pointer;
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::Deadline;
+using rdmabuf::detail::HostAddresses;
 using rdmabuf::detail::resolve_host;
 using rdmabuf::detail::to_string;
 using rdmabuf::detail::try_each;
@@ -42,6 +42,19 @@ QpChange change_to(const Id& id, ibv_qp_state state) {
 void apply(const PreparedQueuePair& prepared, QpChange change, const char* hint) {
     check_zero(ibv_modify_qp(prepared.native(), &change.attributes, change.mask), "ibv_modify_qp",
                std::string_view(hint));
+}
+
+/// Replaces those values of @p path that the program has changed in QueuePairOptions.
+void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) noexcept {
+    if (options.traffic_class != 0) {
+        path.grh.traffic_class = options.traffic_class;
+    }
+    if (options.flow_label != 0) {
+        path.grh.flow_label = options.flow_label;
+    }
+    if (options.static_rate != IBV_RATE_MAX) {
+        path.static_rate = static_cast<std::uint8_t>(options.static_rate);
+    }
 }
 
 Id listen_at(sockaddr& address, int backlog, const std::function<Id()>& make) {
@@ -106,6 +119,27 @@ Id make_id(EventChannelHandle channel, rdma_port_space space, void* context) {
     return Id(raw, Id::deleter_type::holding(std::move(channel)));
 }
 
+void begin_to_resolve(const Id& id, const addrinfo* source, sockaddr& destination,
+                      const RouteOptions& options, std::chrono::milliseconds timeout) {
+    if (options.type_of_service) {
+        std::uint8_t value = *options.type_of_service;
+        check_zero(
+            rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &value, sizeof value),
+            "rdma_set_option", std::string_view("type of service"));
+    }
+    sockaddr* const local = source != nullptr ? source->ai_addr : nullptr;
+    if (rdma_resolve_addr(id.get(), local, &destination, as_int(timeout)) != 0) {
+        const int error = errno;
+        // The kernel has not begun to look for the destination: cma_bind_addr() in its cma.c.
+        const bool is_local = local != nullptr && (error == EADDRNOTAVAIL || error == ENODEV);
+        throw failure(Step{"rdma_resolve_addr", to_string(is_local ? *local : destination)}, error);
+    }
+}
+
+HostAddresses local_addresses(const RouteOptions& options) {
+    return options.local_host.empty() ? HostAddresses() : resolve_host(options.local_host, 0);
+}
+
 Id listen(const std::string& host, std::uint16_t port, int backlog,
           const std::function<Id()>& make) {
     if (host.empty()) {
@@ -163,6 +197,7 @@ void make_ready(const Id& id, const PreparedQueuePair& prepared) {
     receive.attributes.min_rnr_timer = own.min_rnr_timer;
     receive.attributes.max_dest_rd_atomic =
         std::min(receive.attributes.max_dest_rd_atomic, prepared.address().max_dest_rd_atomic);
+    set_path_options(receive.attributes.ah_attr, own.path);
     apply(prepared, receive, "to RTR, on the connection's path");
 
     QpChange send = change_to(id, IBV_QPS_RTS);

@@ -14,6 +14,8 @@
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
+#include "connection/host_address.hpp"
+
 namespace rdmabuf::cm::detail {
 
 /// Maximum size in bytes of the private data of rdma_connect(3).
@@ -31,6 +33,13 @@ inline constexpr std::size_t reject_data_limit = 148;
 /// @param context  the value of rdma_cm_id::context
 [[nodiscard]] Id make_id(EventChannelHandle channel, rdma_port_space space = RDMA_PS_TCP,
                          void* context = nullptr);
+
+/// Begins to resolve @p destination by rdma_resolve_addr(3), with the options of cm::Route.
+/// @param source  the local address; nullptr if the routing table selects the address
+void begin_to_resolve(const Id& id, const addrinfo* source, sockaddr& destination,
+                      const RouteOptions& options, std::chrono::milliseconds timeout);
+/// Returns the addresses of RouteOptions::local_host; null if it is empty.
+[[nodiscard]] rdmabuf::detail::HostAddresses local_addresses(const RouteOptions& options);
 
 /// Creates an id that listens. cm::Listener documents the parameters and errors.
 /// @param make  a function that creates the id; called once for each address that is tried
@@ -52,7 +61,8 @@ void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char*
 
 /// Moves a prepared queue pair to RTS (ready to send), on the path of the connection of @p id. The
 /// timeout, the retry counts and the RNR timer are those of @p prepared: librdmacm would set the
-/// RNR timer to 655 ms.
+/// RNR timer to 655 ms. So are the traffic class, the flow label and the static rate, unless they
+/// are the defaults of QueuePairOptions.
 void make_ready(const Id& id, const PreparedQueuePair& prepared);
 
 /// Returns the parameters for rdma_connect(3) or rdma_accept(3). The result points to the bytes of

@@ -45,7 +45,16 @@ ibv_xrcd* open(const Context& context, int fd) {
 XrcDomain::XrcDomain(const Context& context) : XrcDomain(context, no_file) {}
 
 XrcDomain::XrcDomain(const Context& context, int fd)
-    : handle_(decltype(handle_)::unique(
-          open(context, fd), decltype(handle_)::unique::deleter_type::holding(context))) {}
+    : XrcDomain(adopt(context, open(context, fd))) {}
+
+XrcDomain XrcDomain::adopt(const Context& context, ibv_xrcd* domain) {
+    using Owner = Handle::unique;
+    return XrcDomain(Owner(domain, Owner::deleter_type::holding(context)));
+}
+
+XrcDomain XrcDomain::borrow(ibv_xrcd* domain) {
+    return XrcDomain(domain != nullptr ? Handle::borrow(domain, Context::borrow(domain->context))
+                                       : Handle());
+}
 
 } // namespace rdmabuf

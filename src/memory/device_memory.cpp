@@ -97,10 +97,19 @@ detail::RegionHandle make_region(const ProtectionDomain& pd, const DeviceMemory&
 
 DeviceMemory::DeviceMemory(const Context& context, std::size_t size,
                            const DeviceMemoryOptions& options)
-    : DeviceMemory(detail::DeviceMemoryHandle::unique(
-                       allocate(context, size, options),
-                       detail::DeviceMemoryHandle::unique::deleter_type::holding(context)),
-                   size) {}
+    : DeviceMemory(adopt(context, allocate(context, size, options), size)) {}
+
+DeviceMemory DeviceMemory::adopt(const Context& context, ibv_dm* memory, std::size_t size) {
+    using Owner = detail::DeviceMemoryHandle::unique;
+    return {Owner(memory, Owner::deleter_type::holding(context)), size};
+}
+
+DeviceMemory DeviceMemory::borrow(ibv_dm* memory, std::size_t size) {
+    using Borrowed = detail::DeviceMemoryHandle;
+    return memory != nullptr
+               ? DeviceMemory(Borrowed::borrow(memory, Context::borrow(memory->context)), size)
+               : DeviceMemory(Borrowed(), 0);
+}
 
 DeviceMemory DeviceMemory::import_handle(const Context& context, std::uint32_t handle,
                                          std::size_t size) {
@@ -118,8 +127,8 @@ DeviceMemory DeviceMemory::import_handle(const Context& context, std::uint32_t h
 DeviceMemory::DeviceMemory(detail::DeviceMemoryHandle handle, std::size_t size) noexcept
     : handle_(std::move(handle)),
       size_(size),
-      can_copy_in_(is_code(native()->memcpy_to_dm)),
-      can_copy_out_(is_code(native()->memcpy_from_dm)) {}
+      can_copy_in_(handle_ && is_code(native()->memcpy_to_dm)),
+      can_copy_out_(handle_ && is_code(native()->memcpy_from_dm)) {}
 
 Status DeviceMemory::check_copy(std::size_t offset, const void* host, std::size_t length,
                                 bool provider_can) const noexcept {

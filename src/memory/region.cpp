@@ -200,10 +200,29 @@ void Region::prefetch(std::size_t offset, std::size_t length,
 
 MemoryRegion::MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,
                            const MemoryRegionOptions& options)
-    : Region(detail::RegionHandle(register_host(pd, address, length, options),
-                                  detail::RegionHandle::deleter_type::holding(pd, nullptr)),
-             choose_iova(address, options), length, options.access),
+    : MemoryRegion(detail::RegionHandle(register_host(pd, address, length, options),
+                                        detail::RegionHandle::deleter_type::holding(pd, nullptr)),
+                   address, length, options) {}
+
+MemoryRegion::MemoryRegion(detail::RegionHandle handle, void* address, std::size_t length,
+                           const MemoryRegionOptions& options) noexcept
+    : Region(std::move(handle), choose_iova(address, options), length, options.access),
       address_(address) {}
+
+MemoryRegion MemoryRegion::adopt(const ProtectionDomain& pd, ibv_mr* mr,
+                                 const MemoryRegionOptions& options) {
+    return {detail::RegionHandle(mr, detail::RegionHandle::deleter_type::holding(pd, nullptr)),
+            mr != nullptr ? mr->addr : nullptr, mr != nullptr ? mr->length : 0, options};
+}
+
+MemoryRegion MemoryRegion::borrow(ibv_mr* mr, const MemoryRegionOptions& options) {
+    if (mr == nullptr) {
+        return {detail::RegionHandle(), nullptr, 0, options};
+    }
+    return {detail::RegionHandle(mr, detail::RegionHandle::deleter_type::borrowing(
+                                         ProtectionDomain::borrow(mr->pd), nullptr)),
+            mr->addr, mr->length, options};
+}
 
 MemoryRegion MemoryRegion::implicit_on_demand(const ProtectionDomain& pd, Access access) {
     return {pd, nullptr, whole_address_space, {.access = access | Access::on_demand}};

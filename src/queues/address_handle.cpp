@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <string>
 
 #include <rdmabuf/detail/check.hpp>
@@ -56,7 +57,35 @@ ibv_ah* create(const ProtectionDomain& pd, const QueuePairAddress& peer,
 
 AddressHandle::AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                              const AddressHandleOptions& options)
-    : handle_(create(pd, peer, options), decltype(handle_)::deleter_type::holding(pd)) {}
+    : AddressHandle(adopt(pd, create(pd, peer, options))) {}
+
+AddressHandle AddressHandle::to_sender(const ProtectionDomain& pd, const WorkCompletion& completion,
+                                       std::span<const std::byte, 40> grh, std::uint8_t port) {
+    constexpr const char* function = "ibv_create_ah_from_wc";
+    ibv_pd* const native = detail::native_of(pd, function, "ProtectionDomain");
+    // The function takes pointers to objects that are not constant, and the GRH must be aligned.
+    WorkCompletion received = completion;
+    ibv_grh header{};
+    static_assert(sizeof header == grh.size());
+    std::memcpy(&header, grh.data(), grh.size());
+    errno = 0;
+    return adopt(pd, detail::check_pointer(ibv_create_ah_from_wc(native, &received, &header, port),
+                                           function, [&](int) {
+                                               return "port " + std::to_string(port) +
+                                                      ", to the sender from queue pair " +
+                                                      std::to_string(completion.src_qp);
+                                           }));
+}
+
+AddressHandle AddressHandle::adopt(const ProtectionDomain& pd, ibv_ah* ah) {
+    return AddressHandle(Handle(ah, Handle::deleter_type::holding(pd)));
+}
+
+AddressHandle AddressHandle::borrow(ibv_ah* ah) {
+    return AddressHandle(ah != nullptr ? Handle(ah, Handle::deleter_type::borrowing(
+                                                        ProtectionDomain::borrow(ah->pd)))
+                                       : Handle());
+}
 
 std::uint16_t AddressHandle::number() const {
     constexpr const char* function = "efadv_query_ah";

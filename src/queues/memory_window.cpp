@@ -38,6 +38,17 @@ ibv_mw* allocate(const ProtectionDomain& pd, MemoryWindowType type) {
 } // namespace
 
 MemoryWindow::MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type)
-    : handle_(allocate(pd, type), decltype(handle_)::deleter_type::holding(pd)) {}
+    : MemoryWindow(adopt(pd, allocate(pd, type))) {}
+
+MemoryWindow MemoryWindow::adopt(const ProtectionDomain& pd, ibv_mw* window) {
+    return MemoryWindow(Handle(window, Handle::deleter_type::holding(pd)));
+}
+
+MemoryWindow MemoryWindow::borrow(ibv_mw* window) {
+    return MemoryWindow(
+        window != nullptr
+            ? Handle(window, Handle::deleter_type::borrowing(ProtectionDomain::borrow(window->pd)))
+            : Handle());
+}
 
 } // namespace rdmabuf

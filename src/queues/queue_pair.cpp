@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <dlfcn.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -204,6 +205,7 @@ ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairO
 struct Created {
     ibv_qp* qp;
     bool extended;
+    ibv_qp_cap capacities;
 };
 
 /// Creates an SRD queue pair with efadv_create_qp_ex(3), and other queue pairs with
@@ -244,7 +246,7 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
             extended_operations(options.type, limits) | options.batch_operations;
         ibv_qp* const qp = create_native(pd, options, attributes);
         if (qp != nullptr) {
-            return {qp, true};
+            return {qp, true, attributes.cap};
         }
         if (options.extended == ExtendedInterface::required) {
             detail::check_pointer(qp, limits.srd ? detail::create_srd_function : "ibv_create_qp_ex",
@@ -261,7 +263,7 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
         detail::check_pointer(create_native(pd, options, attributes),
                               limits.srd ? detail::create_srd_function : "ibv_create_qp",
                               [&](int) { return explain_create(pd, limits, options); });
-    return {qp, false};
+    return {qp, false, attributes.cap};
 }
 
 template <class Hint>
@@ -299,15 +301,24 @@ QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
     if (qp == nullptr) {
         return {Handle(), nullptr};
     }
-    Handle::deleter_type deleter = Handle::deleter_type::holding(
-        ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
-        CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle(), std::nullopt);
-    deleter.disown();
-    return {Handle(qp, std::move(deleter)), extended};
+    return {Handle(qp, Handle::deleter_type::borrowing(
+                           ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
+                           CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle(),
+                           std::nullopt)),
+            extended};
 }
 
 ibv_qp_attr QueuePair::attributes(int mask) const {
     return query(native(), mask);
+}
+
+bool QueuePair::is_data_in_order(ibv_wr_opcode operation) const {
+    constexpr const char* function = "ibv_query_qp_data_in_order";
+    ibv_qp* const qp = detail::native_of(*this, function, "QueuePair");
+    // The headers of older versions of rdma-core do not have the function.
+    using Query = int(ibv_qp*, ibv_wr_opcode, std::uint32_t);
+    auto* const query = reinterpret_cast<Query*>(::dlsym(RTLD_DEFAULT, function));
+    return query != nullptr && query(qp, operation, 0) == 1;
 }
 
 void QueuePair::modify(ibv_qp_attr attributes, int mask) {
@@ -332,6 +343,7 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
             options.srq != nullptr ? options.srq->handle_ : detail::SharedReceiveQueueHandle(),
             options.xrc_domain != nullptr ? std::optional(*options.xrc_domain) : std::nullopt));
     extended_ = created.extended ? ibv_qp_to_qp_ex(created.qp) : nullptr;
+    capacities_ = created.capacities;
 
     const std::uint8_t max_initiated =
         static_cast<std::uint8_t>(std::clamp(device.native.orig_attr.max_qp_init_rd_atom, 0, 255));

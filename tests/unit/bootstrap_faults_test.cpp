@@ -25,6 +25,7 @@
 #include "fails_with.hpp"
 #include "raw_peer.hpp"
 #include "support.hpp"
+#include "waiting.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -84,6 +85,8 @@ Outcome accept(const Failures& failures) {
         return error_of(
             [&] { static_cast<void>(Channel::connect("127.0.0.1", port, long_enough)); });
     });
+    // A peer that begins to connect after the listener has gone would try until its timeout.
+    EXPECT_TRUE(testing::becomes_readable(listener->native()));
     Outcome outcome =
         run_failing(failures, [&] { static_cast<void>(listener->accept(long_enough)); });
     // Who was not accepted is reset.

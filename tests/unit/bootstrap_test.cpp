@@ -281,13 +281,29 @@ TEST_F(Bootstrap, both_sides_learn_that_they_take_different_steps) {
                 fails_with(EPROTO, "the peer sent a barrier where a remote region was expected"));
 }
 
+TEST_F(Bootstrap, connects_to_a_listener_that_starts_later) {
+    std::optional<Listener> listener(std::in_place, 0, "127.0.0.1");
+    const std::uint16_t port = listener->port();
+    listener.reset();
+    std::atomic<bool> was_refused = false;
+    auto connecting = std::async(std::launch::async, [&] {
+        EXPECT_TRUE(error_of([&] { (void)Channel::connect("127.0.0.1", port, 0ms); }));
+        was_refused = true;
+        return Channel::connect("127.0.0.1", port, long_enough);
+    });
+    ASSERT_TRUE(eventually([&] { return was_refused.load(); }));
+    listener.emplace(port, "127.0.0.1");
+    Channel accepted = listener->accept(long_enough);
+    expect_messages_both_ways({connecting.get(), std::move(accepted)});
+}
+
 TEST_F(Bootstrap, connecting_where_nobody_listens_is_refused) {
     std::uint16_t port = 0;
     {
         const Listener listener(0, "127.0.0.1");
         port = listener.port();
     }
-    EXPECT_THAT(error_of([&] { static_cast<void>(Channel::connect("127.0.0.1", port, 5s)); }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(Channel::connect("127.0.0.1", port, 1ms)); }),
                 fails_with(ECONNREFUSED,
                            "connect: Connection refused (ECONNREFUSED): no program "
                            "listens at 127.0.0.1:" +
@@ -388,7 +404,7 @@ TEST_F(Bootstrap, a_destroyed_listener_refuses_connections_while_a_forked_child_
         } else {
             listener.reset();
         }
-        EXPECT_THAT(error_of([&] { (void)Channel::connect("127.0.0.1", port, 1s); }),
+        EXPECT_THAT(error_of([&] { (void)Channel::connect("127.0.0.1", port, 1ms); }),
                     fails_with("connect", ECONNREFUSED));
         end(std::move(child));
         if (replaced) {

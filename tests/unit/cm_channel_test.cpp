@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Many connections on one event channel, by the unmodified librdmacm on softverbs.
+// Many connections on one event channel, by the unmodified librdmacm on softverbs, which has a RoCE
+// device here.
 #include <dlfcn.h>
+#include <netinet/in.h>
 #include <softverbs/softverbs.h>
 #include <sys/epoll.h>
 #include <sys/wait.h>
@@ -9,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -30,6 +33,9 @@
 #include "waiting.hpp"
 
 namespace {
+
+/// softverbs reads the environment when the program first uses a device.
+[[maybe_unused]] const int set = ::setenv("SOFTVERBS_LINK_LAYER", "ethernet", 1);
 
 /// The address vectors of the address handles that the program has created.
 std::vector<ibv_ah_attr> address_vectors;
@@ -103,11 +109,7 @@ struct Resources {
         return QueuePair::prepare(pd, options);
     }
     /// Waits for a completion.
-    [[nodiscard]] WorkCompletion completion() const {
-        std::array<WorkCompletion, 1> completion{};
-        EXPECT_EQ(cq.wait(completion, long_enough), 1);
-        return completion[0];
-    }
+    [[nodiscard]] WorkCompletion completion() const { return cq.wait_one(long_enough).value(); }
 
     ProtectionDomain pd;
     CompletionQueue cq;
@@ -357,6 +359,59 @@ TEST_F(CmChannel, AddressWithoutADeviceIsAFailedEvent) {
     EXPECT_EQ(connection.state(), State::closed);
 }
 
+TEST_F(CmChannel, LocalAddressAndTypeOfServiceAreThoseOfTheOptions) {
+    const cm::RouteOptions options{.local_host = "127.0.0.1", .type_of_service = 0x68};
+    std::vector<AsyncConnection> servers;
+    const auto path_of = [&](AsyncConnection& connection, PreparedQueuePair prepared) {
+        connection.connect(std::move(prepared));
+        ChannelEvent event = next(EventType::connect_request);
+        servers.push_back(*std::move(event.request));
+        servers.back().accept(resources_->prepare());
+        static_cast<void>(next(EventType::established));
+        static_cast<void>(next(EventType::established));
+        return connection.queue_pair().attributes(IBV_QP_AV).ah_attr;
+    };
+    AsyncConnection first(channel_, "127.0.0.1", listener_.port(), long_enough, nullptr, options);
+    static_cast<void>(next(EventType::resolved));
+    EXPECT_EQ(
+        reinterpret_cast<const sockaddr_in*>(rdma_get_local_addr(first.native()))->sin_addr.s_addr,
+        htonl(INADDR_LOOPBACK));
+    resources_ = std::make_unique<Resources>(first.context());
+    EXPECT_EQ(path_of(first, resources_->prepare()).grh.traffic_class, 0x68);
+
+    AsyncConnection second(channel_, "127.0.0.1", listener_.port(), long_enough, nullptr, options);
+    static_cast<void>(next(EventType::resolved));
+    QueuePairOptions wanted{.send_cq = resources_->cq, .recv_cq = resources_->cq};
+    wanted.traffic_class = 0x20;
+    wanted.flow_label = 0x12345;
+    wanted.static_rate = IBV_RATE_40_GBPS;
+    const ibv_ah_attr path = path_of(second, QueuePair::prepare(resources_->pd, wanted));
+    EXPECT_EQ(path.grh.traffic_class, 0x20);
+    EXPECT_EQ(path.grh.flow_label, 0x12345U);
+    EXPECT_EQ(path.static_rate, IBV_RATE_40_GBPS);
+}
+
+TEST_F(CmChannel, LocalAddressOfAnotherMachineOrFamilyIsRefused) {
+    const auto refusal = [&](const char* local_host) {
+        return error_of([&] {
+            const AsyncConnection connection(channel_, "127.0.0.1", listener_.port(), long_enough,
+                                             nullptr, {.local_host = local_host});
+        });
+    };
+    EXPECT_THAT(refusal("192.0.2.77"),
+                fails_with("rdma_resolve_addr", EADDRNOTAVAIL,
+                           "192.0.2.77:0 is not an address of this machine"));
+    EXPECT_THAT(refusal("::1"), fails_with("rdma_resolve_addr", EINVAL, "127.0.0.1:"));
+    EXPECT_THAT(error_of([&] {
+                    const cm::Route route("127.0.0.1", listener_.port(), long_enough,
+                                          {.local_host = "192.0.2.77"});
+                }),
+                fails_with("rdma_resolve_addr", EADDRNOTAVAIL, "192.0.2.77:0"));
+    const cm::Route route("127.0.0.1", listener_.port(), long_enough,
+                          {.local_host = "127.0.0.1", .type_of_service = 4});
+    EXPECT_EQ(route.port(), 1);
+}
+
 TEST_F(CmChannel, DisconnectReachesThePeerAndIsAnswered) {
     Pair pair = connected();
     pair.client.disconnect();
@@ -485,8 +540,7 @@ TEST_F(CmChannel, DatagramReachesTheMembersOfAMulticastGroup) {
     ASSERT_TRUE(
         sender.post_send_to(resources.region.sge(0, 100), first.destination(), {.wr_id = 2}).ok());
     EXPECT_EQ(resources.completion().wr_id, 2U);
-    std::array<WorkCompletion, 1> none{};
-    EXPECT_EQ(resources.cq.wait(none, 20ms), 0);
+    EXPECT_FALSE(resources.cq.wait_one(20ms));
     receiver.close();
 }
 

@@ -144,6 +144,7 @@ TEST_F(CompletionQueueTest, StopsWaitingWhenTheTimeIsOver) {
     const CompletionQueue announced(context_, {.channel = &channel});
     for (const CompletionQueue* const cq : {&polled, &announced}) {
         EXPECT_EQ(cq->wait(found_, 0ms), 0U);
+        EXPECT_FALSE(cq->wait_one(0ms));
         EXPECT_TRUE(lasts_at_least(30ms, [&] { EXPECT_EQ(cq->wait(found_, 30ms), 0U); }));
     }
 }

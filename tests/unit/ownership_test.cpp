@@ -14,6 +14,7 @@
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 
 #include "softverbs_fixture.hpp"
 
@@ -298,6 +299,67 @@ TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
     }
     EXPECT_THAT(testing::record().destroyed,
                 ElementsAre("list", "qp", "srq", "cq", "pd", "context", "list"));
+}
+
+TEST_F(Ownership, MemoryIsBorrowedAndAdopted) {
+    testing::Basics of;
+    ibv_alloc_dm_attr wanted{.length = 64, .log_align_req = 0, .comp_mask = 0};
+    ibv_dm* const dm = ibv_alloc_dm(of.context.native(), &wanted);
+    ibv_mr* const mr = MemoryRegion(of.pd, memory_.data(), 64).release();
+    ibv_mw* const window = ibv_alloc_mw(of.pd.native(), IBV_MW_TYPE_2);
+    {
+        const MemoryRegion region = MemoryRegion::borrow(mr, {.access = full_access, .iova = 4096});
+        EXPECT_EQ(region.sge(1, 63).addr, 4097U);
+        EXPECT_EQ(region.address(), memory_.data());
+        EXPECT_EQ(region.access(), full_access);
+        EXPECT_EQ(region.protection_domain(), of.pd);
+        DeviceMemory device = DeviceMemory::borrow(dm, 64);
+        device.copy_in(0, memory_);
+        const DeviceMemoryMR of_device(of.pd, device);
+        EXPECT_EQ(of_device.length(), 64U);
+        EXPECT_EQ(MemoryWindow::borrow(window).type(), MemoryWindowType::type_2);
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 1U);
+
+    auto region = std::make_optional(MemoryRegion::adopt(of.pd, mr));
+    EXPECT_EQ(region->iova(), reinterpret_cast<std::uintptr_t>(memory_.data()));
+    auto device = std::make_optional(DeviceMemory::adopt(of.context, dm, 64));
+    auto adopted_window = std::make_optional(MemoryWindow::adopt(of.pd, window));
+    EXPECT_THAT(error_of([&] { of.pd.close(); }), fails_with("ibv_dealloc_pd", EBUSY, "copies"));
+    region.reset();
+    device.reset();
+    adopted_window.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 0U);
+
+    EXPECT_EQ(MemoryRegion::borrow(nullptr).native(), nullptr);
+    EXPECT_EQ(MemoryWindow::borrow(nullptr).native(), nullptr);
+    EXPECT_EQ(DeviceMemory::borrow(nullptr, 64).native(), nullptr);
+    EXPECT_EQ(DeviceMemory::borrow(nullptr, 64).try_copy_in(0, memory_), Status(EBADF));
+}
+
+TEST_F(Ownership, AddressesAndXrcDomainsAreBorrowedAndAdopted) {
+    const testing::Basics of;
+    ibv_xrcd* const xrcd = XrcDomain(of.context).release();
+    ibv_ah* const ah = AddressHandle(of.pd, testing::own_address(of.context), {}).release();
+    {
+        const XrcDomain domain = XrcDomain::borrow(xrcd);
+        EXPECT_EQ(domain.context(), of.context);
+        EXPECT_EQ(AddressHandle::borrow(ah).destination({}).ah, ah);
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_AH), 1U);
+    {
+        const XrcDomain domain = XrcDomain::adopt(of.context, xrcd);
+        const AddressHandle handle = AddressHandle::adopt(of.pd, ah);
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_AH), 0U);
+    EXPECT_EQ(XrcDomain::borrow(nullptr).native(), nullptr);
+    EXPECT_EQ(AddressHandle::borrow(nullptr).native(), nullptr);
 }
 
 TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {

@@ -36,6 +36,32 @@ TEST_F(Attributes, AreQueriedAndChangedAfterConnecting) {
     EXPECT_EQ(qp.attributes(IBV_QP_CAP).cap.max_send_wr, wanted.max_send_wr);
 }
 
+TEST_F(Attributes, IncludeWhatTheDeviceHasGranted) {
+    QueuePairOptions wanted = options();
+    wanted.max_send_wr = 3;
+    wanted.max_inline_data = 17;
+    for (const ExtendedInterface extended : {ExtendedInterface::off, ExtendedInterface::required}) {
+        wanted.extended = extended;
+        const PreparedQueuePair prepared = prepare(wanted);
+        const ibv_qp_cap& granted = prepared.capacities();
+        ibv_qp_attr queried{};
+        ibv_qp_init_attr init{};
+        ASSERT_EQ(ibv_query_qp(prepared.native(), &queried, IBV_QP_CAP, &init), 0);
+        EXPECT_GE(granted.max_send_wr, 3U);
+        EXPECT_EQ(granted.max_send_wr, queried.cap.max_send_wr);
+        EXPECT_EQ(granted.max_recv_wr, queried.cap.max_recv_wr);
+        EXPECT_EQ(granted.max_inline_data, queried.cap.max_inline_data);
+    }
+}
+
+TEST_F(Attributes, SayThatSoftverbsWritesInNoOrder) {
+    QueuePair qp = connect_to_itself(prepare(options()));
+    EXPECT_FALSE(qp.is_data_in_order(IBV_WR_RDMA_WRITE));
+    qp.close();
+    EXPECT_THAT(error_of([&] { (void)qp.is_data_in_order(IBV_WR_RDMA_WRITE); }),
+                fails_with("ibv_query_qp_data_in_order", EBADF, "closed"));
+}
+
 /// A device with rate limits for RC queue pairs.
 void use_rate_limits() {
     testing::change_device([](ibv_device_attr_ex& attributes) {

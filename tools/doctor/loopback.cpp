@@ -86,13 +86,13 @@ void Loopback::post_read(const ibv_sge& local, RemoteAddress remote) const {
 }
 
 void Loopback::wait() const {
-    WorkCompletion completion{};
-    if (cq_.wait(std::span(&completion, 1), timeout) == 0) {
+    const auto completion = cq_.wait_one(timeout);
+    if (!completion) {
         throw Error(ETIMEDOUT, "ibv_poll_cq",
                     fmt::format("no completion within {} s", timeout.count()));
     }
-    if (!succeeded(completion)) {
-        throw FailedRequest(completion);
+    if (!succeeded(*completion)) {
+        throw FailedRequest(*completion);
     }
 }
 

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Connects the two ends of `rdmabuf perf` and their queue pairs.
-#include <poll.h>
-
-#include <cerrno>
-#include <chrono>
 #include <string>
 
 #include <rdmabuf/error.hpp>
@@ -25,33 +21,13 @@ Resources make_resources(const Options& options) {
     return {context, options.device.port.value_or(1), choose_gid(context, options.device), options};
 }
 
-/// Connects to the listening end, which may start later than this end.
-/// @throws Error ECONNREFUSED if it does not listen before the time of --timeout has passed, and
-/// the
-///         errors of Channel::connect()
-Channel connect_to_listener(const Options& options) {
-    using Clock = std::chrono::steady_clock;
-    constexpr int milliseconds_between_attempts = 100;
-    const auto end = Clock::now() + options.timeout;
-    for (bool first = true;; first = false) {
-        try {
-            return Channel::connect(options.host, options.tcp_port, options.timeout);
-        } catch (const Error& error) {
-            if (error.error() != ECONNREFUSED || Clock::now() >= end) {
-                throw;
-            }
-        }
-        if (first && !options.json) {
-            fmt::print(stderr, "waiting for rdmabuf perf --listen at {}, port {}\n", options.host,
-                       options.tcp_port);
-        }
-        ::poll(nullptr, 0, milliseconds_between_attempts);
-    }
-}
-
 Channel meet(const Options& options) {
     if (!options.listen) {
-        return connect_to_listener(options);
+        if (!options.json) {
+            fmt::print(stderr, "connecting to rdmabuf perf --listen at {}, port {}\n", options.host,
+                       options.tcp_port);
+        }
+        return Channel::connect(options.host, options.tcp_port, options.timeout);
     }
     bootstrap::Listener listener(options.tcp_port);
     if (!options.json) {

@@ -69,6 +69,12 @@ class HandleDeleter {
         deleter.parents_.emplace(std::move(parents)...);
         return deleter;
     }
+    /// Returns a deleter for an object that other code owns and destroys.
+    [[nodiscard]] static HandleDeleter borrowing(Parents... parents) {
+        HandleDeleter deleter = holding(std::move(parents)...);
+        deleter.disown();
+        return deleter;
+    }
 
     template <class T>
     void operator()(T* handle) const noexcept {
@@ -164,9 +170,8 @@ class shared_handle {
 
     /// Returns a handle that does not own @p native and never destroys it.
     [[nodiscard]] static shared_handle borrow(T* native, Parents... parents) {
-        auto deleter = unique::deleter_type::holding(std::move(parents)...);
-        deleter.disown();
-        return shared_handle(unique(native, std::move(deleter)));
+        return shared_handle(
+            unique(native, unique::deleter_type::borrowing(std::move(parents)...)));
     }
 
     [[nodiscard]] T* get() const noexcept { return handle_.get(); }
