@@ -35,8 +35,8 @@ int main(void) {
     printf("%s\nlkey 0x%x, rkey 0x%x, iova 0x%llx\n", rdmabuf_trail(region), mr->lkey, mr->rkey,
            (unsigned long long)rdmabuf_iova(region));
 
-    int failed = rdmabuf_deregister(region) < 0;
-    rdmabuf_resolver_destroy(resolver);
+    int failed = rdmabuf_deregister(&region) < 0;
+    rdmabuf_resolver_destroy(&resolver);
     free(pointer);
     failed |= ibv_dealloc_pd(pd) != 0 || ibv_close_device(context) != 0;
     ibv_free_device_list(devices);

@@ -24,8 +24,9 @@
  * and with the errno values of the verbs and of the drivers that it calls. -524 is the kernel's
  * ENOTSUPP, for which <errno.h> has no name.
  *
- * Null handles. Functions that destroy or release an object do nothing for NULL. Functions that
- * return something of a region return NULL, 0, an empty text or an empty JSON array for it.
+ * Null handles. Functions that end an object take the address of its handle, set the handle to
+ * NULL, and do nothing if it is NULL. Functions that return something of a region return NULL, 0,
+ * an empty text or an empty JSON array for it.
  *
  * Structs. The first member of options and results is `size`, the sizeof of the struct as the
  * program was compiled, so that later versions can add members. All other members are set to zero
@@ -40,10 +41,10 @@
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception or
- * terminates the process. If the library was loaded with dlopen(3), however, glibc terminates the
- * process if it cannot allocate the thread-local variables of the library (4 KiB) at the first call
- * in a thread. A cache must not be used in a child of fork(2). A program that unloads the library
- * destroys all objects first.
+ * terminates the process, and none is a point at which pthread_cancel(3) ends a thread. If the
+ * library was loaded with dlopen(3), however, glibc terminates the process if it cannot allocate
+ * the thread-local variables of the library (4 KiB) at the first call in a thread. A cache must not
+ * be used in a child of fork(2). A program that unloads the library destroys all objects first.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
@@ -143,7 +144,7 @@ enum {
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
 /* Destroys a resolver. Regions, caches and added memory stay valid. Afterwards rdmabuf_verify()
  * fails for memory that a driver knows, unless a cache with this resolver exists. */
-void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver);
+void rdmabuf_resolver_destroy(rdmabuf_resolver** resolver);
 
 /* Memory for which the program has a dma-buf. */
 struct rdmabuf_external_memory {
@@ -163,14 +164,15 @@ struct rdmabuf_external_memory {
     const char* pci_address;
 };
 /* Adds memory to a resolver, and to the caches that were created with it. The program removes it
- * before it frees the memory.
+ * before it frees the memory. A cache that has registered the memory as host memory before goes on
+ * with that, unless the program invalidates the range.
  * -EBADF: `fd` is not open. -EMFILE: the process has no free descriptor. -ERANGE: the memory ends
  * behind the dma-buf. -EEXIST: it overlaps memory that was added before. -EINVAL: also if `address`
  * and `offset` differ modulo the page size. */
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const struct rdmabuf_external_memory* memory,
                          rdmabuf_external** external);
 /* Removes memory, also after its resolver was destroyed. Regions of it stay registered. */
-void rdmabuf_external_remove(rdmabuf_external* external);
+void rdmabuf_external_remove(rdmabuf_external** external);
 
 /* What rdmabuf_find() has found. */
 struct rdmabuf_allocation {
@@ -209,7 +211,7 @@ struct rdmabuf_export {
 };
 /* Exports `length` bytes at `address`. The address needs no alignment. RDMABUF_MAPPING_DEFAULT is
  * RDMABUF_MAPPING_STANDARD here, because there is no NIC.
- * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range leaves its allocation.
+ * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range ends behind its allocation.
  * -ENOTSUP: the memory does not have this mapping, or is host memory that a GPU's driver pinned and
  * does not export. Others are those of the driver. */
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
@@ -256,12 +258,14 @@ struct rdmabuf_options {
  * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs,
  * and rdmabuf_last_error() has all attempts; rdmabuf_explain() tells what the errno values mean.
  * -EFAULT: the address is not mapped, or it is host memory although `device_memory` is 1.
- * -ERANGE: the range leaves its allocation. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: NIC, kernel or
- * driver cannot register such memory. */
+ * -ERANGE: the range ends behind its allocation. -EPERM: device memory, for which only paths of
+ * host memory may be tried. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: NIC, kernel or driver cannot
+ * register such memory. */
 int rdmabuf_register(rdmabuf_resolver* resolver, struct ibv_pd* pd, const void* address,
                      size_t length, const struct rdmabuf_options* options, rdmabuf_region** region);
 /* Registers with `count` protection domains, for example of several NICs: with all of them or with
- * none. Each descriptor of a dma-buf is closed again, whatever happens. `pds` is not kept. */
+ * none. Each descriptor of a dma-buf is closed again, whatever happens. `pds` is not kept. From 1
+ * MiB on, NICs register at the same time, in threads that end before the function returns. */
 int rdmabuf_register_many(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
                           const void* address, size_t length, const struct rdmabuf_options* options,
                           rdmabuf_region** region);
@@ -285,10 +289,10 @@ const char* rdmabuf_trail_json(const rdmabuf_region* region);
  * so that its keys must not be used. -ENOENT: the resolver was destroyed. */
 int rdmabuf_verify(rdmabuf_region* region);
 /* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
- * region still exists, and the program calls this function again; on some protection domains it may
- * be deregistered already, for which rdmabuf_mr() returns NULL. -EBUSY: memory windows are bound to
- * it. */
-int rdmabuf_deregister(rdmabuf_region* region);
+ * region and its handle still exist, and the program calls this function again; on some protection
+ * domains it may be deregistered already, for which rdmabuf_mr() returns NULL. -EBUSY: memory
+ * windows are bound to it. */
+int rdmabuf_deregister(rdmabuf_region** region);
 
 /* ---- Keeping registrations ---- */
 
@@ -311,7 +315,7 @@ struct rdmabuf_cache_options {
 int rdmabuf_cache_create(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
                          const struct rdmabuf_cache_options* options, rdmabuf_cache** cache);
 /* Destroys a cache. Leases stay valid. */
-void rdmabuf_cache_destroy(rdmabuf_cache* cache);
+void rdmabuf_cache_destroy(rdmabuf_cache** cache);
 
 /* Keys for a range of memory. */
 struct rdmabuf_keys {
@@ -332,10 +336,11 @@ int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t leng
 /* Returns the keys on protection domain `i`. */
 int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, struct rdmabuf_keys* keys);
 /* Ends a lease, in any thread, also after its cache was destroyed. */
-void rdmabuf_lease_release(rdmabuf_lease* lease);
+void rdmabuf_lease_release(rdmabuf_lease** lease);
 /* Deregisters what overlaps a range that was freed or will be. Regions with a lease follow when it
  * ends, and are not used for new leases. A hook of munmap(2) may call this, but must not hold a
- * lock of the allocator. */
+ * lock of the allocator. A hook must not invalidate several caches that several threads use,
+ * because two threads could wait for each other. Does nothing in a child of fork(2). */
 void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length);
 
 struct rdmabuf_statistics {

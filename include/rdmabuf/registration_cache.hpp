@@ -243,7 +243,7 @@ class RDMABUF_EXPORT RegistrationCache {
     /// cache unmaps memory. The entries are then deregistered when that function continues. The
     /// hook must not hold a lock of an allocator, because deregistering allocates. A hook must not
     /// invalidate several caches that several threads use, because two threads could wait for each
-    /// other.
+    /// other. In a child of fork(2), which has no registrations, this function does nothing.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     /// Calls invalidate() for all addresses.
     void clear() noexcept;

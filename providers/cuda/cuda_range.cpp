@@ -107,7 +107,7 @@ std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
         return ErrorInfo{EOPNOTSUPP, attribute,
                          which + ": it is integrated, and uses the memory of the host",
                          "allocate with cuMemHostAlloc and register as host "
-                         "memory, with MemoryRegion"};
+                         "memory, by ibv_reg_mr()"};
     }
     const bool peer = driver.attribute(DeviceAttribute::gpu_direct_rdma_supported, device) != 0;
     return ErrorInfo{EOPNOTSUPP, attribute, which,
@@ -116,7 +116,7 @@ std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
                                  "Linux 5.12 or newer, without confidential "
                                  "computing") +
                          (peer ? "; with nvidia_peermem loaded, the address "
-                                 "can be registered by MemoryRegion"
+                                 "can be registered by ibv_reg_mr()"
                                : "")};
 }
 
@@ -133,7 +133,7 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
             throw Error(EOPNOTSUPP, export_call,
                         what +
                             "host memory, which this driver does not export: register it as host "
-                            "memory, with MemoryRegion");
+                            "memory, by ibv_reg_mr()");
         }
     } else if (const auto error = check_device(driver, pointer.device)) {
         error->raise();

@@ -45,13 +45,12 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer) {
     if (cannot_export(asked) || (asked == success && exported.fd < 0)) {
         const std::string why = asked == success ? "no descriptor" : Driver::name_of(asked);
         const bool host = pointer.type == MemoryType::host;
-        throw Error(
-            EOPNOTSUPP, export_call,
-            why + ": " + what + "; " +
-                (host ? "register it as host memory, with MemoryRegion" : descriptor_remedy) +
-                (asked == out_of_host_memory
-                     ? "; if it is, check the limit of open files (ulimit -n)"
-                     : ""));
+        throw Error(EOPNOTSUPP, export_call,
+                    why + ": " + what + "; " +
+                        (host ? "register it as host memory, by ibv_reg_mr()" : descriptor_remedy) +
+                        (asked == out_of_host_memory
+                             ? "; if it is, check the limit of open files (ulimit -n)"
+                             : ""));
     }
     Driver::check(asked, export_call, what);
     UniqueFd own(::fcntl(exported.fd, F_DUPFD_CLOEXEC, 0));

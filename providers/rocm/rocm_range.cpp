@@ -119,8 +119,8 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
     if (kind_of(driver, pointer) == MemoryKind::pinned_host) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        "host memory, which HSA does not export: register it as host memory, with "
-                        "MemoryRegion");
+                        "host memory, which HSA does not export: register it as host memory, by "
+                        "ibv_reg_mr()");
     }
     if (const auto error = check_dmabufs(driver)) {
         error->raise();

@@ -88,6 +88,12 @@ class _Options(ctypes.Structure):
                 ("has_iova", ctypes.c_int), ("iova", ctypes.c_uint64)]
 
 
+class _Allocation(ctypes.Structure):
+    _fields_ = [("size", _size), ("base", ctypes.c_uint64), ("length", ctypes.c_uint64), ("generation", ctypes.c_uint64),
+                ("kind", ctypes.c_int), ("c2c", ctypes.c_int), ("exporter", ctypes.c_char * 24),
+                ("pci_address", ctypes.c_char * 24)]
+
+
 class _CacheOptions(ctypes.Structure):
     _fields_ = [("size", _size), ("checked", ctypes.c_int), ("reserved", ctypes.c_int), ("max_regions", _size),
                 ("max_bytes", ctypes.c_uint64), ("registration", ctypes.POINTER(_Options))]
@@ -145,9 +151,10 @@ _declare("rdmabuf_version", ctypes.c_char_p)
 _declare("rdmabuf_last_error", ctypes.c_char_p)
 _declare("rdmabuf_explain", _size, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, _size)
 _declare("rdmabuf_resolver_create", ctypes.c_int, ctypes.POINTER(_pointer))
-_declare("rdmabuf_resolver_destroy", None, _pointer)
+_declare("rdmabuf_resolver_destroy", None, ctypes.POINTER(_pointer))
 _declare("rdmabuf_external_add", ctypes.c_int, _pointer, ctypes.POINTER(_External), ctypes.POINTER(_pointer))
-_declare("rdmabuf_external_remove", None, _pointer)
+_declare("rdmabuf_external_remove", None, ctypes.POINTER(_pointer))
+_declare("rdmabuf_find", ctypes.c_int, _pointer, _pointer, ctypes.POINTER(_Allocation))
 _declare("rdmabuf_export_range", ctypes.c_int, _pointer, _pointer, _size, ctypes.c_int, ctypes.POINTER(_Export))
 _declare("rdmabuf_register_many", ctypes.c_int, _pointer, ctypes.POINTER(_pointer), _size, _pointer, _size,
          ctypes.POINTER(_Options), ctypes.POINTER(_pointer))
@@ -156,14 +163,14 @@ _declare("rdmabuf_iova", ctypes.c_uint64, _pointer)
 _declare("rdmabuf_trail", ctypes.c_char_p, _pointer)
 _declare("rdmabuf_trail_json", ctypes.c_char_p, _pointer)
 _declare("rdmabuf_verify", ctypes.c_int, _pointer)
-_declare("rdmabuf_deregister", ctypes.c_int, _pointer)
+_declare("rdmabuf_deregister", ctypes.c_int, ctypes.POINTER(_pointer))
 _declare("rdmabuf_cache_create", ctypes.c_int, _pointer, ctypes.POINTER(_pointer), _size, ctypes.POINTER(_CacheOptions),
          ctypes.POINTER(_pointer))
-_declare("rdmabuf_cache_destroy", None, _pointer)
+_declare("rdmabuf_cache_destroy", None, ctypes.POINTER(_pointer))
 _declare("rdmabuf_cache_acquire", ctypes.c_int, _pointer, _pointer, _size, ctypes.c_int, ctypes.POINTER(_Keys),
          ctypes.POINTER(_pointer))
 _declare("rdmabuf_lease_keys", ctypes.c_int, _pointer, _size, ctypes.POINTER(_Keys))
-_declare("rdmabuf_lease_release", None, _pointer)
+_declare("rdmabuf_lease_release", None, ctypes.POINTER(_pointer))
 _declare("rdmabuf_cache_invalidate", None, _pointer, _pointer, _size)
 _declare("rdmabuf_cache_statistics", ctypes.c_int, _pointer, ctypes.POINTER(_Statistics))
 _declare("rdmabuf_nearest", ctypes.c_int, _pointer, _pointer, _pointer, _size)
@@ -191,13 +198,25 @@ def _number(value: Any, bits: int, name: str) -> int:
     return number
 
 
+# DLDeviceType of dlpack.h: those whose tensors have an address, and whether a driver must know it. The others, such as OpenCL
+# and Vulkan, have handles.
+_ADDRESSES = {1: False,  # CPU
+              2: True,  # CUDA
+              3: False,  # host memory that CUDA has pinned
+              10: True,  # ROCm
+              11: False,  # host memory that ROCm has pinned
+              13: False,  # managed memory of CUDA
+              14: False}  # oneAPI, which has all kinds
+
+
 class _Memory:
     """The address and the length of an object, whose memory stays alive and at its place as long as this does."""
 
     def __init__(self, owner: Any) -> None:
-        self._buffer: _PyBuffer | None = None
+        self._buffer = _PyBuffer()
         self._owner = owner
         self.readonly = False
+        self.of_device = False  # The object says that it is memory of a device.
         try:
             self._find(owner)
             self.address = _number(self.address, 64, "the address")
@@ -210,6 +229,12 @@ class _Memory:
             raise
 
     def _find(self, owner: Any) -> None:
+        try:
+            self._describe(owner)
+        except (KeyError, RuntimeError) as error:  # of __cuda_array_interface__, and of a sparse tensor
+            raise TypeError(f"{type(owner).__name__} has no address: {error}") from error
+
+    def _describe(self, owner: Any) -> None:
         if isinstance(owner, tuple):
             self.address, self.length = owner
         elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
@@ -229,6 +254,7 @@ class _Memory:
                              "resolve_conj() or resolve_neg()")
         # The program can give the tensor other memory: tensor.data = …
         self._owner = tensor.detach()
+        self.of_device = tensor.device.type != "cpu"
         self.address, self.length = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def _from_cuda(self, interface: dict) -> None:
@@ -242,7 +268,7 @@ class _Memory:
         self.length = item * math.prod(shape)
 
     def _from_host(self, owner: Any) -> None:
-        buffer = _PyBuffer()
+        buffer = self._buffer  # so that an exception after the call does not lose it
         try:
             _get_buffer(owner, ctypes.byref(buffer), 0)
         except BufferError as error:
@@ -253,25 +279,32 @@ class _Memory:
                                 "__dlpack__; pass (address, length)") from None
             self._from_dlpack(owner.__dlpack__())
             return
-        self._buffer = buffer
         self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
 
     def _from_dlpack(self, capsule: Any) -> None:
         tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+        if tensor.device_type not in _ADDRESSES:
+            raise TypeError(f"{type(self._owner).__name__} is on a device of the type {tensor.device_type} of DLPack, whose "
+                            "tensors have no address")
+        self.of_device = _ADDRESSES[tensor.device_type]
         shape = tensor.shape[:tensor.ndim]
         _require_contiguous(shape, tensor.strides[:tensor.ndim] if tensor.strides else None, 1)
         self._owner = (self._owner, capsule)
         self.address = (tensor.data or 0) + tensor.byte_offset
         self.length = (tensor.bits * tensor.lanes * math.prod(shape) + 7) // 8
 
-    def allow(self, access: int) -> None:
+    def allow(self, access: int, resolver: Resolver | None) -> None:
+        if self.of_device:
+            found = _sized(_Allocation)
+            _check(_library.rdmabuf_find(_resolver(resolver), self.address, ctypes.byref(found)))
+            if found.kind == 0:
+                raise Error(_errno.EFAULT, "the object is on a device, but no driver that this process has loaded knows its "
+                                           "address, so it would be registered as host memory")
         if self.readonly and access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
             raise Error(_errno.EACCES, "the object is read only: register it with REMOTE_READ alone")
 
     def release(self) -> None:
-        if self._buffer is not None:
-            _release_buffer(ctypes.byref(self._buffer))
-            self._buffer = None
+        _release_buffer(ctypes.byref(self._buffer))  # nothing, if it was released before
         self._owner = None
 
 
@@ -291,15 +324,18 @@ def _require_contiguous(shape: Any, strides: Any, item: int) -> None:
 
 def _pd_pointer(pd: Any) -> int:
     """Returns the address of the ibv_pd. pyverbs has it in the C part of its object: the word that leads to a struct with
-    this handle."""
+    this handle. The next word is the Context. After close(), they are 0 and None, and pyverbs reads the handle from address 0.
+    """
     if isinstance(pd, int) and not isinstance(pd, bool):
         return _number(pd, 64, "the address of the ibv_pd")
     pyverbs = sys.modules.get("pyverbs.pd")
     if pyverbs is None or not isinstance(pd, pyverbs.PD):
         raise TypeError("a protection domain is a pyverbs PD, or the address of an ibv_pd as an int")
     word = ctypes.sizeof(_pointer)
-    for offset in range(2 * word, type(pd).__basicsize__, word):
-        candidate = _pointer.from_address(id(pd) + offset).value
+    words = list((_pointer * (type(pd).__basicsize__ // word)).from_address(id(pd)))[2:]
+    if (None, id(None)) in zip(words, words[1:]):
+        raise ValueError(f"the {type(pd).__name__} was closed")
+    for candidate in words:
         if candidate and candidate % word == 0 and ctypes.c_uint32.from_address(candidate + word).value == pd.handle:
             return candidate
     raise TypeError(f"no ibv_pd was found in {type(pd).__name__}; pass its address as an int")
@@ -332,7 +368,7 @@ class Resolver(_Handle):
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) and _library:  # None when the interpreter ends
-            _library.rdmabuf_resolver_destroy(self._handle)
+            _library.rdmabuf_resolver_destroy(ctypes.byref(self._handle))
 
     def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
             pci_address: str = "") -> External:
@@ -356,8 +392,9 @@ class _Closing(_Handle):
     """An object that ends with close(), at the end of a with statement, or with its last reference. A call in one thread
     and close() in another wait for each other.
 
-    The handler of a signal can raise or call close() when a call of the library returns, before Python has its result. So
-    the object exists before the library writes the handle, and loses the handle before the library ends it."""
+    The handler of a signal can raise or call close() between any two steps of Python, but not during a call of the library.
+    So the library itself writes the handle into this object, and sets it to None when it has ended it. Only then the memory
+    is released."""
 
     _end = ""  # the function that ends the handle
 
@@ -367,13 +404,8 @@ class _Closing(_Handle):
 
     def close(self) -> None:
         with self._lock:
-            handle = self._handle
-            if handle:
-                self._handle = _pointer()
-                result = getattr(_library, self._end)(handle)
-                if result is not None and result < 0:
-                    self._handle = handle
-                    _check(result)
+            if self._handle:
+                _check(getattr(_library, self._end)(ctypes.byref(self._handle)) or 0)
             self._ended()
 
     def _ended(self) -> None:
@@ -436,6 +468,12 @@ class Region(_Closing):
         with self._lock:
             return ctypes.cast(self._mr(i), _pointer).value or 0
 
+    def keys(self, i: int = 0) -> tuple[int, int]:
+        """The lkey and the rkey on protection domain `i`."""
+        with self._lock:
+            found = self._mr(i).contents
+            return found.lkey, found.rkey
+
     def _mr(self, i: int) -> Any:
         found = _library.rdmabuf_mr(self._open(), _number(i, 64, "protection domain"))
         if not found:
@@ -444,13 +482,11 @@ class Region(_Closing):
 
     @property
     def lkey(self) -> int:
-        with self._lock:
-            return self._mr(0).contents.lkey
+        return self.keys()[0]
 
     @property
     def rkey(self) -> int:
-        with self._lock:
-            return self._mr(0).contents.rkey
+        return self.keys()[1]
 
     @property
     def iova(self) -> int:
@@ -495,7 +531,7 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
     region = Region(memory, pds, resolver)
     try:
         access = _number(access, 31, "access") or int(Access.LOCAL_WRITE)
-        memory.allow(access)
+        memory.allow(access, resolver)
         options = _sized(_Options)
         options.access, options.mapping = access, Mapping(mapping)
         options.relaxed_ordering, options.device_memory = bool(relaxed_ordering), bool(device_memory)
@@ -551,7 +587,10 @@ class Lease(_Closing):
         """The lkey and the rkey on protection domain `i`."""
         keys = _sized(_Keys)
         with self._lock:
-            _check(_library.rdmabuf_lease_keys(self._open(), _number(i, 64, "protection domain"), ctypes.byref(keys)))
+            handle = self._open()
+            if not 0 <= i < len(self._cache._pds):
+                raise IndexError(f"the lease has no protection domain {i}")
+            _check(_library.rdmabuf_lease_keys(handle, i, ctypes.byref(keys)))
         return keys.lkey, keys.rkey
 
     @property
@@ -577,7 +616,7 @@ class Cache(_Closing):
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
                  resolver: Resolver | None = None) -> None:
         super().__init__()
-        self._pds, self._users = _pd_list(pds), 0
+        self._pds, self._resolver, self._users, self._closed = _pd_list(pds), resolver, 0, False
         options = _sized(_CacheOptions)
         options.checked = checked
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
@@ -587,23 +626,26 @@ class Cache(_Closing):
     @contextlib.contextmanager
     def _used(self) -> Iterator[ctypes.c_void_p]:
         with self._lock:
-            handle = self._open()
+            if self._closed:
+                raise ValueError("the Cache was closed")
             self._users += 1
         try:
-            yield handle
+            yield self._handle
         finally:
             with self._lock:
                 self._users -= 1
-                last = self._users == 0 and not self._handle
-            if last:
-                _library.rdmabuf_cache_destroy(handle)
+                self._destroy_if_unused()
+
+    def _destroy_if_unused(self) -> None:
+        if self._closed and self._users == 0:
+            _library.rdmabuf_cache_destroy(ctypes.byref(self._handle))
 
     def acquire(self, obj: Any, access: int = Access.LOCAL_WRITE) -> Lease:
         """Returns a lease on a registration that contains all bytes of `obj`, and registers them if there is none."""
         memory = _Memory(obj)
         lease = Lease(memory, self)
         try:
-            memory.allow(access)
+            memory.allow(access, self._resolver)
             with self._used() as cache:
                 _check(_library.rdmabuf_cache_acquire(cache, memory.address, memory.length, _number(access, 31, "access"),
                                                       None, ctypes.byref(lease._handle)))
@@ -626,11 +668,8 @@ class Cache(_Closing):
 
     def close(self) -> None:
         with self._lock:
-            handle = self._handle
-            if handle:
-                self._handle = _pointer()
-                if self._users == 0:
-                    _library.rdmabuf_cache_destroy(handle)
+            self._closed = True
+            self._destroy_if_unused()
 
 
 def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:

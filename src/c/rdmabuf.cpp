@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C interface. Each function converts its arguments, calls the C++ interface, and converts an
-// exception to a negative errno value. Only std::exception is caught: pthread_cancel(3) unwinds by
-// an exception of another type, which must not be caught.
+// exception to a negative errno value. pthread_cancel(3) has no effect meanwhile: it unwinds the
+// stack by the program's libgcc_s, which cannot unwind the frames of the copy of libgcc in this
+// library.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@
 #include <rdmabuf/providers/cuda.hpp>
 #endif
 
+#include "base/cancellation.hpp"
 #include "c/objects.hpp"
 
 using namespace rdmabuf;
@@ -70,6 +72,7 @@ bool is_cpp(std::string_view call) noexcept {
 /// text of an error, the C function @p function replaces a name of the C++ interface.
 template <class Call>
 int guarded(const char* function, const Call& call) {
+    const detail::CancellationDisabled uncancelled;
     try {
         return call();
     } catch (const Error& error) {
@@ -83,7 +86,9 @@ int guarded(const char* function, const Call& call) {
                   text.substr(std::strlen(error.function())));
         return -error.error();
     } catch (const std::bad_alloc&) {
-        return fail(ENOMEM, "no memory");
+        fail(ENOMEM, function);
+        copy_text(std::span(last_error).subspan(std::strlen(function)), ": no memory (ENOMEM)");
+        return -ENOMEM;
     } catch (const std::exception& error) {
         return fail(EIO, error.what());
     }
@@ -115,11 +120,12 @@ Struct known_part(const Struct* given, const char* function) {
     return known;
 }
 
-/// Writes as much of @p result as the program's struct has room for.
+/// Writes as much of @p result as the program's struct has room for. No header has a smaller struct
+/// than this version; a version that adds members compares with the size of this one.
 /// @throws Error EINVAL for a null pointer or a wrong size
 template <class Struct>
 void give(Struct result, Struct* to, const char* function) {
-    if (to == nullptr || to->size < sizeof(std::size_t)) {
+    if (to == nullptr || to->size < sizeof(Struct)) {
         throw Error(EINVAL, function,
                     "a null pointer, or a struct whose member size is not set: use RDMABUF_INIT");
     }
@@ -132,6 +138,19 @@ void require(const char* function, std::initializer_list<const void*> pointers) 
     if (std::ranges::find(pointers, nullptr) != pointers.end()) {
         throw Error(EINVAL, function, "a null pointer");
     }
+}
+
+/// Takes the object of a handle away from the program.
+template <class Object>
+std::unique_ptr<Object> take(Object** handle) noexcept {
+    return std::unique_ptr<Object>(handle != nullptr ? std::exchange(*handle, nullptr) : nullptr);
+}
+
+/// Destroys the object of a handle.
+template <class Object>
+void end(Object** handle) noexcept {
+    const detail::CancellationDisabled uncancelled;
+    take(handle).reset();
 }
 
 std::vector<ProtectionDomain> borrow(ibv_pd* const* pds, std::size_t count, const char* function) {
@@ -327,8 +346,8 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
     });
 }
 
-void rdmabuf_resolver_destroy(rdmabuf_resolver* resolver) {
-    delete resolver;
+void rdmabuf_resolver_destroy(rdmabuf_resolver** resolver) {
+    end(resolver);
 }
 
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const rdmabuf_external_memory* memory,
@@ -348,8 +367,8 @@ int rdmabuf_external_add(rdmabuf_resolver* resolver, const rdmabuf_external_memo
     });
 }
 
-void rdmabuf_external_remove(rdmabuf_external* external) {
-    delete external;
+void rdmabuf_external_remove(rdmabuf_external** external) {
+    end(external);
 }
 
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_allocation* allocation) {
@@ -377,6 +396,9 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
     constexpr const char* function = "rdmabuf_export_range";
     return guarded(function, [&] {
         require(function, {resolver, range});
+        if (length == 0 || length > UINTPTR_MAX - number(address)) {
+            throw Error(EINVAL, function, "a length of 0, or a range behind the address space");
+        }
         const ExportedRange exported = resolver->resolver.export_range(
             number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
         // Some exporters release their descriptors by a function of their own, not by close(2).
@@ -447,18 +469,20 @@ int rdmabuf_verify(rdmabuf_region* region) {
     });
 }
 
-int rdmabuf_deregister(rdmabuf_region* region) {
+int rdmabuf_deregister(rdmabuf_region** region) {
     return guarded("rdmabuf_deregister", [&] {
-        if (region != nullptr) {
+        auto taken = take(region);
+        if (taken != nullptr) {
             try {
-                region->registration.close();
+                taken->registration.close();
             } catch (const Error& error) {
-                throw Error(error.error(), error.function(),
-                            error.error() == EBUSY
-                                ? "a memory window is bound to the region: deallocate it first"
-                                : "");
+                *region = taken.release();
+                if (error.error() == EBUSY) {
+                    throw Error(EBUSY, error.function(),
+                                "a memory window is bound to the region: deallocate it first");
+                }
+                throw;
             }
-            delete region;
         }
         return 0;
     });
@@ -490,8 +514,8 @@ int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t 
     });
 }
 
-void rdmabuf_cache_destroy(rdmabuf_cache* cache) {
-    delete cache;
+void rdmabuf_cache_destroy(rdmabuf_cache** cache) {
+    end(cache);
 }
 
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
@@ -521,11 +545,12 @@ int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, rdmabuf_keys* keys)
     });
 }
 
-void rdmabuf_lease_release(rdmabuf_lease* lease) {
-    delete lease;
+void rdmabuf_lease_release(rdmabuf_lease** lease) {
+    end(lease);
 }
 
 void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length) {
+    const detail::CancellationDisabled uncancelled;
     if (cache != nullptr) {
         cache->cache.invalidate(number(address), length);
     }
@@ -560,7 +585,11 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
         const auto match = resolver->resolver.try_find(number(address));
         const MemoryLocation location = match ? locate_memory(match->allocation, number(address))
                                               : locate_host_memory(number(address));
-        const std::vector<RankedNic> nics = Topology::read().nearest(location);
+        const Topology topology = Topology::read();
+        const std::vector<RankedNic> nics = topology.nearest(location);
+        if (nics.empty() && !topology.problems().empty()) {
+            throw Error(EIO, function, topology.problems().front());
+        }
         for (std::size_t i = 0; i < std::min(count, nics.size()); ++i) {
             copy_text(names[i], nics[i].name);
         }

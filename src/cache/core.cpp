@@ -388,6 +388,9 @@ void CacheCore::take_out_overlapping(const CacheRange& range, Retired& taken_out
 }
 
 void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept {
+    if (!creator_.is_current()) {
+        return;
+    }
     constexpr auto last = std::numeric_limits<std::uintptr_t>::max();
     const CacheRange range{.begin = address,
                            .end = length < last - address ? address + length : last};

@@ -95,6 +95,7 @@ class CacheCore {
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
 
+    /// Does nothing in a child of fork(2), in which a hook of the parent may call this.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
@@ -256,6 +257,7 @@ class CacheCore {
     [[nodiscard]] bool hold() noexcept;
     void let_go() noexcept;
 
+    const CreatorProcess creator_;
     const std::vector<ProtectionDomain> pds_;
     /// Empty after close().
     Resolver resolver_;

@@ -190,12 +190,14 @@ const char* to_string(MemoryKind kind) noexcept {
 std::optional<Allocation> Exporter::find_overlapping(std::uintptr_t address,
                                                      std::size_t length) const {
     // Drivers can only be queried for one address. The steps bound the cost: a query needs a small
-    // part of the time in which 2 MiB, or 16 pages, are pinned.
+    // part of the time in which 2 MiB, or 16 pages, are pinned. Above 2 TiB, the steps are longer.
     constexpr std::size_t most_steps = 16;
     constexpr auto longest_step = std::size_t{2} << 20U;
+    constexpr auto most_long_steps = std::size_t{1} << 20U;
     const std::size_t page = detail::page_size();
     const std::size_t pages = (length / most_steps + page - 1) / page;
-    const std::size_t step = std::clamp(pages * page, page, longest_step);
+    const std::size_t step = std::max(std::clamp(pages * page, page, longest_step),
+                                      length / most_long_steps / page * page);
     for (std::size_t offset = 0; offset < length;) {
         if (auto found = find(address + offset)) {
             return found;

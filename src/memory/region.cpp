@@ -71,8 +71,7 @@ std::string explain(int error, std::size_t length) {
     }
     if (error == EFAULT) {
         return "these pages cannot be pinned: the memory is not mapped, is mapped from a device "
-               "(use "
-               "DmaBufMR), or is read only while the access writes";
+               "(use its dma-buf), or is read only while the access writes";
     }
     return {};
 }

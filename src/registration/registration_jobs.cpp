@@ -207,6 +207,7 @@ class Workers {
         }
     }
     ~Workers() {
+        const CancellationDisabled uncancelled; // Waiting for a thread is a cancellation point.
         for (std::thread& thread : threads_) {
             thread.join();
         }

@@ -2,13 +2,16 @@
 // The C interface with memory of the fake CUDA driver, on softverbs: what private copies of this
 // code get wrong.
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
-#include <utility>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -20,6 +23,7 @@
 #include "recorder/verbs_recorder.hpp"
 #include "softverbs_fixture.hpp"
 #include "support.hpp"
+#include "waiting.hpp"
 
 extern "C" int cuInit(unsigned flags); // NOLINT(readability-identifier-naming): CUDA's name
 
@@ -46,7 +50,7 @@ class CInterface : public SoftverbsTest {
         EXPECT_EQ(rdmabuf_resolver_create(&resolver_), 0) << rdmabuf_last_error();
     }
     ~CInterface() override {
-        rdmabuf_resolver_destroy(resolver_);
+        rdmabuf_resolver_destroy(&resolver_);
         fake::reset(0);
     }
     CInterface(const CInterface&) = delete;
@@ -100,7 +104,7 @@ TEST_F(CInterface, RegistersASubRangeThatIsNotAligned) {
     EXPECT_EQ(rdmabuf_path(region_, 0), RDMABUF_PATH_DMABUF);
     EXPECT_THAT(rdmabuf_trail_json(region_),
                 HasSubstr(R"("path": "dmabuf", "call": "ibv_reg_dmabuf_mr", "errno": 0)"));
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     fake::free(address);
 }
 
@@ -121,7 +125,7 @@ TEST_F(CInterface, ACheckedCacheNoticesMemoryThatWasReplaced) {
                                         &found, &lease),
                   0)
             << rdmabuf_last_error();
-        rdmabuf_lease_release(lease);
+        rdmabuf_lease_release(&lease);
         return found.lkey;
     };
     const std::uint32_t first = keys();
@@ -135,8 +139,8 @@ TEST_F(CInterface, ACheckedCacheNoticesMemoryThatWasReplaced) {
     EXPECT_EQ(statistics.hits, 1U);
     EXPECT_EQ(rdmabuf_verify(region_), -ENODEV);
     EXPECT_THAT(rdmabuf_last_error(), HasSubstr("freed or replaced"));
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
-    rdmabuf_cache_destroy(cache);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
+    rdmabuf_cache_destroy(&cache);
     fake::free(address);
 }
 
@@ -166,7 +170,7 @@ TEST_F(CInterface, RegistersWithAllNicsOrWithNone) {
               0)
         << rdmabuf_last_error();
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 4U);
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     EXPECT_EQ(open_descriptors(), descriptors);
     fake::free(address);
 }
@@ -208,8 +212,8 @@ TEST_F(CInterface, TheDescriptorOfAddedMemoryStaysThePrograms) {
     EXPECT_EQ(range.offset, page_ + 8);
     EXPECT_EQ(::fcntl(range.fd, F_GETFD), FD_CLOEXEC);
     EXPECT_EQ(::close(range.fd), 0);
-    rdmabuf_external_remove(external);
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    rdmabuf_external_remove(&external);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     EXPECT_EQ(open_descriptors(), descriptors);
 }
 
@@ -232,11 +236,11 @@ TEST_F(CInterface, APointerWithAnotherLengthIsRegisteredAnew) {
     EXPECT_EQ(keys.address, address);
     EXPECT_EQ(keys.length, 4 * page_);
     EXPECT_EQ(rdmabuf_lease_keys(longer, 1, &keys), -EINVAL);
-    rdmabuf_lease_release(shorter);
-    rdmabuf_lease_release(longer);
+    rdmabuf_lease_release(&shorter);
+    rdmabuf_lease_release(&longer);
     rdmabuf_cache_invalidate(cache, pointer(address), 4 * page_);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
-    rdmabuf_cache_destroy(cache);
+    rdmabuf_cache_destroy(&cache);
     fake::free(address);
 }
 
@@ -284,13 +288,45 @@ TEST_F(CInterface, RefusesWhatItDoesNotKnow) {
     ASSERT_EQ(rdmabuf_register(resolver_, pd_.native(), bytes, 64, &newer.options, &region_), 0)
         << rdmabuf_last_error();
     EXPECT_EQ(rdmabuf_path(region_, 0), RDMABUF_PATH_HOST);
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     options_.paths = 1 << 10;
     EXPECT_EQ(register_range(number_of(bytes), 64), -EINVAL);
     options_.size = 0;
     EXPECT_EQ(register_range(number_of(bytes), 64), -EINVAL);
     auto unset = rdmabuf_allocation{};
     EXPECT_EQ(rdmabuf_find(resolver_, bytes, &unset), -EINVAL);
+    rdmabuf_export range = RDMABUF_INIT(range);
+    for (const std::size_t length : {std::size_t{0}, SIZE_MAX}) {
+        EXPECT_EQ(rdmabuf_export_range(resolver_, bytes, length, 0, &range), -EINVAL);
+    }
+}
+
+// A struct without its last members would lose the descriptor.
+TEST_F(CInterface, ExportsOnlyIntoAWholeStruct) {
+    const std::uint64_t address = fake::make(fake::Kind::device, page_);
+    const auto descriptors = open_descriptors();
+    rdmabuf_export range = RDMABUF_INIT(range);
+    --range.size;
+    EXPECT_EQ(rdmabuf_export_range(resolver_, pointer(address), page_, 0, &range), -EINVAL);
+    EXPECT_EQ(open_descriptors(), descriptors);
+    fake::free(address);
+}
+
+// The stack of a thread that pthread_cancel(3) ends cannot be unwound through the library, which
+// has a copy of libgcc.
+TEST_F(CInterface, IsNoCancellationPoint) {
+    std::atomic<bool> is_cancelled = false;
+    bool has_returned = false;
+    std::thread thread([&] {
+        EXPECT_TRUE(eventually([&] { return is_cancelled.load(); }));
+        // It reads files, and open(2) is a cancellation point.
+        EXPECT_GE(rdmabuf_nearest(resolver_, &is_cancelled, nullptr, 0), 0);
+        has_returned = true;
+    });
+    ::pthread_cancel(thread.native_handle());
+    is_cancelled = true;
+    thread.join();
+    EXPECT_TRUE(has_returned);
 }
 
 // As free(3) does. What is returned of no region is empty, so that a program can print it after a
@@ -303,6 +339,7 @@ TEST_F(CInterface, TakesNullForAnObject) {
     EXPECT_STREQ(rdmabuf_trail_json(nullptr), "[]");
     EXPECT_EQ(rdmabuf_verify(nullptr), -EINVAL);
     EXPECT_EQ(rdmabuf_deregister(nullptr), 0);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     rdmabuf_cache_invalidate(nullptr, this, 1);
     rdmabuf_cache_destroy(nullptr);
     rdmabuf_lease_release(nullptr);
@@ -337,14 +374,21 @@ TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
     EXPECT_EQ(register_range(number_of(&page_), 8), -EFAULT) << rdmabuf_last_error();
     ASSERT_EQ(register_range(address, page_), 0) << rdmabuf_last_error();
     EXPECT_EQ(rdmabuf_verify(region_), 0);
-    rdmabuf_resolver_destroy(std::exchange(resolver_, nullptr));
+    rdmabuf_resolver_destroy(&resolver_);
+    EXPECT_EQ(resolver_, nullptr);
     EXPECT_EQ(rdmabuf_verify(region_), -ENOENT) << rdmabuf_last_error();
     ASSERT_EQ(softverbs_set_faults("dereg_mr#1=EBUSY"), 0);
-    EXPECT_EQ(rdmabuf_deregister(region_), -EBUSY);
+    EXPECT_EQ(rdmabuf_deregister(&region_), -EBUSY);
     EXPECT_STREQ(rdmabuf_last_error(),
                  "ibv_dereg_mr: Device or resource busy (EBUSY): a memory window is bound to the "
                  "region: deallocate it first");
-    EXPECT_EQ(rdmabuf_deregister(region_), 0);
+    softverbs_set_faults("dereg_mr#1=EIO");
+    EXPECT_EQ(rdmabuf_deregister(&region_), -EIO);
+    EXPECT_THAT(rdmabuf_last_error(), HasSubstr("the device may have been reset or removed"));
+    ASSERT_NE(region_, nullptr);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
+    EXPECT_EQ(region_, nullptr);
+    EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     fake::free(address);
 }
 

@@ -41,19 +41,19 @@ int main(int argc, char** argv) {
 
     const char* (*last_error)(void);
     int (*create)(rdmabuf_resolver**);
-    void (*destroy)(rdmabuf_resolver*);
+    void (*destroy)(rdmabuf_resolver**);
     int (*add)(rdmabuf_resolver*, const struct rdmabuf_external_memory*, rdmabuf_external**);
-    void (*drop)(rdmabuf_external*);
+    void (*drop)(rdmabuf_external**);
     int (*reg)(rdmabuf_resolver*, struct ibv_pd*, const void*, size_t,
                const struct rdmabuf_options*, rdmabuf_region**);
     struct ibv_mr* (*mr_of)(const rdmabuf_region*, size_t);
     const char* (*trail)(const rdmabuf_region*);
-    int (*deregister)(rdmabuf_region*);
+    int (*deregister)(rdmabuf_region**);
     int (*create_cache)(rdmabuf_resolver*, struct ibv_pd* const*, size_t,
                         const struct rdmabuf_cache_options*, rdmabuf_cache**);
     int (*acquire)(rdmabuf_cache*, const void*, size_t, int, struct rdmabuf_keys*, rdmabuf_lease**);
-    void (*release)(rdmabuf_lease*);
-    void (*destroy_cache)(rdmabuf_cache*);
+    void (*release)(rdmabuf_lease**);
+    void (*destroy_cache)(rdmabuf_cache**);
     find("rdmabuf_last_error", &last_error);
     find("rdmabuf_resolver_create", &create);
     find("rdmabuf_resolver_destroy", &destroy);
@@ -108,12 +108,12 @@ int main(int argc, char** argv) {
     check(create_cache(resolver, &pd, 1, NULL, &cache) == 0, "rdmabuf_cache_create", last_error());
     check(acquire(cache, bytes, 4096, IBV_ACCESS_LOCAL_WRITE, NULL, &lease) == 0,
           "rdmabuf_cache_acquire", last_error());
-    release(lease);
-    destroy_cache(cache);
+    release(&lease);
+    destroy_cache(&cache);
 
-    check(deregister(region) == 0, "rdmabuf_deregister", last_error());
-    drop(external);
-    destroy(resolver);
+    check(deregister(&region) == 0 && region == NULL, "rdmabuf_deregister", last_error());
+    drop(&external);
+    destroy(&resolver);
     check(ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd", "something of the library uses it");
     check(ibv_close_device(context) == 0 && dlclose(library) == 0, "dlclose", "");
     check(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) == NULL, "unloading", "the library is loaded");

@@ -166,7 +166,7 @@ TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThat
         fake::set(fake::Setting::undescribed_result, abi::unsupported_feature);
         EXPECT_THAT(refusal(address),
                     fails_with(EOPNOTSUPP, "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE",
-                               kind == Kind::host ? "with MemoryRegion" : export_descriptor));
+                               kind == Kind::host ? "by ibv_reg_mr()" : export_descriptor));
         fake::set(fake::Setting::undescribed_result, abi::success);
         const auto expected = put(address, 2 * page_size(), 5);
         EXPECT_EQ(bytes_of(exporter_->export_range(address, 2 * page_size())), expected);

@@ -60,8 +60,8 @@ const DriverRow& driver_row() {
                   {Kind::ipc, MemoryKind::device, "0000:3c:00.0"},
                   {Kind::graphics, MemoryKind::device, "0000:3c:00.0"}},
         // The driver would end the process at exports of the last four kinds.
-        .refused_kinds = {{Kind::host, EOPNOTSUPP, {"host memory", "MemoryRegion"}},
-                          {Kind::locked, EOPNOTSUPP, {"host memory", "MemoryRegion"}},
+        .refused_kinds = {{Kind::host, EOPNOTSUPP, {"host memory", "ibv_reg_mr()"}},
+                          {Kind::locked, EOPNOTSUPP, {"host memory", "ibv_reg_mr()"}},
                           {Kind::mapped,
                            EOPNOTSUPP,
                            {"hipMemMap", "hipMemExportToShareableHandle"}},

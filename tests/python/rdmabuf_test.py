@@ -47,11 +47,11 @@ class Tensor:
 class Exchanged:
     """An object with __dlpack__: a matrix of 4-byte numbers on memory of the test."""
 
-    def __init__(self, address, shape, strides, offset=0):
+    def __init__(self, address, shape, strides, offset=0, device=1):
         numbers = ctypes.c_int64 * len(shape)
         self._shape, self._strides = numbers(*shape), numbers(*strides)
         # DLTensor: data, device type and ID, ndim, dtype (code, bits, lanes), shape, strides, byte_offset
-        self._tensor = struct.pack("=QiiiBBHQQQ", address, 1, 0, len(shape), 2, 32, 1,
+        self._tensor = struct.pack("=QiiiBBHQQQ", address, device, 0, len(shape), 2, 32, 1,
                                    ctypes.addressof(self._shape), ctypes.addressof(self._strides), offset)
         self._bytes = ctypes.create_string_buffer(self._tensor)
 
@@ -159,6 +159,20 @@ class Objects(OnSoftverbs):
         self.assertIn("pass (address, length)", self.refused(TypeError, 0, rdmabuf.register, self.pd, [1, 2, 3]))
         for wrong in "pd", True, type("Handle", (dict,), {"handle": 0})():
             self.refused(TypeError, 0, rdmabuf.register, wrong, bytearray(8))
+        without = Tensor(1, (1,))
+        del without.__cuda_array_interface__["data"]
+        self.assertIn("Tensor has no address", self.refused(TypeError, 0, rdmabuf.register, self.pd, without))
+
+    def test_with_dlpack_are_refused_where_their_data_is_no_address_or_no_driver_knows_it(self):
+        data = bytearray(64)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        opencl, cuda, pinned = (Exchanged(address, (4, 4), (4, 1), device=device) for device in (4, 2, 3))
+        self.assertIn("type 4 of DLPack", self.refused(TypeError, 0, rdmabuf.register, self.pd, opencl))
+        with rdmabuf.Cache(self.pd) as cache:
+            for call in (lambda: rdmabuf.register(self.pd, cuda)), (lambda: cache.acquire(cuda)):
+                self.assertIn("no driver", self.refused(rdmabuf.Error, errno.EFAULT, call))
+        rdmabuf.register(self.pd, pinned).close()
+        gc.collect()
 
     def test_that_are_not_mapped_are_refused_with_the_reason(self):
         text = self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (16 * PAGE, 8), WRITE)
@@ -268,6 +282,19 @@ class Descriptors(OnSoftverbs):
         rdmabuf._busy.pop().close()
         gc.collect()
         self.assertIsNone(alive())
+
+    def test_stay_registered_if_a_signal_comes_before_they_are_closed(self):
+        data = bytearray(PAGE)
+        region = rdmabuf.register(self.pd, data, WRITE)
+        with rdmabuf.Cache(self.pd) as cache:
+            lease = cache.acquire(data, WRITE)
+            for each, name in (region, "rdmabuf_deregister"), (lease, "rdmabuf_lease_release"):
+                with unittest.mock.patch.object(rdmabuf._library, name, side_effect=KeyboardInterrupt):
+                    self.assertRaises(KeyboardInterrupt, each.close)
+                self.assertEqual(each.lkey, each.keys()[0])
+                self.refused(BufferError, 0, data.extend, b"more")
+                each.close()
+        data.extend(b"more")
 
     def test_are_closed_once_if_a_signal_interrupts_closing(self):
         data = bytearray(PAGE)
@@ -424,6 +451,22 @@ class Transfers(OnSoftverbs):
             self.at_once(rdmabuf.register(self.pd, bytearray(100), WRITE).close)
         rdmabuf._library.rdmabuf_deregister = original
         self.assertEqual(len(calls), 50)
+
+    def test_need_an_open_protection_domain(self):
+        closed = PD(self.context)
+        closed.close()
+        self.assertIn("the PD was closed", self.refused(ValueError, 0, rdmabuf.register, closed, bytearray(8)))
+
+    def test_have_keys_for_each_protection_domain(self):
+        other = PD(self.context)
+        with rdmabuf.register([self.pd, other], bytearray(8)) as region:
+            self.assertEqual(region.keys(), (region.lkey, region.rkey))
+            self.assertNotEqual(region.keys(1), region.keys(0))
+            self.refused(IndexError, 0, region.keys, 2)
+        with rdmabuf.Cache([self.pd, other]) as cache, cache.acquire(bytearray(8)) as lease:
+            self.assertNotEqual(lease.keys(1), lease.keys(0))
+            self.refused(IndexError, 0, lease.keys, 2)
+        other.close()
 
     def test_are_not_copied(self):
         with rdmabuf.register(self.pd, bytearray(100)) as region:

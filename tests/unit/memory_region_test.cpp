@@ -152,8 +152,8 @@ TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
                                   "this registration pins 64"));
 }
 
-TEST_F(MemoryRegionTest, ThatCannotBePinnedPointsToDmaBufMR) {
-    EXPECT_THAT(refusal(nullptr, 64), fails_with("ibv_reg_mr", EFAULT, "DmaBufMR"));
+TEST_F(MemoryRegionTest, ThatCannotBePinnedPointsToItsDmaBuf) {
+    EXPECT_THAT(refusal(nullptr, 64), fails_with("ibv_reg_mr", EFAULT, "use its dma-buf"));
 }
 
 TEST_F(MemoryRegionTest, TellsOtherErrorsAsTheyAre) {

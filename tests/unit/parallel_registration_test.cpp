@@ -109,14 +109,16 @@ TEST_F(ParallelRegistration, IsCompletedByAThreadThatIsBeingCancelled) {
             ::pthread_testcancel();
         }
     });
-    std::optional<Registration> region;
-    std::thread thread([&] {
-        ::pthread_cancel(::pthread_self());
-        region = make(4096, {.threads = 1});
-        ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-    });
-    thread.join();
-    EXPECT_TRUE(region);
+    for (const unsigned threads : {1U, 2U}) { // With two, it also waits for the other one.
+        std::optional<Registration> region;
+        std::thread thread([&] {
+            ::pthread_cancel(::pthread_self());
+            region = make(4096, {.threads = threads});
+            ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+        });
+        thread.join();
+        EXPECT_TRUE(region) << threads;
+    }
 }
 
 // The kernel module of AWS Neuron refuses a second attachment to a dma-buf with EPERM

@@ -69,7 +69,7 @@ inline rdmabuf::Registration register_by_c(std::span<const ProtectionDomain> pds
                                          "\", \"errno\": " + std::to_string(attempt.error)));
     }
     rdmabuf::Registration made = std::move(region->registration);
-    EXPECT_EQ(rdmabuf_deregister(region), 0);
+    EXPECT_EQ(rdmabuf_deregister(&region), 0);
     return made;
 }
 

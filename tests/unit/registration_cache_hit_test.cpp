@@ -147,8 +147,16 @@ TEST_F(RegistrationCacheHit, LocksNothing) {
 
 TEST_F(RegistrationCacheHit, MakesNoSystemCall) {
     EXPECT_EQ(status_without_system_calls([this] { hit(); }), 0);
-    const int status = status_without_system_calls([this] { cache_.invalidate(at(0), 1); });
+    const int status = status_without_system_calls([] { ::syscall(SYS_getppid); });
     EXPECT_TRUE(WIFSIGNALED(status)) << "they are noticed";
+}
+
+TEST_F(RegistrationCacheHit, HookInAChildDoesNothing) {
+    // A thread of the parent that holds the lock does not exist in the child.
+    EXPECT_EQ(status_without_system_calls([this] { cache_.invalidate(at(0), 1); }), 0);
+    hit();
+    EXPECT_TRUE(all_found_);
+    EXPECT_EQ(cache_.statistics().invalidations, 0U);
 }
 
 // Hooks

@@ -351,6 +351,14 @@ TEST_P(AnyInterface, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) {
     expect_untouched();
 }
 
+TEST(FindOverlapping, AsksALimitedNumberOfTimes) {
+    const testing::FakeExporter exporter(4096, 4096);
+    EXPECT_EQ(exporter.find_overlapping(std::uintptr_t{1} << 40U, std::size_t{1} << 62U),
+              std::nullopt);
+    EXPECT_GE(exporter.finds, 1U << 20U);
+    EXPECT_LE(exporter.finds, (1U << 20U) + 2);
+}
+
 TEST_P(AnyInterface, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
     using enum MemoryKind;
     struct Part {

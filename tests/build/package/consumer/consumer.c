@@ -13,7 +13,7 @@ int main(void) {
         fprintf(stderr, "%s\n", rdmabuf_last_error());
         return 1;
     }
-    rdmabuf_resolver_destroy(resolver);
+    rdmabuf_resolver_destroy(&resolver);
     printf("%s\n", rdmabuf_version());
     return 0;
 }
