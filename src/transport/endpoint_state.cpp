@@ -276,7 +276,7 @@ bool EndpointState::try_close(ChannelState& channel, bool linger) noexcept {
 bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
     const std::int64_t now = now_ns();
     if (channel.linger_end_ns == 0) {
-        channel.linger_end_ns = now + std::chrono::nanoseconds(options.linger).count();
+        channel.linger_end_ns = now + to_ns(options.linger);
     }
     if (channel.drain_end_ns == 0) {
         const bool over = !linger || now >= channel.linger_end_ns;
@@ -345,18 +345,20 @@ void EndpointState::forget(ChannelState& channel) noexcept {
     // receive buffers of messages that have arrived would then never be posted again.
     poll_all();
     channel.give_up();
+    channel.drop_copies();
+    if (has_requests(shared, channel)) {
+        // The port of the device is down, or the device is dead: the loopback queue pair would
+        // access the memory of these requests later.
+        reset_loopback();
+        channel.drop_copies();
+    }
     const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
             return;
         }
         request.channel = nullptr;
         shared.end_lease(request);
-        if (!request.done) {
-            // The device is dead, but the completion of this request may still arrive. Therefore
-            // the request object is not returned to its pool, unless the program queries its
-            // result.
-            shared.complete(request, EIO);
-        } else if (request.context == nullptr && !request.from_any) {
+        if (request.context == nullptr && !request.from_any) {
             // Return the request to its pool only if the program can no longer query its result.
             // Results of requests with a `context` are still returned by
             // Endpoint::poll_completions(), and results of receives from any channel by
@@ -413,9 +415,9 @@ bool EndpointState::arm() noexcept {
 
 void EndpointState::set_timer() noexcept {
     constexpr std::chrono::nanoseconds second = std::chrono::seconds(1);
-    const std::chrono::nanoseconds interval = shared.recovers
-                                                  ? std::chrono::nanoseconds(options.heartbeat) / 10
-                                                  : std::chrono::nanoseconds(0);
+    const std::chrono::nanoseconds interval =
+        shared.recovers ? std::chrono::nanoseconds(to_ns(options.heartbeat) / 10)
+                        : std::chrono::nanoseconds(0);
     const timespec time{.tv_sec = interval / second, .tv_nsec = (interval % second).count()};
     const itimerspec times{.it_interval = time, .it_value = time};
     timer_runs_ = shared.recovers && ::timerfd_settime(timer_.get(), 0, &times, nullptr) == 0;
@@ -460,7 +462,7 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
 }
 
 bool EndpointState::is_check_due(std::int64_t now) const noexcept {
-    return now - checked_ns_ >= std::chrono::nanoseconds(options.heartbeat).count() / 10;
+    return now - checked_ns_ >= to_ns(options.heartbeat) / 10;
 }
 
 bool EndpointState::check(std::int64_t now) noexcept {
@@ -481,6 +483,7 @@ bool EndpointState::check(std::int64_t now) noexcept {
     // A device that has failed counts as dead if it reports no more completions. Poll those that it
     // has reported while the program made no progress.
     any = poll_all() || any;
+    shared.polled_ns = now;
     shared.recovers = false;
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
@@ -495,7 +498,7 @@ bool EndpointState::check(std::int64_t now) noexcept {
 }
 
 void EndpointState::test_silent_devices(std::int64_t now) noexcept {
-    const std::int64_t heartbeat = std::chrono::nanoseconds(options.heartbeat).count();
+    const std::int64_t heartbeat = to_ns(options.heartbeat);
     constexpr std::int64_t margin = 5'000'000'000;
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
@@ -511,13 +514,26 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
             rail.test_posted = false;
             rail.test_ns = now;
         }
-        if (rail.tested && !rail.test_posted &&
-            (rail.loopback || attempt([this] { shared.create_loopback(); })) && rail.loopback &&
-            rail.loopback->queue.has_room()) {
-            ibv_send_wr work = make_write(
-                {}, {.address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line()),
-                     .rkey = rail.probe_line.rkey()});
-            rail.test_posted = LoopbackCopy::post(rail, work, nullptr) == 0;
+        if (rail.tested && !rail.test_posted) {
+            int error = 0;
+            if (!rail.loopback) {
+                error = attempt([this] { shared.create_loopback(); }).code().value();
+            }
+            if (rail.loopback && !rail.loopback->queue.has_room()) {
+                rail.test_posted = true; // Its work requests are the test.
+            } else if (rail.loopback) {
+                ibv_send_wr work = make_write(
+                    {}, {.address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line()),
+                         .rkey = rail.probe_line.rkey()});
+                error = LoopbackCopy::post(rail, work, nullptr);
+                rail.test_posted = error == 0;
+            }
+            // A device that works may have no room for the queue pair or for the work request. The
+            // time limit begins when the work request is posted, or with the error of a dead
+            // device.
+            if (rail.test_posted || error != EIO) {
+                rail.test_ns = now;
+            }
         }
         if (rail.tested && now - rail.test_ns > margin + shared.retransmission_ns()) {
             shared.fail(rail, "the device reports no completions");
@@ -560,12 +576,15 @@ bool EndpointState::check_descriptors() noexcept {
 
 bool EndpointState::end_late_requests(std::int64_t now) noexcept {
     bool any = false;
+    bool stuck = false;
     const auto end = [&](RequestState& request) {
         if (request.done || now < request.deadline) {
             return;
         }
         any = true;
         if (request.channel != nullptr) {
+            // A request of a channel that has ended waits for the loopback queue pair.
+            stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);
         } else {
@@ -576,6 +595,15 @@ bool EndpointState::end_late_requests(std::int64_t now) noexcept {
     shared.sends.for_each(end);
     shared.receives.for_each(end);
     shared.one_sided.for_each(end);
+    if (stuck) {
+        reset_loopback();
+        for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
+            auto& channel = *static_cast<ChannelState*>(i);
+            if (channel.requests_ended()) {
+                channel.drop_copies();
+            }
+        }
+    }
     return any;
 }
 
@@ -596,8 +624,38 @@ void EndpointState::restore_loopback() noexcept {
     static_cast<void>(attempt([this] { shared.create_loopback(); }));
 }
 
+void EndpointState::reset_loopback() noexcept {
+    for (const auto& rail : shared.rails) {
+        rail->loopback.reset();
+        rail->tested = false;
+    }
+    const auto flush = [](RequestState& request) {
+        if (request.pending != 0) {
+            request.pending = 1;
+            request.channel->loopback_completed(request, IBV_WC_WR_FLUSH_ERR);
+        }
+    };
+    shared.receives.for_each([&](ReceiveRequest& receive) {
+        if (!receive.done && (receive.stage == ReceiveRequest::Stage::copying ||
+                              receive.stage == ReceiveRequest::Stage::flushing)) {
+            flush(receive);
+        }
+    });
+    shared.one_sided.for_each([&](OneSidedRequest& request) {
+        if (!request.done && request.operation == OneSidedRequest::Operation::flush) {
+            flush(request);
+        }
+    });
+    loopback_failed_ = true; // check() creates new queue pairs.
+}
+
 void EndpointState::leave_out_failed_devices() noexcept {
     shared.rail_failed = false;
+    if (std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
+            return rail->failure != nullptr && rail->loopback;
+        })) {
+        reset_loopback(); // A dead device may report no completions.
+    }
     // After an error, registrations continue to fail with the error of the failed device.
     static_cast<void>(attempt([this] { select_registering(); }));
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {

@@ -97,7 +97,7 @@ Handshake::Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, c
       socket_(std::move(socket)),
       handle_(handle),
       is_connector_(false),
-      deadline_(now_ns() + std::chrono::nanoseconds(options().handshake).count()),
+      deadline_(now_ns() + to_ns(options().handshake)),
       step_(Step::introduce) {}
 
 Handshake::~Handshake() {
@@ -173,7 +173,7 @@ bool Handshake::advance_step() {
             }
             check_hello();
             if (is_connector_) {
-                deadline_ = now_ns() + std::chrono::nanoseconds(options().handshake).count();
+                deadline_ = now_ns() + to_ns(options().handshake);
                 introduce();
             }
             do_and_report(

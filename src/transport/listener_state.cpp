@@ -124,8 +124,8 @@ void ListenerState::accept_connections() {
         if (unproven_.size() == max_unproven) {
             unproven_.erase(unproven_.begin());
         }
-        const auto limit = std::chrono::nanoseconds(endpoint_->options.handshake);
-        unproven_.push_back({.socket = std::move(socket), .deadline = now_ns() + limit.count()});
+        unproven_.push_back({.socket = std::move(socket),
+                             .deadline = now_ns() + to_ns(endpoint_->options.handshake)});
     }
 }
 

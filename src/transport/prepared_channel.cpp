@@ -91,14 +91,13 @@ Result<Channel> PreparedChannel::connect(const ChannelAddress& peer) && noexcept
         detail::EndpointState& endpoint = *setup->endpoint();
         detail::SetupQueuePair& queue_pair = endpoint.setup_queue_pair();
         const QueuePairAddress remote = decoded(peer.setup_queue_pair());
-        const auto limit = std::chrono::nanoseconds(endpoint.options.handshake);
-        auto state = std::make_unique<detail::PeerSetup>(
-            detail::PeerSetup{.queue_pair = queue_pair,
-                              .ours = address_.hello().secret,
-                              .theirs = theirs.secret,
-                              .path = queue_pair.path_to(remote),
-                              .peer = remote,
-                              .deadline_ns = detail::now_ns() + limit.count()});
+        auto state = std::make_unique<detail::PeerSetup>(detail::PeerSetup{
+            .queue_pair = queue_pair,
+            .ours = address_.hello().secret,
+            .theirs = theirs.secret,
+            .path = queue_pair.path_to(remote),
+            .peer = remote,
+            .deadline_ns = detail::now_ns() + detail::to_ns(endpoint.options.handshake)});
         std::unique_ptr<detail::ChannelState> channel = setup->connect(theirs);
         channel->await_peer(std::move(state), setup->kept_datagram());
         return Channel(setup->endpoint(), std::move(channel));

@@ -192,6 +192,26 @@ TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
     EXPECT_EQ(left().state(), code(0));
 }
 
+TEST_F(Deadlines, that_are_as_long_as_a_duration_can_be_are_not_over_at_once) {
+    constexpr auto forever = std::chrono::milliseconds::max();
+    options_ = {.timeout = forever, .heartbeat = forever, .handshake = forever, .linger = forever};
+    connect_with_memory();
+    Request received = receive(200000, 1);
+    Request sent = send(200000, 1);
+    EXPECT_TRUE(progress_until([&] { return right().test(received).done; }));
+    EXPECT_EQ(left().wait(sent, forever).error, code(0));
+    // More messages than the peer accepts before it makes progress.
+    std::array<Request, 200> messages;
+    for (Request& each : messages) {
+        each = receive(8, 2);
+        static_cast<void>(send(8, 2));
+    }
+    EXPECT_TRUE(progress_until([&] { return left().try_close() != code(EAGAIN); }));
+    for (Request& each : messages) {
+        EXPECT_EQ(right().wait(each, forever).error, code(0));
+    }
+}
+
 TEST_F(Deadlines, pass_at_their_time_of_a_stopped_clock) {
     connect_with_memory();
     const StoppedClock clock;

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -411,6 +412,196 @@ TEST_F(Ends, test_does_not_wait_while_a_channel_fails) {
     EXPECT_LT(most_polls, 100U);
     static_cast<void>(complete(left(), sent));
     static_cast<void>(complete(right(), received));
+}
+
+/// A channel whose short messages are copied to the memory of a device, while the port is down. The
+/// parameter is true if the device has reported that before the channel is closed, so that the
+/// copies wait for the port. Otherwise it retransmits for longer than close() waits.
+class EndsOfCopies : public Ends, public ::testing::WithParamInterface<bool> {
+  protected:
+    static constexpr std::size_t count = 20;
+    static constexpr std::size_t length = 1000;
+
+    void SetUp() override {
+        options_ = {.receive_buffers = 32, .linger = 100ms};
+        options_.ack_timeout = GetParam() ? 14 : 18;
+        connect_with_memory();
+        device_.emplace(right_memory(memory_size, Kind::dmabuf));
+    }
+    void TearDown() override {
+        device_.reset();
+        clock_.reset();
+        Ends::TearDown();
+    }
+    void begin() {
+        std::array<Request, count> sent;
+        for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(right().irecv(device_->memory(), device_->data(i * length), length, 1,
+                                    received_.at(i)),
+                      code(0));
+            sent.at(i) = send(length);
+        }
+        for (Request& each : sent) { // They have arrived at the right end, which polls nothing.
+            EXPECT_EQ(wait(left(), each).error, code(0));
+        }
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+        clock_.emplace();
+        for (int i = 0; i < 4; ++i) {
+            right_end().progress();
+        }
+        for (int i = 0; i < 40 && GetParam(); ++i) {
+            StoppedClock::advance(100ms);
+            right_end().progress();
+            static_cast<void>(right_end().arm());
+        }
+    }
+    void close_right() {
+        std::error_code error = right().try_close();
+        for (int i = 0; i < 100 && error == code(EAGAIN); ++i) {
+            StoppedClock::advance(100ms);
+            error = right().try_close();
+        }
+        EXPECT_NE(error, code(EAGAIN));
+    }
+    void bring_the_port_up() {
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+        for (int i = 0; i < 300; ++i) {
+            StoppedClock::advance(100ms);
+            right_end().progress();
+            left_end().progress();
+        }
+    }
+
+    std::optional<TestMemory> device_;
+    std::array<Request, count> received_;
+    std::optional<StoppedClock> clock_;
+};
+
+// All of them were acknowledged: the completion queue has more completions than one poll takes.
+TEST_F(Ends, sends_succeed_although_the_program_computes_after_the_peer_has_closed) {
+    options_ = {.linger = 100ms};
+    connect_with_memory();
+    const StoppedClock clock;
+    ASSERT_EQ(softverbs_set_disorder("acks:1"), 0);
+    std::array<Request, 60> sent;
+    std::array<Request, 60> received;
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+        received.at(i) = receive(4000);
+        sent.at(i) = send(4000);
+    }
+    std::size_t done = 0;
+    for (int i = 0; i < 5000 && done < received.size(); ++i) {
+        static_cast<void>(softverbs_step());
+        done += right().test(received.at(done)).done ? 1 : 0;
+    }
+    ASSERT_EQ(done, received.size());
+    std::error_code closed = code(EAGAIN);
+    const auto close_a_bit = [&] {
+        if (closed == code(EAGAIN)) {
+            closed = right().try_close();
+        }
+    };
+    for (int i = 0; i < 20000 && left().state() == code(0); ++i) {
+        close_a_bit();
+        static_cast<void>(softverbs_step());
+        StoppedClock::advance(1us);
+        if (i % 8 == 0) {
+            left_end().progress();
+        }
+    }
+    EXPECT_EQ(left().state(), code(ECONNRESET));
+    for (int i = 0; i < 150; ++i) {
+        StoppedClock::advance(10ms);
+        close_a_bit();
+    }
+    for (Request& each : sent) {
+        Completion completion;
+        for (int i = 0; i < 100 && !completion.done; ++i) {
+            completion = left().test(each);
+        }
+        EXPECT_TRUE(completion.done);
+        EXPECT_EQ(completion.error, code(0));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(reported, EndsOfCopies, ::testing::Bool());
+
+TEST_P(EndsOfCopies, closing_ends_them_before_the_program_uses_the_memory_again) {
+    begin();
+    close_right();
+    for (Request& each : received_) {
+        const Completion completion = right_end().test(each);
+        EXPECT_TRUE(completion.done);
+        EXPECT_TRUE(completion.error);
+    }
+    const std::vector<std::byte> mine(count * length, std::byte{0x77});
+    device_->fill(mine);
+    bring_the_port_up();
+    EXPECT_TRUE(device_->bytes(0, mine.size()) == mine);
+}
+
+TEST_P(EndsOfCopies, closing_returns_their_receive_buffers) {
+    for (int round = 0; round < 3; ++round) {
+        SCOPED_TRACE(round);
+        begin();
+        close_right();
+        bring_the_port_up();
+        clock_.reset();
+        auto listener = right_end().listen("127.0.0.1");
+        ASSERT_TRUE(listener.ok());
+        std::tie(left(), right()) = connect_another(left_end(), *listener);
+        for (std::size_t i = 0; i < 3 * options_.receive_buffers; ++i) {
+            Request request = receive(100, 1);
+            Request sent = send(100, 1);
+            ASSERT_EQ(complete(right(), request).error, code(0));
+            EXPECT_EQ(complete(left(), sent).error, code(0));
+        }
+    }
+}
+
+// As mlx5 does after a fatal error.
+TEST_P(EndsOfCopies, end_with_a_device_that_reports_no_more_completions) {
+    begin();
+    ibv_context* const device = right_end().protection_domain().context().native();
+    const auto poll = std::exchange(device->ops.poll_cq, [](ibv_cq*, int, ibv_wc*) { return 0; });
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_DEVICE_FATAL;
+    EXPECT_EQ(softverbs_raise_event(device, &event), 0);
+    for (int i = 0; i < 100; ++i) {
+        StoppedClock::advance(100ms);
+        right_end().progress();
+        static_cast<void>(right_end().arm());
+    }
+    for (Request& each : received_) {
+        EXPECT_EQ(right().test(each).error, code(EIO));
+    }
+    device->ops.poll_cq = poll;
+}
+
+TEST_F(Ends, a_device_without_another_queue_pair_is_not_taken_for_a_dead_one) {
+    options_ = {.receive_buffers = 16, .linger = 100ms};
+    connect_with_memory();
+    change_device([](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.max_qp = static_cast<int>(softverbs_live(SOFTVERBS_QP));
+    });
+    const StoppedClock clock;
+    std::array<Request, 64> sent;
+    for (Request& each : sent) {
+        each = send(2000);
+    }
+    for (int i = 0; i < 200; ++i) { // The peer computes for 20 s.
+        StoppedClock::advance(100ms);
+        left_end().progress();
+        static_cast<void>(left_end().arm());
+    }
+    EXPECT_EQ(left().state(), code(0)) << left().reason();
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+        Request request = receive(2000);
+        EXPECT_TRUE(progress_until([&] {
+            StoppedClock::advance(1ms);
+            return right().test(request).done;
+        }));
+    }
 }
 
 TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_them) {

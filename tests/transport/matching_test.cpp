@@ -62,6 +62,43 @@ TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) 
     EXPECT_EQ(right_of_third().in_flight(), 0);
 }
 
+// The object of a receive that has ended is used again.
+TEST_F(Matching, a_receive_for_one_tag_after_one_with_a_mask_takes_its_message_and_no_other) {
+    Request masked;
+    ASSERT_EQ(right().irecv_masked(to_->memory(), to_->data(), 64, 0, 0, masked), code(0));
+    Request sent = send(64, 5);
+    EXPECT_EQ(complete(right(), masked).tag, 5);
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    for (const bool cancelled : {false, true}) {
+        SCOPED_TRACE(cancelled);
+        Request exact = receive(64, 7, 64);
+        Request other;
+        ASSERT_EQ(right().irecv_masked(to_->memory(), to_->data(128), 64, 0x100, 0xff00, other),
+                  code(0));
+        if (cancelled) {
+            EXPECT_EQ(right().cancel(exact), code(0));
+            EXPECT_EQ(complete(right(), exact).error, code(ECANCELED));
+        } else {
+            sent = send(64, 7);
+            EXPECT_EQ(complete(right(), exact).error, code(0));
+            EXPECT_EQ(complete(left(), sent).error, code(0));
+        }
+        std::array<Request, 4> received;
+        for (Request& each : received) {
+            each = receive(64, 7, 1024);
+        }
+        for (Request& each : received) {
+            sent = send(64, 7);
+            EXPECT_EQ(complete(right(), each).error, code(0));
+            EXPECT_EQ(complete(left(), sent).error, code(0));
+        }
+        sent = send(64, 0x101);
+        EXPECT_EQ(complete(right(), other).tag, 0x101);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+    }
+    EXPECT_EQ(right().in_flight(), 0);
+}
+
 // Another channel may be connected later.
 TEST_F(Matching, a_receive_from_any_channel_outlives_the_channels) {
     Request request = receive_any(memory_size, 9, full_mask);

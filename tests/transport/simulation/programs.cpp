@@ -248,7 +248,7 @@ void World::receive(std::size_t which) {
     const bool any = random_.one_in(4);
     post_receive(which, any, random_.below(tags),
                  random_.one_of({transport::full_mask, transport::full_mask, Tag{2}, Tag{0}}),
-                 random_.one_in(8) ? std::size_t{512} : slot_size, std::nullopt);
+                 random_.one_in(2) ? std::size_t{512} : slot_size, std::nullopt);
 }
 
 void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,

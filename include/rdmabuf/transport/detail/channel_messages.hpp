@@ -310,6 +310,24 @@ inline void ChannelState::start_copies() noexcept {
     }
 }
 
+inline void ChannelState::drop_copies() noexcept {
+    while (!copies_.empty()) {
+        ReceiveRequest& receive = *copies_.front();
+        copies_.remove(&receive);
+        receive.error = EIO;
+        if (receive.pending != 0) {
+            continue; // A flush that some of the devices have not accepted yet.
+        }
+        if (receive.unexpected != nullptr) {
+            UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+            shared_.complete(receive, EIO);
+        } else {
+            ++receive.pending;
+            loopback_completed(receive, IBV_WC_SUCCESS);
+        }
+    }
+}
+
 inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_status status) noexcept {
     --request.pending;
     wake();

@@ -61,12 +61,12 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
     }
 }
 
-inline void ChannelState::advance() noexcept {
+inline void ChannelState::advance(bool polled) noexcept {
     if (!copies_.empty()) {
         start_copies();
     }
     if (rails_.broken() != 0) {
-        if (!ended_ && rails_.drain()) {
+        if (!ended_ && rails_.drain(polled)) {
             rails_.release_buffers();
             end_requests(rails_.broken());
         }
@@ -211,7 +211,7 @@ inline void ChannelState::check(std::int64_t now) noexcept {
         probation_.check(*this, now);
         wake();
     }
-    const std::int64_t heartbeat = std::chrono::nanoseconds(shared_.options.heartbeat).count();
+    const std::int64_t heartbeat = to_ns(shared_.options.heartbeat);
     const bool heard = std::exchange(heard_, false) || rails_[0].heard;
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         ChannelRail& rail = rails_[i];

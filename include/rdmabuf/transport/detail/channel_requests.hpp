@@ -169,9 +169,7 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
             ++in_flight_;
             shared_.begin(*taken, this, number_, buffer, request);
             taken->tag = tag;
-            if (mask != full_mask) {
-                taken->mask = mask;
-            }
+            taken->mask = mask;
             shared_.matcher.post(*taken, this, tag, mask);
             return 0;
         }

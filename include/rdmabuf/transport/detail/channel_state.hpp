@@ -217,7 +217,8 @@ class ChannelState : public ChannelLinks {
     }
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
-    void advance() noexcept;
+    /// @param polled  see RailSet::drain()
+    void advance(bool polled = false) noexcept;
 
     /// Called periodically. Sends keepalive writes while requests are in flight, fails the channel
     /// if a time limit has passed, and continues the replacement of failed queue pairs.
@@ -272,6 +273,13 @@ class ChannelState : public ChannelLinks {
     }
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
+    /// Returns true if the channel has failed and its requests have ended, except those that wait
+    /// for the loopback queue pair.
+    [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
+    /// Ends, with EIO, the receives of a failed channel whose messages wait for the loopback queue
+    /// pair, and returns their buffers. Those that the loopback queue pair is working on end with
+    /// EIO when its completions arrive.
+    void drop_copies() noexcept;
 
     void give_back(RequestState& request) noexcept {
         --in_flight_;

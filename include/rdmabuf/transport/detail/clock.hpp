@@ -2,6 +2,7 @@
 // What tests of the transport change: the clock, and where counters begin.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -25,6 +26,13 @@ RDMABUF_EXPORT extern std::uint32_t test_first_count;
     return std::chrono::duration_cast<std::chrono::nanoseconds>(
                std::chrono::steady_clock::now().time_since_epoch())
         .count();
+}
+
+/// Returns @p time in nanoseconds, at most 100 years, so that its sum with now_ns() does not
+/// overflow.
+[[nodiscard]] constexpr std::int64_t to_ns(std::chrono::milliseconds time) noexcept {
+    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365 * 100);
+    return std::chrono::nanoseconds(std::min(time, longest)).count();
 }
 
 } // namespace rdmabuf::transport::detail

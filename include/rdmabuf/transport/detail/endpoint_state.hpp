@@ -134,7 +134,7 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
             post_all_receives();
         }
         if (!shared.busy.empty()) [[unlikely]] {
-            advance_channels();
+            advance_channels(!any);
         }
         if (++calls_ == 0) [[unlikely]] {
             check(now_ns());
@@ -376,14 +376,15 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
         return 0;
     }
     /// Advances the channels in SharedState::busy.
-    [[gnu::noinline]] void advance_channels() noexcept {
+    /// @param polled  see RailSet::drain()
+    [[gnu::noinline]] void advance_channels(bool polled) noexcept {
         for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
             auto* const channel = static_cast<ChannelState*>(i);
             i = Busy::next(i);
             if (channel->rails().recovering() != 0) {
                 read_async_events(); // RailSet::is_drained() waits for an event.
             }
-            channel->advance();
+            channel->advance(polled);
             if (!channel->has_work()) {
                 shared.busy.remove(channel);
                 channel->is_busy = false;
@@ -528,6 +529,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
                                         const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs in place of those that have failed or are missing.
     RDMABUF_EXPORT void restore_loopback() noexcept;
+    /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
+    /// Their requests are repeated with new ones, except those of failed channels: see
+    /// ChannelState::drop_copies().
+    void reset_loopback() noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. A peer that
     /// posts no receives also delays completions, and no others on its queue pair can overtake
     /// them. Therefore the work request of the test is posted on the loopback queue pair. Each work

@@ -579,7 +579,7 @@ class RailSet {
     void close_by_peer() noexcept {
         if (set_broken(ECONNRESET, "the peer has closed the channel", nullptr, 0)) {
             awaits_acknowledgements_ = true;
-            stop_when_acknowledged();
+            stop_when_acknowledged(false);
         }
     }
     /// Returns true if a work request of the failed channel can still succeed, so that its request
@@ -589,11 +589,12 @@ class RailSet {
     /// requests have completed, and all queue pairs are in the error state. A queue pair is
     /// destroyed if it could not be moved to the error state, or after a second without
     /// completions: its device is then considered dead.
-    [[nodiscard]] bool drain() noexcept {
-        if (awaits_acknowledgements_ && !stop_when_acknowledged()) {
+    /// @param polled  true if the completion queues were empty at this time
+    [[nodiscard]] bool drain(bool polled) noexcept {
+        if (awaits_acknowledgements_ && !stop_when_acknowledged(polled)) {
             return false;
         }
-        const bool late = now_ns() - failed_ns_ > drain_limit_ns;
+        const bool late = is_over(drain_limit_ns, polled);
         bool drained = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             const bool idle = rails_[i].queue.idle();
@@ -708,6 +709,12 @@ class RailSet {
         shared_.wake(channel_);
         return true;
     }
+    /// Returns true if the channel failed more than @p limit nanoseconds ago, and all completions
+    /// that the devices reported in this time were polled.
+    /// @param polled  see drain()
+    [[nodiscard]] bool is_over(std::int64_t limit, bool polled) const noexcept {
+        return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > limit;
+    }
     void stop_all(bool flush_all) noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             if (works(i)) {
@@ -716,15 +723,14 @@ class RailSet {
         }
     }
     /// @return false if completions have to be awaited; see close_by_peer()
-    bool stop_when_acknowledged() noexcept {
-        const std::int64_t now = now_ns();
-        for (std::size_t i = 0; i < rails_.size() && now - failed_ns_ <= drain_limit_ns; ++i) {
+    bool stop_when_acknowledged(bool polled) noexcept {
+        for (std::size_t i = 0; i < rails_.size() && !is_over(drain_limit_ns, polled); ++i) {
             if (works(i) && rails_[i].queue.awaits_completion()) {
                 return false;
             }
         }
         awaits_acknowledgements_ = false;
-        failed_ns_ = now;
+        failed_ns_ = now_ns();
         stop_all(true);
         return true;
     }

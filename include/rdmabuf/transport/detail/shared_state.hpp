@@ -187,7 +187,7 @@ class SharedState {
                const BufferRef& buffer, Request& request) const noexcept {
         state.buffer = buffer;
         if (options.timeout.count() > 0) [[unlikely]] {
-            state.deadline = now_ns() + std::chrono::nanoseconds(options.timeout).count();
+            state.deadline = now_ns() + to_ns(options.timeout);
         }
         state.channel = channel;
         state.channel_number = channel_number;
@@ -303,6 +303,8 @@ class SharedState {
     List<RequestState, &RequestState::completed> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
+    /// A time at which all completion queues were empty; see RailSet::drain().
+    std::int64_t polled_ns = 0;
     /// True if a queue pair has failed and its channel may still be recovering.
     bool recovers = false;
     /// True if the endpoint has several devices.

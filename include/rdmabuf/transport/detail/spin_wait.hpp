@@ -15,7 +15,7 @@ class Timeout {
   public:
     /// @param timeout  the time limit; a negative value means no limit
     explicit Timeout(std::chrono::milliseconds timeout) noexcept
-        : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
+        : end_(timeout.count() < 0 ? -1 : now_ns() + to_ns(timeout)) {}
 
     [[nodiscard]] bool over() const noexcept { return end_ >= 0 && now_ns() >= end_; }
     /// Returns the remaining time, rounded up to whole milliseconds. Returns a negative value if
