@@ -550,7 +550,7 @@ TEST_P(EndsOfCopies, closing_returns_their_receive_buffers) {
         auto listener = right_end().listen("127.0.0.1");
         ASSERT_TRUE(listener.ok());
         std::tie(left(), right()) = connect_another(left_end(), *listener);
-        for (std::size_t i = 0; i < 3 * options_.receive_buffers; ++i) {
+        for (std::size_t i = 0; i < std::size_t{3} * options_.receive_buffers; ++i) {
             Request request = receive(100, 1);
             Request sent = send(100, 1);
             ASSERT_EQ(complete(right(), request).error, code(0));
