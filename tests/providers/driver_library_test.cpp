@@ -72,8 +72,9 @@ struct SlowDriver {
 };
 
 TEST(ProcessDriver, IsFoundInAForkedChildWhileAThreadOfTheParentLooksForIt) {
-    const std::array names{"libcuda.so.1"};
-    ProcessDriver<SlowDriver> driver(names, "Acme driver", "buy an Acme");
+    static const std::array names{"libcuda.so.1"};
+    // Like that of a driver, it is never destroyed.
+    static auto& driver = *new ProcessDriver<SlowDriver>(names, "Acme driver", "buy an Acme");
     const SlowDriver* first = nullptr;
     std::thread thread([&] { first = driver.loaded(); });
     SlowDriver::looking.wait();
@@ -100,8 +101,9 @@ struct CopiedDriver {
 };
 
 TEST(ProcessDriver, RefusesMemoryOfACopyThatIsLoadedLater) {
-    const std::array names{"libcuda.so.1", "libcuda.so"};
-    ProcessDriver<CopiedDriver> driver(names, "Acme driver", "buy an Acme");
+    static const std::array names{"libcuda.so.1", "libcuda.so"};
+    // Like that of a driver, it is never destroyed.
+    static auto& driver = *new ProcessDriver<CopiedDriver>(names, "Acme driver", "buy an Acme");
     ASSERT_NE(driver.loaded(), nullptr);
     const TemporaryDirectory directory;
     const std::string path = directory.path() + "/libcuda.so.7";
