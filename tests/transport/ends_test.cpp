@@ -578,32 +578,6 @@ TEST_P(EndsOfCopies, end_with_a_device_that_reports_no_more_completions) {
     device->ops.poll_cq = poll;
 }
 
-TEST_F(Ends, a_device_without_another_queue_pair_is_not_taken_for_a_dead_one) {
-    options_ = {.receive_buffers = 16, .linger = 100ms};
-    connect_with_memory();
-    change_device([](ibv_device_attr_ex& attributes) {
-        attributes.orig_attr.max_qp = static_cast<int>(softverbs_live(SOFTVERBS_QP));
-    });
-    const StoppedClock clock;
-    std::array<Request, 64> sent;
-    for (Request& each : sent) {
-        each = send(2000);
-    }
-    for (int i = 0; i < 200; ++i) { // The peer computes for 20 s.
-        StoppedClock::advance(100ms);
-        left_end().progress();
-        static_cast<void>(left_end().arm());
-    }
-    EXPECT_EQ(left().state(), code(0)) << left().reason();
-    for (std::size_t i = 0; i < sent.size(); ++i) {
-        Request request = receive(2000);
-        EXPECT_TRUE(progress_until([&] {
-            StoppedClock::advance(1ms);
-            return right().test(request).done;
-        }));
-    }
-}
-
 TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_them) {
     // A channel that waits for this time waits longer than the time limit of this program.
     options_.linger = 1h;
