@@ -120,8 +120,9 @@ Struct known_part(const Struct* given, const char* function) {
     return known;
 }
 
-/// Writes as much of @p result as the program's struct has room for. No header has a smaller struct
-/// than this version; a version that adds members compares with the size of this one.
+/// Writes as much of @p result as the program's struct has room for. No version of the header has a
+/// smaller struct than this one. A later version that adds members must compare with the size that
+/// the struct has in this version.
 /// @throws Error EINVAL for a null pointer or a wrong size
 template <class Struct>
 void give(Struct result, Struct* to, const char* function) {

@@ -95,7 +95,7 @@ class CacheCore {
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
 
-    /// Does nothing in a child of fork(2), in which a hook of the parent may call this.
+    /// Does nothing in a child of fork(2). A hook that the parent has installed also runs there.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;

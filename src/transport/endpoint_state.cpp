@@ -583,7 +583,8 @@ bool EndpointState::end_late_requests(std::int64_t now) noexcept {
         }
         any = true;
         if (request.channel != nullptr) {
-            // A request of a channel that has ended waits for the loopback queue pair.
+            // If the other requests of its channel have ended, this request waits for a completion
+            // of the loopback queue pair.
             stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);

@@ -589,12 +589,12 @@ class RailSet {
     /// requests have completed, and all queue pairs are in the error state. A queue pair is
     /// destroyed if it could not be moved to the error state, or after a second without
     /// completions: its device is then considered dead.
-    /// @param polled  true if the completion queues were empty at this time
+    /// @param polled  true if the last poll has found no completion in any completion queue
     [[nodiscard]] bool drain(bool polled) noexcept {
         if (awaits_acknowledgements_ && !stop_when_acknowledged(polled)) {
             return false;
         }
-        const bool late = is_over(drain_limit_ns, polled);
+        const bool late = is_drain_over(polled);
         bool drained = true;
         for (std::size_t i = 0; i < rails_.size(); ++i) {
             const bool idle = rails_[i].queue.idle();
@@ -709,11 +709,11 @@ class RailSet {
         shared_.wake(channel_);
         return true;
     }
-    /// Returns true if the channel failed more than @p limit nanoseconds ago, and all completions
-    /// that the devices reported in this time were polled.
+    /// Returns true if the channel failed more than drain_limit_ns ago, and all completions that
+    /// the devices reported in this time were polled.
     /// @param polled  see drain()
-    [[nodiscard]] bool is_over(std::int64_t limit, bool polled) const noexcept {
-        return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > limit;
+    [[nodiscard]] bool is_drain_over(bool polled) const noexcept {
+        return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > drain_limit_ns;
     }
     void stop_all(bool flush_all) noexcept {
         for (std::size_t i = 0; i < rails_.size(); ++i) {
@@ -724,7 +724,7 @@ class RailSet {
     }
     /// @return false if completions have to be awaited; see close_by_peer()
     bool stop_when_acknowledged(bool polled) noexcept {
-        for (std::size_t i = 0; i < rails_.size() && !is_over(drain_limit_ns, polled); ++i) {
+        for (std::size_t i = 0; i < rails_.size() && !is_drain_over(polled); ++i) {
             if (works(i) && rails_[i].queue.awaits_completion()) {
                 return false;
             }

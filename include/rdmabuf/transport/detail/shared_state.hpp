@@ -303,7 +303,7 @@ class SharedState {
     List<RequestState, &RequestState::completed> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
-    /// A time at which all completion queues were empty; see RailSet::drain().
+    /// The last time at which check() has polled all completions; see RailSet::drain().
     std::int64_t polled_ns = 0;
     /// True if a queue pair has failed and its channel may still be recovering.
     bool recovers = false;
