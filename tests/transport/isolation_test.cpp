@@ -313,6 +313,22 @@ TEST_P(Visible, data_for_the_next_kernel_is_not_flushed) {
     }
 }
 
+class VisibleByTwo : public Visible {};
+
+INSTANTIATE_TEST_SUITE_P(devices, VisibleByTwo, ::testing::Values(2));
+
+TEST_P(VisibleByTwo, data_is_flushed_by_the_first_device_just_after_the_other_has_failed) {
+    register_memory(Visibility::running_kernel);
+    ASSERT_EQ(softverbs_reset_device(1), 0);
+    // The endpoint does not know of the failure yet.
+    Request flush;
+    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+              code(0));
+    EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+    EXPECT_EQ(pass_to_device(100, true), 2);
+    EXPECT_EQ(right().state(), code(0)) << right().reason();
+}
+
 TEST_P(Visible, memory_for_a_running_kernel_needs_remote_read) {
     const auto memory = right_end().register_memory(
         reinterpret_cast<const void*>(buffer_->address()), memory_size,

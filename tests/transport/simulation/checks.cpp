@@ -110,6 +110,9 @@ void World::ended(std::size_t which, Operation& operation, const Completion& com
                 target.cell[operation.notice.cell[i]] = Side::Cell::written;
             }
         }
+        for (std::size_t i = 0; i < operation.notice.count && error == ECANCELED; ++i) {
+            target.cell[operation.notice.cell[i]] = Side::Cell::free;
+        }
     }
     for (const std::size_t slot : operation.slot) {
         release_slot(node, slot);

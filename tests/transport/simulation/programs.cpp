@@ -148,10 +148,11 @@ void World::close_or_connect(std::size_t which) {
         }
     }
     const std::size_t other = random_.below(nodes_.size());
+    const bool are_connected = std::ranges::any_of(links_of(which), [&](std::size_t link) {
+        return links_[link]->sides[1 - side_of(link, which)].node == other;
+    });
     if (!port_is_down_ && other != which && !nodes_[other]->dead && !computes(*nodes_[other]) &&
-        std::ranges::none_of(links_of(which), [&](std::size_t link) {
-            return links_[link]->sides[1 - side_of(link, which)].node == other;
-        })) {
+        (!are_connected || random_.one_in(8))) {
         connect(which, other);
     }
 }
@@ -206,23 +207,40 @@ void World::send(std::size_t which) {
     if (!slot) {
         return;
     }
+    made->tag = random_.below(tags);
+    if (random_.below(4) < receives_first_) {
+        receive_first(made->link, 1 - made->side, made->tag);
+    }
     made->id = ++last_id_;
     made->slot = {*slot};
-    made->tag = random_.below(tags);
     made->length = random_.one_of({std::uint64_t{0}, 8 + random_.below(100),
                                    8 + random_.below(1100), 8 + random_.below(eager_limit - 8),
                                    eager_limit + 1 + random_.below(slot_size - eager_limit)});
+    const auto is_alike = [&](std::uint64_t id) {
+        const Message& other = messages_[id];
+        return other.receive == 0 && other.tag == made->tag && other.length == made->length;
+    };
+    // The length tells two messages apart that do not fit into their receives.
+    while (made->length > 0 &&
+           std::ranges::any_of(links_[made->link]->sides[1 - made->side].sent, is_alike)) {
+        --made->length;
+    }
     fill_pattern(node.bytes(*slot).first(made->length), made->id);
     node.remember(*slot);
     Operation& send = *made;
     Side& side = links_[send.link]->sides[send.side];
     void* const context = send.by_context ? &send : nullptr;
     const std::byte* const at = node.bytes(*slot).data();
+    const std::size_t peer = links_[send.link]->sides[1 - send.side].node;
+    const std::size_t longest_copy =
+        std::min({transport::max_copied_message, std::size_t{node.options.eager_limit},
+                  std::size_t{nodes_[peer]->options.eager_limit}});
     const std::error_code error =
-        send.length <= 1024 && random_.one_in(5) && !uses_dmabufs_ ? copy_message(node, side, send)
-        : registered
-            ? side.channel->isend(*node.memory, at, send.length, send.tag, send.request, context)
-            : side.channel->isend(at, send.length, send.tag, send.request, context);
+        send.length <= longest_copy && random_.one_in(5) && !node.is_dmabuf(*slot)
+            ? copy_message(node, side, send)
+        : registered ? side.channel->isend(node.memory_of(*slot), at, send.length, send.tag,
+                                           send.request, context)
+                     : side.channel->isend(at, send.length, send.tag, send.request, context);
     const Message message = {.tag = send.tag, .length = send.length};
     const std::size_t link = send.link;
     const std::uint64_t id = send.id;
@@ -251,6 +269,17 @@ void World::receive(std::size_t which) {
                  random_.one_in(2) ? std::size_t{512} : slot_size, std::nullopt);
 }
 
+void World::receive_first(std::size_t at, std::size_t side_index, Tag tag) {
+    const Side& side = links_[at]->sides[side_index];
+    if (!side.channel || computes(*nodes_[side.node]) || nodes_[side.node]->waits) {
+        return;
+    }
+    post_receive(
+        side.node, random_.one_in(8), tag,
+        random_.one_of({transport::full_mask, transport::full_mask, transport::full_mask, Tag{2}}),
+        random_.one_of({std::size_t{512}, std::size_t{eager_limit}, slot_size}), at);
+}
+
 void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
                          std::optional<std::size_t> link) {
     Node& node = *nodes_[which];
@@ -277,7 +306,7 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
     Request& request = made->request;
     std::error_code error;
     if (registered) {
-        const Memory& memory = *node.memory;
+        const Memory& memory = node.memory_of(*slot);
         error = any ? node.endpoint->irecv(memory, at, length, tag, mask, request, context)
                     : channel.irecv_masked(memory, at, length, tag, mask, request, context);
     } else {
@@ -293,22 +322,34 @@ void World::cancel(std::size_t which) {
         return;
     }
     Operation& chosen = *node.operations[random_.below(node.operations.size())];
-    if (chosen.kind == Kind::receive) {
+    if (chosen.kind == Kind::receive || chosen.kind == Kind::put_list ||
+        chosen.kind == Kind::get_list) {
         cancel(which, chosen);
     }
 }
 
-void World::cancel(std::size_t which, Operation& receive) {
+void World::cancel(std::size_t which, Operation& operation) {
+    Link& link = *links_[operation.link];
     const std::error_code error =
-        receive.from_any
-            ? nodes_[which]->endpoint->cancel(receive.request)
-            : links_[receive.link]->sides[receive.side].channel->cancel(receive.request);
+        operation.from_any ? nodes_[which]->endpoint->cancel(operation.request)
+                           : link.sides[operation.side].channel->cancel(operation.request);
     // A receive from any channel that has matched a message belongs to the channel of this message.
-    expect(!error || error.value() == EALREADY || receive.from_any,
-           "a receive that has not ended can be cancelled, or has matched a message");
-    receive.cancelled = receive.cancelled || !error;
-    log(std::to_string(which) + ": cancel #" + std::to_string(receive.id) + ": " +
+    expect(!error || error.value() == EALREADY || operation.from_any,
+           "a request that has not ended can be cancelled, or it is too late for this");
+    log(std::to_string(which) + ": cancel #" + std::to_string(operation.id) + ": " +
         std::to_string(error.value()));
+    if (error) {
+        return;
+    }
+    operation.cancelled = true;
+    if (operation.kind == Kind::put_list) {
+        Side& target = link.sides[1 - operation.side];
+        std::erase_if(target.notices,
+                      [&](const Notice& notice) { return notice.id[0] == operation.notice.id[0]; });
+        for (std::size_t i = 0; i < operation.notice.count; ++i) {
+            target.cell[operation.notice.cell[i]] = Side::Cell::cancelled;
+        }
+    }
 }
 
 void World::write(std::size_t which, Kind kind) {
@@ -324,12 +365,13 @@ void World::write(std::size_t which, Kind kind) {
         return;
     }
     const std::size_t most = kind == Kind::put_list ? cells : 1;
+    const bool registered = kind != Kind::put || !random_.one_in(4);
     Notice& notice = write.notice;
     for (std::size_t cell = 0; cell < cells && notice.count < most; ++cell) {
         if (target.cell[cell] != Side::Cell::free) {
             continue;
         }
-        const auto slot = take_slot(node, Node::Slot::read);
+        const auto slot = take_slot(node, Node::Slot::read, registered);
         if (!slot) {
             break;
         }
@@ -353,23 +395,27 @@ void World::write(std::size_t which, Kind kind) {
     const std::span<std::byte> notification = std::span(bytes).first(notice.size);
     fill_pattern(notification, write.id);
     void* const context = write.by_context ? &write : nullptr;
-    const RemoteMemory& remote = nodes_[target.node]->remote;
+    const std::size_t to = target.window[notice.cell[0]];
+    const RemoteMemory& remote = nodes_[target.node]->remote_of(to);
     Channel& channel = *link.sides[write.side].channel;
-    const std::uint64_t offset = target.window[notice.cell[0]] * slot_size;
+    const std::uint64_t offset = to * slot_size;
+    const Memory& memory = node.memory_of(write.slot[0]);
     const std::byte* const from = node.bytes(write.slot[0]).data();
     std::error_code error;
     if (kind == Kind::put_list) {
-        add_entries(node, nodes_[target.node]->remote, target, write);
+        add_entries(node, *nodes_[target.node], target, write, random_.one_of({1U, 1U, 8U, 64U}));
         error = channel.iput_list(
             write.entries, write.request,
             notice.sent ? std::optional<std::span<const std::byte>>(notification) : std::nullopt,
             context);
     } else if (kind == Kind::put_notify) {
-        error = channel.iput_notify(*node.memory, from, write.length, remote, offset, notification,
+        error = channel.iput_notify(memory, from, write.length, remote, offset, notification,
                                     write.request, context);
     } else {
         error =
-            channel.iput(*node.memory, from, write.length, remote, offset, write.request, context);
+            registered
+                ? channel.iput(memory, from, write.length, remote, offset, write.request, context)
+                : channel.iput(from, write.length, remote, offset, write.request, context);
     }
     const Notice copy = notice;
     if (started(which, made, error)) {
@@ -384,15 +430,20 @@ void World::write(std::size_t which, Kind kind) {
     }
 }
 
-void World::add_entries(Node& node, const RemoteMemory& remote, const Side& target,
-                        Operation& operation) {
+void World::add_entries(Node& node, const Node& peer, const Side& target, Operation& operation,
+                        std::size_t pieces) {
     const Notice& notice = operation.notice;
     for (std::size_t i = 0; i < notice.count; ++i) {
-        operation.entries.push_back({.memory = &*node.memory,
-                                     .address = node.bytes(operation.slot[i]).data(),
-                                     .length = notice.length[i],
-                                     .remote = &remote,
-                                     .offset = target.window[notice.cell[i]] * slot_size});
+        const std::size_t slot = operation.slot[i];
+        const std::size_t to = target.window[notice.cell[i]];
+        const std::size_t piece = (notice.length[i] + pieces - 1) / pieces;
+        for (std::size_t at = 0; at < notice.length[i]; at += piece) {
+            operation.entries.push_back({.memory = &node.memory_of(slot),
+                                         .address = node.bytes(slot).data() + at,
+                                         .length = std::min(piece, notice.length[i] - at),
+                                         .remote = &peer.remote_of(to),
+                                         .offset = to * slot_size + at});
+        }
     }
 }
 
@@ -405,12 +456,13 @@ void World::read(std::size_t which, Kind kind) {
     Operation& read = *made;
     const Side& target = links_[read.link]->sides[1 - read.side];
     Notice& notice = read.notice;
+    const bool registered = kind != Kind::get || !random_.one_in(4);
     for (std::size_t cell = 0; cell < cells && notice.count < (kind == Kind::get ? 1 : cells);
          ++cell) {
         if (!target.channel || target.cell[cell] != Side::Cell::written) {
             continue;
         }
-        const auto slot = take_slot(node, Node::Slot::written);
+        const auto slot = take_slot(node, Node::Slot::written, registered);
         if (!slot) {
             break;
         }
@@ -427,13 +479,16 @@ void World::read(std::size_t which, Kind kind) {
     read.id = ++last_id_;
     void* const context = read.by_context ? &read : nullptr;
     Channel& channel = *links_[read.link]->sides[read.side].channel;
-    add_entries(node, nodes_[target.node]->remote, target, read);
+    add_entries(node, *nodes_[target.node], target, read,
+                kind == Kind::get ? 1U : random_.one_of({1U, 1U, 8U, 64U}));
     const TransferEntry& first = read.entries[0];
+    void* const to = const_cast<void*>(first.address);
     const std::error_code error =
-        kind == Kind::get_list
-            ? channel.iget_list(read.entries, read.request, context)
-            : channel.iget(*node.memory, const_cast<void*>(first.address), first.length,
-                           *first.remote, first.offset, read.request, context);
+        kind == Kind::get_list ? channel.iget_list(read.entries, read.request, context)
+        : registered
+            ? channel.iget(*first.memory, to, first.length, *first.remote, first.offset,
+                           read.request, context)
+            : channel.iget(to, first.length, *first.remote, first.offset, read.request, context);
     static_cast<void>(started(which, made, error));
 }
 
@@ -453,10 +508,17 @@ void World::atomic(std::size_t which) {
     made->slot = {*slot};
     made->length = 8;
     made->expected = target.counter;
-    const std::error_code error = links_[made->link]->sides[made->side].channel->ifetch_add(
-        *node.memory, reinterpret_cast<std::uint64_t*>(node.bytes(*slot).data()),
-        nodes_[target.node]->remote, target.counter_slot * slot_size, addend, made->request,
-        made->by_context ? made.get() : nullptr);
+    auto* const result = reinterpret_cast<std::uint64_t*>(node.bytes(*slot).data());
+    const RemoteMemory& remote = nodes_[target.node]->remote_of(target.counter_slot);
+    const std::uint64_t offset = target.counter_slot * slot_size;
+    void* const context = made->by_context ? made.get() : nullptr;
+    Channel& channel = *links_[made->link]->sides[made->side].channel;
+    const std::error_code error =
+        random_.one_in(2)
+            ? channel.ifetch_add(node.memory_of(*slot), result, remote, offset, addend,
+                                 made->request, context)
+            : channel.icompare_swap(node.memory_of(*slot), result, remote, offset, target.counter,
+                                    target.counter + addend, made->request, context);
     if (started(which, made, error)) {
         target.counter += addend;
     }
@@ -472,10 +534,12 @@ void World::other(std::size_t which) {
     made->id = ++last_id_;
     Channel& channel = *links_[made->link]->sides[made->side].channel;
     void* const context = made->by_context ? made.get() : nullptr;
+    const std::size_t flushed = random_.below(registered_slots);
     const std::error_code error =
         made->kind == Kind::fence
             ? channel.ifence(made->request, context)
-            : channel.iflush(*node.memory, node.arena.data(), 64, made->request, context);
+            : channel.iflush(node.memory_of(flushed), node.bytes(flushed).data(), 64, made->request,
+                             context);
     static_cast<void>(started(which, made, error));
 }
 

@@ -4,6 +4,7 @@
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -48,18 +49,16 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
     options_ = {.depth = random_.one_of({16U, 64U, 256U}),
                 .send_depth = random_.one_of({16U, 32U, 128U}),
                 .queue_pairs_per_device = random_.one_of({1U, 1U, 2U}),
-                .eager_limit = eager_limit,
                 .receive_buffers = random_.one_of({16U, 32U, 256U}),
                 .send_buffers = random_.one_of({4U, 16U, 256U}),
                 .unexpected_limit = random_.one_of({4096U, 65536U, 1U << 20U}),
                 .notification_limit = random_.one_of({4096U, 65536U}),
                 .inline_data = random_.one_of({0U, 128U}),
-                .read_long_messages = random_.one_in(2),
                 .min_fragment = 4096,
                 .probation = milliseconds(random_.one_of({0, 10, 100})),
                 .linger = milliseconds(100)};
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
-    uses_dmabufs_ = random_.one_in(3);
+    receives_first_ = random_.one_of({0U, 2U, 4U});
     choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
     const std::string disorder = disorders[random_.below(std::size(disorders))];
@@ -72,8 +71,8 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
         ", queue pairs " + std::to_string(options_.queue_pairs_per_device) + ", send_depth " +
         std::to_string(options_.send_depth) + ", receive_buffers " +
         std::to_string(options_.receive_buffers) + ", send_buffers " +
-        std::to_string(options_.send_buffers) + ", disorder " + disorder +
-        (uses_dmabufs_ ? ", dma-bufs" : ""));
+        std::to_string(options_.send_buffers) + ", disorder " + disorder + ", receives first " +
+        std::to_string(receives_first_));
     for (std::size_t i = 1; i < nodes_.size(); ++i) {
         connect(i - 1, i);
     }
@@ -98,25 +97,31 @@ void World::open(std::size_t count) {
         for (const Device& device : DeviceList()) {
             node->devices.emplace_back(device);
         }
-        auto endpoint = Endpoint::open(node->devices, Resolver({memfds_}), options_);
+        node->options = options_;
+        node->options.eager_limit = random_.one_of({0U, 256U, eager_limit, eager_limit});
+        node->options.read_long_messages = random_.one_in(2);
+        auto endpoint = Endpoint::open(node->devices, Resolver({memfds_}), node->options);
         expect(endpoint.ok(), "an endpoint can be opened");
         node->endpoint.emplace(*std::move(endpoint));
         node->shadow.resize(slots * slot_size);
-        if (uses_dmabufs_) {
-            node->buffer.emplace(memfds_->allocate(node->shadow.size()));
-            // NOLINTNEXTLINE(*-no-int-to-ptr): the memory is mapped
-            node->arena = {reinterpret_cast<std::byte*>(node->buffer->address()),
-                           node->shadow.size()};
-        } else {
-            node->host.resize(node->shadow.size());
-            node->arena = node->host;
+        using enum Node::Kind;
+        node->kind = random_.one_of({host, host, dmabuf, both});
+        node->host.resize(node->shadow.size());
+        node->dmabuf.emplace(memfds_->allocate(node->shadow.size()));
+        const auto visibility = random_.one_in(2) ? transport::Visibility::running_kernel
+                                                  : transport::Visibility::next_kernel;
+        for (const std::size_t which : {0U, 1U}) {
+            auto memory = node->endpoint->register_memory(
+                node->bytes(which).data() - which * slot_size, registered_slots * slot_size,
+                Endpoint::default_access | Access::remote_atomic, visibility);
+            expect(memory.ok(), "memory can be registered");
+            const std::size_t kind = node->is_dmabuf(which) ? 1 : 0;
+            node->memory[kind] = *std::move(memory);
+            node->remote[kind] = *node->memory[kind].remote();
         }
-        auto memory =
-            node->endpoint->register_memory(node->arena.data(), registered_slots * slot_size,
-                                            Endpoint::default_access | Access::remote_atomic);
-        expect(memory.ok(), "memory can be registered");
-        node->memory.emplace(*std::move(memory));
-        node->remote = *node->memory->remote();
+        log("node " + std::to_string(i) + ": eager limit " +
+            std::to_string(node->options.eager_limit) + ", memory " +
+            std::to_string(static_cast<int>(node->kind)));
         nodes_.push_back(std::move(node));
     }
 }
@@ -189,7 +194,17 @@ void World::close(std::size_t at, std::size_t side_index) {
     log("close link " + std::to_string(at) + " at " + std::to_string(side.node));
     link.may_fail = true;
     std::error_code error;
-    wait_in(side.node, [&] { error = side.channel->close(); });
+    if (random_.one_in(2)) {
+        wait_in(side.node, [&] { error = side.channel->close(); });
+    } else {
+        // Its requests still make progress, and the program uses its other channels.
+        const bool linger = random_.one_in(2);
+        const std::uint64_t end = softverbs_now() + 5 * second; // The device may be dead.
+        while ((error = side.channel->try_close(linger)).value() == EAGAIN) {
+            pass_time(millisecond);
+            expect(softverbs_now() < end, "a channel is closed soon after EndpointOptions::linger");
+        }
+    }
     log("  closed with " + std::to_string(error.value()));
     side.channel.reset();
     for (auto i = node.operations.begin(); i != node.operations.end();) {
@@ -216,9 +231,10 @@ void World::close(std::size_t at, std::size_t side_index) {
 }
 
 void World::wait_in(std::size_t waiting, const std::function<void()>& function) {
-    while_waiting = [this, waiting] {
+    nodes_[waiting]->waits = true;
+    while_waiting = [this] {
         for (std::size_t i = 0; i < nodes_.size(); ++i) {
-            if (i == waiting || computes(*nodes_[i]) || finishing_) {
+            if (nodes_[i]->waits || computes(*nodes_[i]) || finishing_) {
                 continue;
             }
             progress(i);
@@ -229,6 +245,7 @@ void World::wait_in(std::size_t waiting, const std::function<void()>& function) 
     };
     function();
     while_waiting = nullptr;
+    nodes_[waiting]->waits = false;
 }
 
 bool World::computes(const Node& node) const {

@@ -47,6 +47,7 @@ inline constexpr std::size_t slots = 40;
 /// The first slots are registered by one Memory object. The others are registered when a request
 /// uses them.
 inline constexpr std::size_t registered_slots = 32;
+/// The longest eager limit of an endpoint.
 inline constexpr std::uint32_t eager_limit = 2048;
 /// Slots of the receiver that one sender writes by RDMA.
 inline constexpr std::size_t cells = 4;
@@ -90,6 +91,8 @@ struct Side {
         writing,
         /// The other end has written cell_id, and will not write again before it has read.
         written,
+        /// The other end has cancelled the write, a part of which may still arrive.
+        cancelled,
         /// This end has the notification, and uses the memory for something else.
         reused,
     };
@@ -131,6 +134,16 @@ enum class Kind : std::uint8_t {
 
 /// Memory of one request, which its exporter revokes.
 struct RevokedMemory {
+    RevokedMemory(const Endpoint& user, Buffer allocated)
+        : endpoint(user), buffer(std::move(allocated)) {}
+    RevokedMemory(const RevokedMemory&) = delete;
+    RevokedMemory& operator=(const RevokedMemory&) = delete;
+    ~RevokedMemory() {
+        memory.reset();
+        endpoint.cache().invalidate(buffer.address(), buffer.size());
+    }
+
+    const Endpoint& endpoint;
     Buffer buffer;
     std::optional<Memory> memory;
 };
@@ -160,11 +173,13 @@ struct Operation {
 
 /// A program with one endpoint.
 struct Node {
+    EndpointOptions options;
     std::vector<Context> devices;
-    /// The memory of the program: a dma-buf or host memory.
-    std::optional<Buffer> buffer;
+    /// The memory of the program: host memory, a dma-buf, or both in turn.
+    enum class Kind : std::uint8_t { host, dmabuf, both };
+    Kind kind{};
     std::vector<std::byte> host;
-    std::span<std::byte> arena;
+    std::optional<Buffer> dmabuf;
     std::optional<Endpoint> endpoint;
     /// nullptr before the first channel.
     transport::detail::EndpointState* state = nullptr;
@@ -172,14 +187,17 @@ struct Node {
     std::array<std::uint32_t, transport::max_rails> reserved{};
     /// What the memory has to be, except in slots that requests write.
     std::vector<std::byte> shadow;
-    std::optional<Memory> memory;
-    RemoteMemory remote;
+    /// The registrations of host memory and of the dma-buf.
+    std::array<Memory, 2> memory;
+    std::array<RemoteMemory, 2> remote;
     enum class Slot : std::uint8_t { free, read, written, window };
     std::array<Slot, slots> slot{};
     std::vector<std::unique_ptr<Operation>> operations;
     /// Until this time, the program computes and calls no function of the transport.
     std::uint64_t computes_until = 0;
     std::uint64_t ran_at = 0;
+    /// True while the program is inside a function of the transport that waits.
+    bool waits = false;
     /// True if the first device has failed.
     bool dead = false;
     /// True if a device has failed. Before the endpoint finds out, no memory can be registered.
@@ -187,8 +205,21 @@ struct Node {
     /// True if the messages of the program violate the protocol.
     bool lies = false;
 
+    [[nodiscard]] bool is_dmabuf(std::size_t which) const {
+        return kind == Kind::both ? which % 2 == 1 : kind == Kind::dmabuf;
+    }
+    [[nodiscard]] const Memory& memory_of(std::size_t which) const {
+        return memory[is_dmabuf(which) ? 1 : 0];
+    }
+    /// The descriptor of the memory of a slot, in which the slot begins at byte which * slot_size.
+    [[nodiscard]] const RemoteMemory& remote_of(std::size_t which) const {
+        return remote[is_dmabuf(which) ? 1 : 0];
+    }
     [[nodiscard]] std::span<std::byte> bytes(std::size_t which) {
-        return arena.subspan(which * slot_size, slot_size);
+        // NOLINTNEXTLINE(*-no-int-to-ptr): the memory is mapped
+        auto* const first =
+            is_dmabuf(which) ? reinterpret_cast<std::byte*>(dmabuf->address()) : host.data();
+        return {first + which * slot_size, slot_size};
     }
     [[nodiscard]] std::span<std::byte> model(std::size_t which) {
         return std::span(shadow).subspan(which * slot_size, slot_size);
@@ -270,13 +301,16 @@ class World {
     void send(std::size_t which);
     static std::error_code copy_message(Node& node, Side& side, Operation& send);
     void receive(std::size_t which);
+    /// Posts a receive at the other end of a link, for a message that is not sent yet.
+    void receive_first(std::size_t at, std::size_t side_index, Tag tag);
     void post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
                       std::optional<std::size_t> link);
     void cancel(std::size_t which);
-    void cancel(std::size_t which, Operation& receive);
+    void cancel(std::size_t which, Operation& operation);
     void write(std::size_t which, Kind kind);
-    static void add_entries(Node& node, const RemoteMemory& remote, const Side& target,
-                            Operation& operation);
+    /// @param pieces  the number of entries for each cell
+    static void add_entries(Node& node, const Node& peer, const Side& target, Operation& operation,
+                            std::size_t pieces);
     void read(std::size_t which, Kind kind);
     void atomic(std::size_t which);
     void other(std::size_t which);
@@ -310,7 +344,6 @@ class World {
 
     Random random_;
     std::shared_ptr<Allocator> memfds_;
-    bool uses_dmabufs_ = false;
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<std::unique_ptr<Link>> links_;
     std::map<std::uint64_t, Message> messages_;
@@ -320,6 +353,8 @@ class World {
     std::ptrdiff_t descriptors_ = 0;
     EndpointOptions options_;
     unsigned devices_ = 1;
+    /// Of four sends, the number for which the other end posts a receive first.
+    std::uint64_t receives_first_ = 0;
     std::array<std::uint64_t, static_cast<std::size_t>(Action::count)> weights_{};
     bool finishing_ = false;
     bool port_is_down_ = false;

@@ -97,8 +97,15 @@ class LoopbackCopy {
                              .lkey = rail.bounce_buffers.lkey()};
             ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1),
                                          {.address = at, .rkey = chunk->rkey});
-            if (const int error = post(rail, work, &request); error != 0) {
+            const int error = post(rail, work, &request);
+            if (error == EAGAIN) {
                 return error;
+            }
+            if (error != 0) {
+                shared_.fail(rail, "ibv_post_send failed on a loopback queue pair");
+                if (i == 0) {
+                    return error;
+                }
             }
         }
         return 0;
