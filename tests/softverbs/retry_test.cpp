@@ -294,6 +294,28 @@ TEST_F(Exchange, WithAPacketThatComesAfterItWasSentAgain) {
     run_with(SOFTVERBS_PACKET_DELAY, 15);
 }
 
+// The answer of the last request arrives, and that of the first one is lost: the last request is
+// done before the ACK of those in front of it.
+TEST_F(Exchange, WithUnsignalledRequestsInFrontOfOneThatIsDone) {
+    for (unsigned n = 1; n <= 8; ++n) {
+        SCOPED_TRACE("packet " + std::to_string(n));
+        restart([&](ibv_qp_attr& attr) { attr.sq_psn = attr.rq_psn = n << 16U; });
+        b.set_number(0, 0);
+        receive(b, 100, 8, 64);
+        std::vector<Request> requests{request(IBV_WR_ATOMIC_FETCH_AND_ADD, 1),
+                                      request(IBV_WR_SEND, 2),
+                                      request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3)};
+        requests[0].wr.send_flags = 0;
+        requests[1].wr.send_flags = 0;
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, n, 0), 0);
+        ASSERT_EQ(post(a, requests), 0);
+        expect(a, 3, IBV_WC_SUCCESS);
+        expect(b, 100, IBV_WC_SUCCESS);
+        EXPECT_EQ(b.number(0), 2U);
+        ASSERT_EQ(softverbs_set_faults(""), 0);
+    }
+}
+
 TEST_F(Exchange, WithSequenceNumbersThatWrapAround) {
     for (const std::uint32_t psn : {0xffffffU, 0xfffffeU, 0xfffffaU}) {
         restart([&](ibv_qp_attr& attr) { attr.sq_psn = attr.rq_psn = psn; });

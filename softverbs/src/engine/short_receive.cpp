@@ -129,7 +129,9 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
             qp.sends.pop();
         }
     }
-    if (next > position) {
+    // A read or an atomic behind the acknowledged requests may have completed before them.
+    if (next > position &&
+        (next >= requester.next || qp.sends[next].state != SendRequest::State::done)) {
         return;
     }
     for (; next <= position; ++next) {
