@@ -40,11 +40,13 @@
  * memory, it writes one line to stderr.
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
- * an object must not be used while or after it is destroyed. No function throws an exception or
- * terminates the process, and none is a point at which pthread_cancel(3) ends a thread. If the
- * library was loaded with dlopen(3), however, glibc terminates the process if it cannot allocate
- * the thread-local variables of the library (4 KiB) at the first call in a thread. A cache must not
- * be used in a child of fork(2). A program that unloads the library destroys all objects first.
+ * an object must not be used while or after it is destroyed. No function throws an exception, and
+ * none is a point at which pthread_cancel(3) ends a thread. No function terminates the process,
+ * with two exceptions: if the library was loaded with dlopen(3), glibc does so if it cannot
+ * allocate the thread-local variables of the library (4 KiB) at the first call in a thread; and a
+ * cache does so if a filter of seccomp(2) that was installed later refuses membarrier(2). A cache
+ * must not be used in a child of fork(2). A program that unloads the library destroys all objects
+ * first.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
@@ -127,8 +129,6 @@ enum {
 enum {
     /* Host memory that no driver knows: malloc(3), mmap(2). */
     RDMABUF_KIND_HOST = 0,
-    /* Host memory that a kernel driver exports as a dma-buf. */
-    RDMABUF_KIND_SYSTEM = 1,
     /* Memory of a GPU, an accelerator or another device. */
     RDMABUF_KIND_DEVICE = 2,
     /* Memory whose pages a driver moves between host and device. */
@@ -139,8 +139,10 @@ enum {
 
 /* ---- Finding and exporting ---- */
 
-/* Creates a resolver that knows all kinds of memory that the library was built with. Keep it as
- * long as the program registers memory: creating one is not cheap. */
+/* Creates a resolver that asks the drivers of CUDA, ROCm and Level Zero, if the process has loaded
+ * them. Other memory of devices, such as that of Neuron and Habana, is known only after
+ * rdmabuf_external_add(). Keep the resolver as long as the program registers memory: creating one
+ * is not cheap. */
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
 /* Destroys a resolver. Regions, caches and added memory stay valid. Afterwards rdmabuf_verify()
  * fails for memory that a driver knows, unless a cache with this resolver exists. */
@@ -192,9 +194,9 @@ struct rdmabuf_allocation {
     /* The PCI address of the device, if it is known. */
     char pci_address[24];
 };
-/* Finds the allocation that contains `address`. Success with RDMABUF_KIND_HOST means that no
- * driver knows the address. An error means that a driver could not be asked, so that the memory may
- * be that of a device. */
+/* Finds the allocation that contains `address`. Success with RDMABUF_KIND_HOST means that none of
+ * the drivers that were asked knows the address. An error means that a driver could not be asked,
+ * so that the memory may be that of a device. */
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address,
                  struct rdmabuf_allocation* allocation);
 
@@ -243,7 +245,8 @@ struct rdmabuf_options {
     /* 1 if the memory must be that of a device: a host pointer is refused with -EFAULT. */
     int device_memory;
     /* The paths that may be tried, in the order of their values; 0: dmabuf, then host, or on_demand
-     * for managed memory. Memory of a device is never registered by the path host. */
+     * for managed memory. Memory that a driver or rdmabuf_external_add() has described as that of a
+     * device is never registered by the path host. */
     int paths;
     /* RDMABUF_MAPPING_...; 0 chooses it for each NIC. */
     int mapping;
@@ -286,7 +289,8 @@ const char* rdmabuf_trail(const rdmabuf_region* region);
 const char* rdmabuf_trail_json(const rdmabuf_region* region);
 /* Asks the driver whether the memory is still what was registered: not on the data path. Returns 0
  * if it is, or if it is host memory, of which no driver knows. -ENODEV: it was freed or replaced,
- * so that its keys must not be used. -ENOENT: the resolver was destroyed. */
+ * so that its keys must not be used. -ENOENT: the resolver was destroyed. Other values, for
+ * example -EIO: the driver could not be asked. */
 int rdmabuf_verify(rdmabuf_region* region);
 /* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
  * region and its handle still exist, and the program calls this function again; on some protection
@@ -370,8 +374,8 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
 
 /* Makes RDMA writes that have completed visible to work that is submitted to the GPU afterwards.
  * Returns 0 if that was done, 1 if the memory does not need it (host memory, or a GPU that orders
- * the writes itself), or a negative errno value: -EOPNOTSUPP if the device cannot; then read the
- * last bytes back through the NIC. */
+ * the writes itself; it does not order writes of NICs that use different mappings), or a negative
+ * errno value: -EOPNOTSUPP if the device cannot; then read the last bytes back through the NIC. */
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address);
 
 #ifdef __cplusplus

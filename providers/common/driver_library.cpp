@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/address_space.hpp"
@@ -35,16 +36,6 @@ Result<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
     }
     return ErrorInfo{ENOENT, "dlopen", "the " + std::string(vendor) + " cannot be loaded: " + tried,
                      remedy};
-}
-
-std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* const> names) {
-    for (const char* const name : names) {
-        if (void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-            handle != nullptr) {
-            return DriverLibrary(name, handle);
-        }
-    }
-    return std::nullopt;
 }
 
 namespace {
@@ -80,16 +71,43 @@ struct Paths {
     }
 };
 
-} // namespace
-
-std::vector<DriverLibrary> DriverLibrary::all_loaded(std::span<const char* const> names) {
+std::vector<std::string> loaded_paths(std::span<const char* const> names) {
     Paths paths{.names = names};
     ::dl_iterate_phdr(&Paths::add, &paths);
     if (paths.error != nullptr) {
         std::rethrow_exception(paths.error);
     }
+    return std::move(paths.found);
+}
+
+/// Returns the handle of a loaded library, or nullptr. dlopen(3) also returns nullptr if it has no
+/// memory.
+void* handle_of(const char* name) noexcept {
+    return ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
+} // namespace
+
+std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* const> names) {
+    for (const char* const name : names) {
+        if (void* const handle = handle_of(name); handle != nullptr) {
+            return DriverLibrary(name, handle);
+        }
+    }
+    // A path in this list is of another version of the library, unless memory was exhausted above.
+    for (const std::string& path : loaded_paths(names)) {
+        if (void* const handle = handle_of(path.c_str()); handle != nullptr) {
+            ::dlclose(handle);
+        } else {
+            throw std::bad_alloc();
+        }
+    }
+    return std::nullopt;
+}
+
+std::vector<DriverLibrary> DriverLibrary::all_loaded(std::span<const char* const> names) {
     std::vector<DriverLibrary> all;
-    for (const std::string& path : paths.found) {
+    for (const std::string& path : loaded_paths(names)) {
         const std::array name{path.c_str()};
         if (auto library = find_loaded(name)) {
             all.push_back(*std::move(library));

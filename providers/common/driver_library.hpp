@@ -31,6 +31,7 @@ class DriverLibrary {
 
     /// Returns the first library of @p names that the process has already loaded, or std::nullopt.
     /// This function does not load a library.
+    /// @throws std::bad_alloc  if memory is exhausted, so that it is unknown if a library is loaded
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
         std::span<const char* const> names);
 

@@ -16,7 +16,7 @@
 struct rdmabuf_resolver {
     // A cache copies the resolver, and the copies share the exporters.
     std::shared_ptr<rdmabuf::ExternalExporter> external = rdmabuf::make_external_exporter();
-    rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+    rdmabuf::Resolver resolver;
 };
 struct rdmabuf_external {
     rdmabuf::AddedRange range;

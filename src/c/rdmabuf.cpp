@@ -35,6 +35,12 @@
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+#include <rdmabuf/providers/level_zero.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+#include <rdmabuf/providers/rocm.hpp>
+#endif
 
 #include "base/cancellation.hpp"
 #include "c/objects.hpp"
@@ -342,6 +348,16 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
         require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
+        // The other exporters know only what they have allocated, or what a C++ program adds.
+#if RDMABUF_HAVE_PROVIDER_CUDA
+        made->resolver.add(make_cuda_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+        made->resolver.add(make_level_zero_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+        made->resolver.add(make_rocm_exporter());
+#endif
         *resolver = made.release();
         return 0;
     });
@@ -382,7 +398,7 @@ int rdmabuf_find(rdmabuf_resolver* resolver, const void* address, rdmabuf_alloca
             result.base = found.base;
             result.length = found.length;
             result.generation = found.generation;
-            result.kind = static_cast<int>(found.kind) + RDMABUF_KIND_SYSTEM;
+            result.kind = static_cast<int>(found.kind) + 1; // 0 is RDMABUF_KIND_HOST.
             result.c2c = found.c2c ? 1 : 0;
             copy_text(result.exporter, match->exporter->name());
             copy_text(result.pci_address, found.pci_address);
@@ -460,8 +476,17 @@ int rdmabuf_verify(rdmabuf_region* region) {
     constexpr const char* function = "rdmabuf_verify";
     return guarded(function, [&] {
         require(function, {region});
-        if (region->registration.verify() == RegistrationState::registered) {
-            return 0;
+        try {
+            if (region->registration.verify() == RegistrationState::registered) {
+                return 0;
+            }
+        } catch (const Error& error) {
+            if (error.error() != ENODEV) {
+                throw;
+            }
+            throw Error(
+                EIO, function,
+                "the driver could not be asked about the memory: " + std::string(error.what()));
         }
         throw Error(
             ENODEV, function,
@@ -608,7 +633,12 @@ int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
             return 1;
         }
 #if RDMABUF_HAVE_PROVIDER_CUDA
-        if (match->exporter->name() == "cuda") {
+        // The program may also have added memory of CUDA as a descriptor.
+        const auto knows = [&](const std::shared_ptr<Exporter>& exporter) {
+            return exporter->name() == "cuda" &&
+                   (exporter == match->exporter || exporter->find(number(address)));
+        };
+        if (std::ranges::any_of(resolver->resolver.exporters(), knows)) {
             return flush_cuda_writes(number(address)) ? 0 : 1;
         }
 #endif

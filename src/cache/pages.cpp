@@ -18,7 +18,8 @@ std::byte* map(std::size_t size) {
     void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED) {
-        throw Error(errno, "mmap", "no memory for the entries of a registration cache");
+        // Also EAGAIN, after mlockall(2), for RLIMIT_MEMLOCK.
+        throw Error(ENOMEM, "mmap", "no memory for the entries of a registration cache");
     }
     return static_cast<std::byte*>(pages);
 }

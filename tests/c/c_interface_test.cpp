@@ -374,6 +374,11 @@ TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
     EXPECT_EQ(register_range(number_of(&page_), 8), -EFAULT) << rdmabuf_last_error();
     ASSERT_EQ(register_range(address, page_), 0) << rdmabuf_last_error();
     EXPECT_EQ(rdmabuf_verify(region_), 0);
+    constexpr int no_device = 100;
+    fake::fail("cuPointerGetAttributes", no_device);
+    EXPECT_EQ(rdmabuf_verify(region_), -EIO) << rdmabuf_last_error();
+    EXPECT_THAT(rdmabuf_last_error(), HasSubstr("the driver could not be asked about the memory"));
+    EXPECT_EQ(rdmabuf_verify(region_), 0);
     rdmabuf_resolver_destroy(&resolver_);
     EXPECT_EQ(resolver_, nullptr);
     EXPECT_EQ(rdmabuf_verify(region_), -ENOENT) << rdmabuf_last_error();
@@ -398,6 +403,21 @@ TEST_F(CInterface, FlushesWhereADriverMustAndSaysWhereItNeedNot) {
     EXPECT_GE(flushed, 0) << rdmabuf_last_error();
     EXPECT_EQ(fake::calls("cuFlushGPUDirectRDMAWrites"), flushed == 0 ? 1U : 0U);
     EXPECT_EQ(rdmabuf_flush(resolver_, &address), 1);
+    // The program has added the same memory.
+    rdmabuf_export made = RDMABUF_INIT(made);
+    ASSERT_EQ(
+        rdmabuf_export_range(resolver_, pointer(address), page_, RDMABUF_MAPPING_DEFAULT, &made),
+        0);
+    const UniqueFd descriptor(made.fd);
+    rdmabuf_external_memory memory = RDMABUF_INIT(memory);
+    memory.address = address;
+    memory.length = page_;
+    memory.fd = made.fd;
+    memory.offset = made.offset;
+    rdmabuf_external* external = nullptr;
+    ASSERT_EQ(rdmabuf_external_add(resolver_, &memory, &external), 0) << rdmabuf_last_error();
+    EXPECT_EQ(rdmabuf_flush(resolver_, pointer(address)), flushed) << rdmabuf_last_error();
+    rdmabuf_external_remove(&external);
     char names[1][64];
     EXPECT_GE(rdmabuf_nearest(resolver_, pointer(address), names, 1), 1);
     EXPECT_STREQ(names[0], "soft0");

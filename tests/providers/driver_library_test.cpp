@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <latch>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,19 @@
 #include "support.hpp"
 #include "temporary_directory.hpp"
 #include "waiting.hpp"
+
+namespace {
+
+bool dlopen_has_memory = true;
+
+} // namespace
+
+// The linker sends the calls of dlopen(3) here (--wrap).
+extern "C" void* __real_dlopen(const char* name, int flags);  // NOLINT
+extern "C" void* __wrap_dlopen(const char* name, int flags);  // NOLINT
+extern "C" void* __wrap_dlopen(const char* name, int flags) { // NOLINT
+    return dlopen_has_memory ? __real_dlopen(name, flags) : nullptr;
+}
 
 namespace rdmabuf::detail {
 namespace {
@@ -54,6 +68,15 @@ TEST(DriverLibrary, LoadsNoneWhereOneOfTheNamesIsLoaded) {
     ASSERT_TRUE(opened);
     EXPECT_EQ(opened->name(), "libcuda.so.1");
     EXPECT_TRUE(open({"libutil.so.1"})) << "the first name exists, too";
+}
+
+TEST(LoadedLibrarySearch, SearchesAgainAfterMemoryWasExhausted) {
+    LoadedLibrarySearch search;
+    constexpr std::array names{"libcuda.so.1"};
+    dlopen_has_memory = false;
+    EXPECT_THROW(static_cast<void>(search.find(names)), std::bad_alloc);
+    dlopen_has_memory = true;
+    EXPECT_TRUE(search.find(names));
 }
 
 /// A driver whose functions are looked up until the test ends this.
