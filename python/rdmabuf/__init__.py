@@ -25,7 +25,7 @@ import os
 import pathlib
 import sys
 import threading
-from typing import Any, Iterator, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
            "nearest", "register", "version"]
@@ -117,11 +117,15 @@ class _Mr(ctypes.Structure):
 
 
 class _PyBuffer(ctypes.Structure):
-    """Py_buffer"""
+    """Py_buffer. Ends with its last reference, also if an exception comes between any two steps."""
 
     _fields_ = [("buf", _pointer), ("obj", _pointer), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
                 ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", _pointer),
                 ("strides", _pointer), ("suboffsets", _pointer), ("internal", _pointer)]
+
+    def __del__(self) -> None:
+        if self.obj and _release_buffer:  # None when the interpreter ends
+            _release_buffer(ctypes.byref(self))
 
 
 class _DlTensor(ctypes.Structure):
@@ -177,6 +181,10 @@ _declare("rdmabuf_nearest", ctypes.c_int, _pointer, _pointer, _pointer, _size)
 _declare("rdmabuf_flush", ctypes.c_int, _pointer, _pointer)
 
 
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace")  # strerror(3) is in the encoding of the locale
+
+
 def _sized(struct: type) -> Any:
     made = struct()
     made.size = ctypes.sizeof(struct)
@@ -185,8 +193,7 @@ def _sized(struct: type) -> Any:
 
 def _check(result: int) -> int:
     if result < 0:
-        text = _library.rdmabuf_last_error().decode(errors="replace")
-        raise Error(-result, text)
+        raise Error(-result, _text(_library.rdmabuf_last_error()))
     return result
 
 
@@ -213,8 +220,8 @@ class _Memory:
     """The address and the length of an object, whose memory stays alive and at its place as long as this does."""
 
     def __init__(self, owner: Any) -> None:
-        self._buffer = _PyBuffer()
         self._owner = owner
+        self._view: Any = None  # what keeps the bytes of the buffer protocol at their place
         self.readonly = False
         self.of_device = False  # The object says that it is memory of a device.
         try:
@@ -258,6 +265,7 @@ class _Memory:
         self.address, self.length = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
     def _from_cuda(self, interface: dict) -> None:
+        self.of_device = True
         self.address, self.readonly = interface["data"]
         kind, size = interface["typestr"][1:2], interface["typestr"][2:].partition("[")[0]
         if not size.isdigit():
@@ -268,9 +276,13 @@ class _Memory:
         self.length = item * math.prod(shape)
 
     def _from_host(self, owner: Any) -> None:
-        buffer = self._buffer  # so that an exception after the call does not lose it
+        buffer = _PyBuffer()
         try:
-            _get_buffer(owner, ctypes.byref(buffer), 0)
+            # The garbage collector sees to what a memoryview refers, so that an object that refers to its own Region can end.
+            # Some elements of NumPy, such as datetime64, have no memoryview.
+            with contextlib.suppress(ValueError):
+                self._view = memoryview(owner)
+            _get_buffer(owner if self._view is None else self._view, ctypes.byref(buffer), 0)
         except BufferError as error:
             raise ValueError(f"the elements of {type(owner).__name__} are not contiguous: {error}") from error
         except TypeError:
@@ -280,6 +292,8 @@ class _Memory:
             self._from_dlpack(owner.__dlpack__())
             return
         self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
+        if self._view is None:
+            self._view = buffer
 
     def _from_dlpack(self, capsule: Any) -> None:
         tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
@@ -304,8 +318,7 @@ class _Memory:
             raise Error(_errno.EACCES, "the object is read only: register it with REMOTE_READ alone")
 
     def release(self) -> None:
-        _release_buffer(ctypes.byref(self._buffer))  # nothing, if it was released before
-        self._owner = None
+        self._view = self._owner = None
 
 
 def _require_contiguous(shape: Any, strides: Any, item: int) -> None:
@@ -498,7 +511,7 @@ class Region(_Closing):
     def trail(self) -> list[dict]:
         """All attempts to register the memory: path, call, errno, device, exporter, meaning and remedy of each."""
         with self._lock:
-            return json.loads(_library.rdmabuf_trail_json(self._open()))
+            return json.loads(_text(_library.rdmabuf_trail_json(self._open())))
 
     def verify(self) -> None:
         """Asks the driver whether the memory is still what was registered. Raises ENODEV if it was freed or replaced."""
@@ -514,7 +527,7 @@ class Region(_Closing):
 
     def __str__(self) -> str:
         with self._lock:
-            return _library.rdmabuf_trail(self._handle).decode() if self._handle else "closed"
+            return _text(_library.rdmabuf_trail(self._handle)) if self._handle else "closed"
 
 
 def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ordering: bool = False,
@@ -563,13 +576,13 @@ def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver |
     try:
         _check(_library.rdmabuf_export_range(_resolver(resolver), memory.address, memory.length, Mapping(mapping),
                                              ctypes.byref(made)))
+        memory.release()
+        return Export(made.fd, made.offset, made.length, Mapping(made.mapping))
     except BaseException:
         if made.fd >= 0:
             os.close(made.fd)
-        raise
-    finally:
         memory.release()
-    return Export(made.fd, made.offset, made.length, Mapping(made.mapping))
+        raise
 
 
 class Lease(_Closing):
@@ -606,6 +619,14 @@ class Lease(_Closing):
         self._memory.release()
 
 
+class _CacheHandle(_Handle):
+    """Ends with its last reference: that of the Cache, or of a call that another thread has begun."""
+
+    def __del__(self) -> None:
+        if self._handle and _library:  # None when the interpreter ends
+            _library.rdmabuf_cache_destroy(ctypes.byref(self._handle))
+
+
 class Cache(_Closing):
     """Keeps registrations for later use, until close().
 
@@ -616,29 +637,20 @@ class Cache(_Closing):
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
                  resolver: Resolver | None = None) -> None:
         super().__init__()
-        self._pds, self._resolver, self._users, self._closed = _pd_list(pds), resolver, 0, False
+        self._pds, self._resolver = _pd_list(pds), resolver
+        self._cache: _CacheHandle | None = _CacheHandle()
         options = _sized(_CacheOptions)
         options.checked = checked
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
         _check(_library.rdmabuf_cache_create(_resolver(resolver), _pd_array(self._pds), len(self._pds),
-                                             ctypes.byref(options), ctypes.byref(self._handle)))
+                                             ctypes.byref(options), ctypes.byref(self._cache._handle)))
 
-    @contextlib.contextmanager
-    def _used(self) -> Iterator[ctypes.c_void_p]:
-        with self._lock:
-            if self._closed:
-                raise ValueError("the Cache was closed")
-            self._users += 1
-        try:
-            yield self._handle
-        finally:
-            with self._lock:
-                self._users -= 1
-                self._destroy_if_unused()
-
-    def _destroy_if_unused(self) -> None:
-        if self._closed and self._users == 0:
-            _library.rdmabuf_cache_destroy(ctypes.byref(self._handle))
+    def _use(self) -> _CacheHandle:
+        """The cache, which exists as long as the result."""
+        cache = self._cache
+        if cache is None:
+            raise ValueError("the Cache was closed")
+        return cache
 
     def acquire(self, obj: Any, access: int = Access.LOCAL_WRITE) -> Lease:
         """Returns a lease on a registration that contains all bytes of `obj`, and registers them if there is none."""
@@ -646,9 +658,9 @@ class Cache(_Closing):
         lease = Lease(memory, self)
         try:
             memory.allow(access, self._resolver)
-            with self._used() as cache:
-                _check(_library.rdmabuf_cache_acquire(cache, memory.address, memory.length, _number(access, 31, "access"),
-                                                      None, ctypes.byref(lease._handle)))
+            cache = self._use()
+            _check(_library.rdmabuf_cache_acquire(cache._handle, memory.address, memory.length,
+                                                  _number(access, 31, "access"), None, ctypes.byref(lease._handle)))
         except BaseException:
             lease.close()
             raise
@@ -656,20 +668,19 @@ class Cache(_Closing):
 
     def invalidate(self, address: int, length: int) -> None:
         """Deregisters what overlaps a range that was freed or will be."""
-        with self._used() as cache:
-            _library.rdmabuf_cache_invalidate(cache, _number(address, 64, "the address"), _number(length, 64, "the length"))
+        cache = self._use()
+        _library.rdmabuf_cache_invalidate(cache._handle, _number(address, 64, "the address"),
+                                          _number(length, 64, "the length"))
 
     @property
     def statistics(self) -> dict[str, int]:
         found = _sized(_Statistics)
-        with self._used() as cache:
-            _check(_library.rdmabuf_cache_statistics(cache, ctypes.byref(found)))
+        cache = self._use()
+        _check(_library.rdmabuf_cache_statistics(cache._handle, ctypes.byref(found)))
         return {name: getattr(found, name) for name, *_ in _Statistics._fields_[1:]}
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._destroy_if_unused()
+        self._cache = None
 
 
 def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:
@@ -701,7 +712,7 @@ def explain(errno: int, call: str = "") -> str:
     """Returns the name of an errno, also of 524, and what it means when `call` ("ibv_reg_dmabuf_mr") fails with it."""
     text = ctypes.create_string_buffer(512)
     _library.rdmabuf_explain(_number(errno, 31, "errno"), call.encode() or None, text, len(text))
-    return text.value.decode()
+    return _text(text.value)
 
 
 def version() -> str:

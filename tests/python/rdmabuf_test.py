@@ -6,6 +6,7 @@ import array
 import contextlib
 import copy
 import ctypes
+import dis
 import errno
 import gc
 import json
@@ -108,23 +109,28 @@ class Objects(OnSoftverbs):
         self.assertEqual(ctypes.string_at(region.address, 4096), b"x" * 4096)
         del region
 
+    def test_that_refer_to_their_region_end_with_it(self):
+        class Buffer(bytearray):
+            pass
+
+        class Array(numpy.ndarray):
+            pass
+        for owner in Buffer(64), numpy.zeros(8).view(Array):
+            owner.region = rdmabuf.register(self.pd, owner, WRITE)
+        alive = weakref.ref(owner.region)
+        del owner
+        gc.collect()
+        self.assertIsNone(alive())
+
+    def test_whose_elements_have_no_memoryview_are_registered(self):
+        with rdmabuf.register(self.pd, numpy.zeros(4, "datetime64[s]")) as region:
+            self.assertEqual(region.length, 32)
+
     def test_that_are_read_only_cannot_be_written(self):
         text = self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, b"constant", WRITE)
         self.assertIn("read only", text)
         self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, b"constant", 0)
         rdmabuf.register(self.pd, b"constant", rdmabuf.Access.REMOTE_READ).close()
-
-    def test_with_cuda_array_interface_have_their_strides_checked(self):
-        memory = mmap.mmap(-1, 4 * PAGE)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        with rdmabuf.register(self.pd, Tensor(address, (8, 16)), WRITE) as region:
-            self.assertEqual((region.address, region.length), (address, 512))
-        rdmabuf.register(self.pd, Tensor(address, (8, 16), strides=(64, 4)), WRITE).close()
-        self.refused(ValueError, 0, rdmabuf.register, self.pd, Tensor(address, (8, 16), strides=(4, 32)), WRITE)
-        self.refused(ValueError, 0, rdmabuf.register, self.pd, Tensor(address, (0, 16)), WRITE)
-        self.refused(rdmabuf.Error, errno.EACCES, rdmabuf.register, self.pd, Tensor(address, (1,), readonly=True), WRITE)
-        self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, Tensor(address, (8, 16)), device_memory=True)
-        gc.collect()
 
     def test_with_dlpack_have_their_offset_added(self):
         memory = mmap.mmap(-1, 4 * PAGE)
@@ -134,17 +140,13 @@ class Objects(OnSoftverbs):
         self.refused(ValueError, 0, rdmabuf.register, self.pd, Exchanged(address, (3, 5), (1, 3)), WRITE)
         gc.collect()
 
-    def test_with_sizes_that_are_not_those_of_their_memory_are_refused(self):
+    def test_with_sizes_that_are_not_those_of_memory_are_refused(self):
         memory = mmap.mmap(-1, PAGE)
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        with rdmabuf.register(self.pd, Tensor(address, (3,), "<U4"), WRITE) as region:
-            self.assertEqual(region.length, 48)
-        for wrong in (Tensor(address, (2, 2), strides=(4,)), Tensor(address, (-2, -2)), Tensor(address, (2,), "<"),
-                      (2**64 + address, 8), (2**64 - 8, 16), (address, 2**64 + 8)):
+        for wrong in (2**64 + address, 8), (2**64 - 8, 16), (address, 2**64 + 8):
             self.refused(ValueError, 0, rdmabuf.register, self.pd, wrong, WRITE)
-        for wrong in (str(address), 8), (address, 8.5), Tensor(float(address), (2,)):
+        for wrong in (str(address), 8), (address, 8.5):
             self.refused(TypeError, 0, rdmabuf.register, self.pd, wrong, WRITE)
-        rdmabuf.register(self.pd, Tensor(numpy.int64(address), (numpy.int64(2),)), WRITE).close()
         self.refused(ValueError, 0, rdmabuf.register, self.pd, (address, 8), 1 << 32)
         self.refused(ValueError, 0, rdmabuf.register, self.pd, (address, 8), mapping=(1 << 32) + 1)
         self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (address, 8), device_memory=1 << 32)
@@ -209,6 +211,26 @@ class Descriptors(OnSoftverbs):
             self.added.close()
             self.refused(rdmabuf.Error, errno.ENODEV, region.verify)
 
+    def test_of_cuda_array_interface_have_their_strides_checked(self):
+        def register(shape, typestr="<f4", address=64 * PAGE, **options):
+            return rdmabuf.register(self.pd, Tensor(address, shape, typestr, **options), WRITE, resolver=self.resolver)
+        with register((8, 16)) as region:
+            self.assertEqual((region.address, region.length), (64 * PAGE, 512))
+        with register((3,), "<U4") as region:
+            self.assertEqual(region.length, 48)
+        register((8, 16), strides=(64, 4)).close()
+        register((numpy.int64(2),), address=numpy.int64(64 * PAGE)).close()
+        for wrong in {"strides": (4, 32)}, {"strides": (4,)}, {"shape": (0, 16)}, {"shape": (-2, -2)}, {"typestr": "<"}:
+            self.refused(ValueError, 0, register, **{"shape": (8, 16), **wrong})
+        self.refused(TypeError, 0, register, (2,), address=64.0 * PAGE)
+        self.refused(rdmabuf.Error, errno.EACCES, register, (1,), readonly=True)
+
+    def test_of_cuda_array_interface_that_no_driver_knows_are_refused(self):
+        memory = mmap.mmap(-1, PAGE)
+        unknown = Tensor(ctypes.addressof(ctypes.c_char.from_buffer(memory)), (8,))
+        self.assertIn("no driver", self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, unknown))
+        gc.collect()
+
     def test_are_exported_with_their_offset(self):
         made = rdmabuf.export((64 * PAGE + 5, 8), resolver=self.resolver)
         self.assertEqual((made.offset, made.length, made.mapping), (PAGE + 5, 8, rdmabuf.Mapping.STANDARD))
@@ -269,8 +291,44 @@ class Descriptors(OnSoftverbs):
         os.close(file)
         data.extend(b"more")
 
+    def use(self, data):
+        with rdmabuf.Cache(self.pd) as cache:
+            cache.acquire(data, WRITE).close()
+            cache.invalidate(64 * PAGE, PAGE)
+            rdmabuf.register(self.pd, data, WRITE).close()
+            os.close(rdmabuf.export((64 * PAGE, 8), resolver=self.resolver).fd)
+
+    def test_leave_nothing_wherever_a_signal_interrupts_a_call(self):
+        data, interrupted, step = bytearray(PAGE), True, 0
+        descriptors = os.listdir("/proc/self/fd")
+
+        def trace(frame, event, _):
+            nonlocal left, interrupted
+            # Python reports an exception in a destructor, and does not raise it.
+            if frame.f_code.co_filename != rdmabuf.__file__ or frame.f_code.co_name == "__del__":
+                return None
+            frame.f_trace_opcodes = True
+            # Python runs no handler between the end of the last call in a function and the return.
+            left -= event == "opcode" and frame.f_code.co_code[frame.f_lasti] != dis.opmap["RETURN_VALUE"]
+            if left < 0:
+                sys.settrace(None)
+                interrupted = True
+                raise KeyboardInterrupt
+            return trace
+        while interrupted:
+            left, interrupted = step, False
+            sys.settrace(trace)
+            with contextlib.suppress(KeyboardInterrupt):
+                self.use(data)
+            sys.settrace(None)
+            step += 5
+            gc.collect()
+            data.extend(b"1")  # It is not locked.
+            self.assertEqual(os.listdir("/proc/self/fd"), descriptors, step)
+        self.assertGreater(step, 300)
+
     def test_keep_their_memory_while_it_cannot_be_deregistered(self):
-        owner = Tensor(ctypes.addressof(ctypes.c_char.from_buffer(bytearray(PAGE))), (8,))
+        owner = numpy.zeros(8)
         region, alive = rdmabuf.register(self.pd, owner, WRITE), weakref.ref(owner)
         faults = ctypes.CDLL(None).softverbs_set_faults
         faults(b"dereg_mr#1=EBUSY")
