@@ -173,6 +173,19 @@ TEST_F(Completions, waiting_for_any_one_sleeps) {
     EXPECT_LT(counter.polls, polls_before_sleep);
 }
 
+TEST_F(Completions, wait_any_reports_requests_of_a_closed_channel_once) {
+    std::array<transport::Pending, 2> pending = {
+        {{.channel = &right(), .request = receive(10, 1)},
+         {.channel = &right(), .request = receive(10, 2, 100)}}};
+    static_cast<void>(right().close());
+    Completion completion;
+    for (std::size_t i = 0; i < pending.size(); ++i) {
+        EXPECT_EQ(transport::wait_any(pending, completion, wait_forever), i);
+        EXPECT_EQ(completion.error, code(EBADF));
+    }
+    EXPECT_EQ(transport::wait_any(pending, completion, wait_forever), pending.size());
+}
+
 TEST_F(Completions, wait_any_skips_empty_entries) {
     std::array<transport::Pending, 3> pending = {
         {{.channel = nullptr, .request = {}},

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "features_fixture.hpp"
+#include "post_filter.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -311,6 +312,24 @@ TEST_P(Visible, data_for_the_next_kernel_is_not_flushed) {
         EXPECT_EQ(pass_to_device(100, receive_first), 1);
         EXPECT_EQ(pass_to_device(300000, receive_first), 0);
     }
+}
+
+TEST_P(Visible, a_copy_that_cannot_be_posted_is_repeated) {
+    register_memory(Visibility::running_kernel);
+    const auto* const state =
+        static_cast<const transport::detail::EndpointState*>(memory_->state()->endpoint);
+    const ibv_qp* const loopback = state->shared.rails[0]->loopback->queue_pair.native();
+    unsigned failures = 0;
+    const PostFilter filter(right_end().protection_domain().context().native(),
+                            [&](const ibv_qp& queue_pair, const ibv_send_wr& work) {
+                                const bool fails = &queue_pair == loopback &&
+                                                   work.opcode == IBV_WR_SEND && failures == 0;
+                                failures += fails ? 1 : 0;
+                                return fails ? ENOMEM : 0;
+                            });
+    pass_to_device(100, true);
+    EXPECT_EQ(failures, 1);
+    EXPECT_EQ(right().state(), code(0)) << right().reason();
 }
 
 class VisibleByTwo : public Visible {};

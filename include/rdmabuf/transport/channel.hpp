@@ -622,6 +622,7 @@ struct Pending {
             endpoint = owner;
             completion = requests[i].channel->test(requests[i].request);
             if (completion.done) {
+                requests[i].request = {}; // test() keeps a request of a closed channel.
                 return i;
             }
         }

@@ -3,7 +3,9 @@
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <set>
 
 #include "world.hpp"
 
@@ -11,8 +13,12 @@ namespace rdmabuf::simulation {
 
 namespace {
 
+// What happens to work requests; a run has one World.
+decltype(ibv_context_ops::post_send) real_post_send = nullptr;
 Random* lies_random = nullptr;
-decltype(ibv_context_ops::post_send) honest_post_send = nullptr;
+std::set<const ibv_context*> liars; // NOLINT(cert-err58-cpp)
+/// The number of calls after which one call of ibv_post_send(3) has no memory; 0: none.
+std::uint64_t calls_until_full = 0;
 
 /// Changes one bit of a message, or of immediate data.
 void change(ibv_send_wr& work) {
@@ -28,19 +34,36 @@ void change(ibv_send_wr& work) {
     }
 }
 
-int post_lies(ibv_qp* queue_pair, ibv_send_wr* work, ibv_send_wr** failed) {
-    for (ibv_send_wr* i = work; i != nullptr; i = i->next) {
+int post(ibv_qp* queue_pair, ibv_send_wr* work, ibv_send_wr** failed) {
+    if (calls_until_full > 0 && --calls_until_full == 0) {
+        *failed = work;
+        return ENOMEM;
+    }
+    const bool lies = liars.contains(queue_pair->context);
+    for (ibv_send_wr* i = work; i != nullptr && lies; i = i->next) {
         if (lies_random->one_in(8)) {
             change(*i);
         }
     }
-    return honest_post_send(queue_pair, work, failed);
+    return real_post_send(queue_pair, work, failed);
 }
 
 } // namespace
 
+void World::watch_posts(const Node& node) {
+    for (const Context& device : node.devices) {
+        real_post_send = device.native()->ops.post_send;
+        device.native()->ops.post_send = post;
+    }
+}
+
 void World::fault() {
-    const std::uint64_t choice = random_.below(18);
+    const std::uint64_t choice = random_.below(20);
+    if (choice >= 18) {
+        calls_until_full = 1 + random_.below(40);
+        log("ibv_post_send fails in call " + std::to_string(calls_until_full));
+        return;
+    }
     if (choice < 5) {
         const auto kind = random_.one_of({SOFTVERBS_PACKET_DROP, SOFTVERBS_PACKET_DELAY,
                                           SOFTVERBS_PACKET_DUPLICATE, SOFTVERBS_PACKET_CORRUPT});
@@ -169,8 +192,7 @@ void World::lie(std::size_t which) {
     node.lies = true;
     lies_random = &random_;
     for (const Context& device : node.devices) {
-        honest_post_send = device.native()->ops.post_send;
-        device.native()->ops.post_send = post_lies;
+        liars.insert(device.native());
     }
     for (const std::size_t link : links_of(which)) {
         links_[link]->may_fail = true;

@@ -97,6 +97,7 @@ void World::open(std::size_t count) {
         for (const Device& device : DeviceList()) {
             node->devices.emplace_back(device);
         }
+        watch_posts(*node);
         node->options = options_;
         node->options.eager_limit = random_.one_of({0U, 256U, eager_limit, eager_limit});
         node->options.read_long_messages = random_.one_in(2);

@@ -317,6 +317,8 @@ class World {
     void give_back_cells(std::size_t which);
 
     // faults.cpp
+    /// Lets faults change what ibv_post_send(3) does. Called before the node's first call.
+    static void watch_posts(const Node& node);
     void fault();
     /// Moves a queue pair to the error state.
     void fail_queue_pair(std::size_t at, std::size_t side);

@@ -349,7 +349,9 @@ inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_statu
     if (request.type() == RequestType::one_sided) {
         auto& flush = static_cast<OneSidedRequest&>(request);
         if (repeats && broken() == 0) {
-            one_sided_.repeat_flush(flush);
+            if (flush.posted) { // Otherwise, it is still queued.
+                one_sided_.repeat_flush(flush);
+            }
             return;
         }
         if (repeats) {

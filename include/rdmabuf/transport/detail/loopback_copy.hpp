@@ -24,8 +24,8 @@ class LoopbackCopy {
     /// the data to itself, because the completion of a receive guarantees that its data is in
     /// memory. The completion of an RDMA write does not guarantee this.
     /// @param data  the received message, in a bounce buffer
-    /// @return 0; EAGAIN if the send queue is full or the queue pair is being replaced, and nothing
-    ///         was posted; another errno value if the copy is impossible
+    /// @return 0; EAGAIN if the send queue is full or the queue pair is being replaced: the copy
+    ///         must be started again; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept {
         SharedRail& rail = *shared_.rails[0];
         if (const int error = check(rail); error != 0) {
@@ -169,7 +169,7 @@ class LoopbackCopy {
             // prevents this: it moves the queue pair to the error state, which flushes the receive.
             static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
             rail.loopback->failed = rail.loopback->cause_known = true;
-            return error == EAGAIN ? EIO : error;
+            return error;
         }
         return 0;
     }

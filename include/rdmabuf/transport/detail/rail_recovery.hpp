@@ -57,8 +57,11 @@ class RailRecovery {
     /// does not report them in time.
     void check(std::int64_t now) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (!rails_.works(i) && !rails_.is_drained(i) && rails_.is_overdue(i, now) &&
-                rails_.abandon(i)) {
+            if (rails_.works(i) || rails_.is_drained(i)) {
+                continue;
+            }
+            rails_.stop_again(i);
+            if (rails_.is_overdue(i, now) && rails_.abandon(i)) {
                 one_sided_.abandon(i);
             }
         }

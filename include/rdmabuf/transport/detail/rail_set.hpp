@@ -375,6 +375,12 @@ class RailSet {
         // data that has arrived on this queue pair.
         failed.stopped = stop(rail, true);
     }
+    /// Continues to stop a failed queue pair, if it could not be moved to the error state, or if
+    /// its last work request could not be posted.
+    void stop_again(std::size_t rail) noexcept {
+        ChannelRail& failed = rails_[rail];
+        failed.stopped = failed.stopped || stop(rail, true);
+    }
     /// Returns true if a queue pair in the error state takes no more receives from the shared
     /// receive queue, and the completions of those that it has taken were polled. Before that, the
     /// peer must not be told what has arrived, and the queue pair must not be destroyed: its
