@@ -145,6 +145,24 @@ rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uin
     return options;
 }
 
+/// Returns false if a port has no GID or partition key with the index that the user has set, and
+/// says so.
+bool has_indices(const std::string& device, const ibv_port_attr& port,
+                 const rdmabuf::transport::EndpointOptions& options) {
+    const auto is_in = [&device](const char* variable, unsigned index, int entries) {
+        if (std::cmp_less(index, entries)) {
+            return true;
+        }
+        log::warn("init", "not using " + device + ": " + variable + "=" + std::to_string(index) +
+                              ", and the table of the port has " + std::to_string(entries) +
+                              " entries");
+        return false;
+    };
+    return (!options.gid_index ||
+            is_in("NCCL_IB_GID_INDEX", *options.gid_index, port.gid_tbl_len)) &&
+           is_in("NCCL_IB_PKEY", options.pkey_index, port.pkey_tbl_len);
+}
+
 /// Returns the properties of a port. If it cannot be used, logs the reason and returns
 /// std::nullopt.
 std::optional<Nic> describe(const Context& context, std::uint8_t port, const NameList::Entry* entry,
@@ -154,6 +172,9 @@ std::optional<Nic> describe(const Context& context, std::uint8_t port, const Nam
     const ibv_device_attr attributes = context.attributes().native.orig_attr;
     const ibv_port_attr state = context.port(port);
     const auto options = options_for(context, port, settings);
+    if (!has_indices(name, state, options)) {
+        return std::nullopt;
+    }
     if (auto endpoint = rdmabuf::transport::Endpoint::open(context, resolver, options); !endpoint) {
         log::info("init", "not using " + name + ": " + endpoint.message());
         return std::nullopt;

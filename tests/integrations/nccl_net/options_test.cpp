@@ -161,6 +161,18 @@ TEST_F(NcclNetGids, AreSelectedByTheirIndexBeforeAnythingElse) {
     EXPECT_EQ(used(), 2);
 }
 
+TEST_F(NcclNetGids, OutsideOfTheTableOfAPortLeaveItOut) {
+    for (const char* const variable : {"NCCL_IB_GID_INDEX", "NCCL_IB_PKEY"}) {
+        SCOPED_TRACE(variable);
+        const Variable index(variable, "200");
+        static_cast<void>(load());
+        EXPECT_THAT(take_log(),
+                    HasSubstr("W NET/rdmabuf : not using soft0: " + std::string(variable) +
+                              "=200, and the table of the port "
+                              "has "));
+    }
+}
+
 class NcclNetRelaxedOrdering : public NcclNetOptions {
   protected:
     /// Returns true if host memory and a dma-buf are registered with PCIe relaxed ordering.
