@@ -58,6 +58,10 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
                 .probation = milliseconds(random_.one_of({0, 10, 100})),
                 .linger = milliseconds(100)};
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
+    // The buffers of an endpoint are one region.
+    const bool has_small_buffers = options_.receive_buffers <= 32;
+    limit_devices(random_.one_of({0U, 0U, 4096U, 12288U}),
+                  has_small_buffers && random_.one_in(2) ? 20 * slot_size : 0);
     receives_first_ = random_.one_of({0U, 2U, 4U});
     choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
@@ -80,6 +84,21 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
         connect(nodes_.size() - 1, 0);
     }
     descriptors_ = descriptors();
+}
+
+void World::limit_devices(std::uint32_t longest_message, std::size_t longest_region) const {
+    for (unsigned device = 0; device < devices_; ++device) {
+        ibv_port_attr port = Context(DeviceList()[device]).port(1);
+        port.max_msg_sz = longest_message != 0 ? longest_message : port.max_msg_sz;
+        expect(softverbs_set_port_attr(device, 1, &port) == 0, "a port can have limits");
+        ibv_device_attr_ex attributes{};
+        expect(softverbs_get_device_attr(device, &attributes) == 0, "a device has attributes");
+        ibv_device_attr& base = attributes.orig_attr;
+        base.max_mr_size = longest_region != 0 ? longest_region : base.max_mr_size;
+        expect(softverbs_set_device_attr(device, &attributes) == 0, "a device can have limits");
+    }
+    log("longest message " + std::to_string(longest_message) + ", longest region " +
+        std::to_string(longest_region));
 }
 
 World::~World() {

@@ -248,6 +248,8 @@ class World {
     // The index of a program in nodes_ is called `which`, and that of a link in links_ `at`.
 
     // world.cpp: time, channels and memory
+    /// Sets the limits of all devices, in bytes; 0 changes nothing.
+    void limit_devices(std::uint32_t longest_message, std::size_t longest_region) const;
     void open(std::size_t count);
     void connect(std::size_t a, std::size_t b);
     void close(std::size_t at, std::size_t side_index);
