@@ -287,12 +287,8 @@ void World::finish() {
             for (const std::size_t at : links_of(i)) {
                 Link& link = *links_[at];
                 Side& side = link.sides[side_of(at, i)];
-                while (!node.dead && side.channel->probe(0, 0)) {
-                    const std::size_t before = node.operations.size();
-                    post_receive(i, false, 0, 0, slot_size, at);
-                    if (node.operations.size() == before) {
-                        break;
-                    }
+                if (!node.dead) {
+                    receive_arrived(i, at);
                 }
                 quiet = quiet && !is_missing(link, side) && is_restored(link, side);
             }

@@ -80,6 +80,11 @@ void World::act() {
         case Action::receive:
             receive(which);
             break;
+        case Action::receive_arrived:
+            for (const std::size_t at : links_of(which)) {
+                receive_arrived(which, at);
+            }
+            break;
         case Action::cancel:
             cancel(which);
             break;
@@ -267,6 +272,17 @@ void World::receive(std::size_t which) {
     post_receive(which, any, random_.below(tags),
                  random_.one_of({transport::full_mask, transport::full_mask, Tag{2}, Tag{0}}),
                  random_.one_in(2) ? std::size_t{512} : slot_size, std::nullopt);
+}
+
+void World::receive_arrived(std::size_t which, std::size_t at) {
+    Node& node = *nodes_[which];
+    while (links_[at]->sides[side_of(at, which)].channel->probe(0, 0)) {
+        const std::size_t before = node.operations.size();
+        post_receive(which, false, 0, 0, slot_size, at);
+        if (node.operations.size() == before) {
+            return;
+        }
+    }
 }
 
 void World::receive_first(std::size_t at, std::size_t side_index, Tag tag) {

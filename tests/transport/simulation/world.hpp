@@ -278,6 +278,7 @@ class World {
         send,
         send_many,
         receive,
+        receive_arrived,
         cancel,
         put,
         put_notify,
@@ -303,6 +304,8 @@ class World {
     void send(std::size_t which);
     static std::error_code copy_message(Node& node, Side& side, Operation& send);
     void receive(std::size_t which);
+    /// Posts receives for the messages on a link that have arrived without one.
+    void receive_arrived(std::size_t which, std::size_t at);
     /// Posts a receive at the other end of a link, for a message that is not sent yet.
     void receive_first(std::size_t at, std::size_t side_index, Tag tag);
     void post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
