@@ -98,14 +98,11 @@ class LoopbackCopy {
             ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1),
                                          {.address = at, .rkey = chunk->rkey});
             const int error = post(rail, work, &request);
-            if (error == EAGAIN) {
+            if (error == EAGAIN || (error != 0 && i == 0)) {
                 return error;
             }
             if (error != 0) {
                 shared_.fail(rail, "ibv_post_send failed on a loopback queue pair");
-                if (i == 0) {
-                    return error;
-                }
             }
         }
         return 0;
