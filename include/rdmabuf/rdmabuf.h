@@ -373,9 +373,9 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                     size_t count);
 
 /* Makes RDMA writes that have completed visible to work that is submitted to the GPU afterwards.
- * Returns 0 if that was done, 1 if the memory does not need it (host memory, or a GPU that orders
- * the writes itself; it does not order writes of NICs that use different mappings), or a negative
- * errno value: -EOPNOTSUPP if the device cannot; then read the last bytes back through the NIC. */
+ * Returns 0 if that was done, 1 if no flush is needed (host memory, or a GPU that orders the writes
+ * of each NIC; writes of NICs with different mappings are not ordered), or a negative errno value:
+ * -EOPNOTSUPP if the device cannot; then read the last bytes back through the NIC. */
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address);
 
 #ifdef __cplusplus

@@ -372,16 +372,24 @@ class _Handle:
         raise TypeError(f"a {type(self).__name__} cannot be copied")
 
 
-class Resolver(_Handle):
+class _Counted(_Handle):
+    """An object that ends with its last reference."""
+
+    _end = ""  # the function that ends the handle
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) and _library:  # None when the interpreter ends
+            getattr(_library, self._end)(ctypes.byref(self._handle))
+
+
+class Resolver(_Counted):
     """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
+
+    _end = "rdmabuf_resolver_destroy"
 
     def __init__(self) -> None:
         super().__init__()
         _check(_library.rdmabuf_resolver_create(ctypes.byref(self._handle)))
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) and _library:  # None when the interpreter ends
-            _library.rdmabuf_resolver_destroy(ctypes.byref(self._handle))
 
     def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
             pci_address: str = "") -> External:
@@ -619,12 +627,10 @@ class Lease(_Closing):
         self._memory.release()
 
 
-class _CacheHandle(_Handle):
-    """Ends with its last reference: that of the Cache, or of a call that another thread has begun."""
+class _CacheHandle(_Counted):
+    """Its last reference is that of the Cache, or of a call that another thread has begun."""
 
-    def __del__(self) -> None:
-        if self._handle and _library:  # None when the interpreter ends
-            _library.rdmabuf_cache_destroy(ctypes.byref(self._handle))
+    _end = "rdmabuf_cache_destroy"
 
 
 class Cache(_Closing):

@@ -12,7 +12,7 @@ class Pages {
     /// The size of a huge page in bytes. Mappings of at least this size are aligned to this size.
     static constexpr std::size_t huge = std::size_t{1} << 21U;
 
-    /// @throws Error ENOMEM if mmap(2) has no memory, or must not lock more after mlockall(2)
+    /// @throws Error ENOMEM if mmap(2) has no memory, or exceeds RLIMIT_MEMLOCK after mlockall(2)
     explicit Pages(std::size_t size);
     ~Pages();
     Pages(const Pages&) = delete;

@@ -294,8 +294,8 @@ TEST_F(Exchange, WithAPacketThatComesAfterItWasSentAgain) {
     run_with(SOFTVERBS_PACKET_DELAY, 15);
 }
 
-// The answer of the last request arrives, and that of the first one is lost: the last request is
-// done before the ACK of those in front of it.
+// The response to the first request is lost, and that to the last one arrives. So the last request
+// is done before the earlier ones are acknowledged.
 TEST_F(Exchange, WithUnsignalledRequestsInFrontOfOneThatIsDone) {
     for (unsigned n = 1; n <= 8; ++n) {
         SCOPED_TRACE("packet " + std::to_string(n));

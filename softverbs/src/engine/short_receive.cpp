@@ -129,7 +129,7 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
             qp.sends.pop();
         }
     }
-    // A read or an atomic behind the acknowledged requests may have completed before them.
+    // The next request may be a read or an atomic whose response has already arrived.
     if (next > position &&
         (next >= requester.next || qp.sends[next].state != SendRequest::State::done)) {
         return;

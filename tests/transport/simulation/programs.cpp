@@ -225,7 +225,7 @@ void World::send(std::size_t which) {
         const Message& other = messages_[id];
         return other.receive == 0 && other.tag == made->tag && other.length == made->length;
     };
-    // The length tells two messages apart that do not fit into their receives.
+    // Of a truncated message, only the tag and the length are known.
     while (made->length > 0 &&
            std::ranges::any_of(links_[made->link]->sides[1 - made->side].sent, is_alike)) {
         --made->length;

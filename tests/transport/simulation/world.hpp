@@ -175,7 +175,7 @@ struct Operation {
 struct Node {
     EndpointOptions options;
     std::vector<Context> devices;
-    /// The memory of the program: host memory, a dma-buf, or both in turn.
+    /// The memory of the program. With `both`, the slots with odd numbers are in the dma-buf.
     enum class Kind : std::uint8_t { host, dmabuf, both };
     Kind kind{};
     std::vector<std::byte> host;
@@ -248,7 +248,7 @@ class World {
     // The index of a program in nodes_ is called `which`, and that of a link in links_ `at`.
 
     // world.cpp: time, channels and memory
-    /// Sets the limits of all devices, in bytes; 0 changes nothing.
+    /// Sets max_msg_sz and max_mr_size of all devices. A value of 0 leaves the limit unchanged.
     void limit_devices(std::uint32_t longest_message, std::size_t longest_region) const;
     void open(std::size_t count);
     void connect(std::size_t a, std::size_t b);
@@ -304,7 +304,7 @@ class World {
     void send(std::size_t which);
     static std::error_code copy_message(Node& node, Side& side, Operation& send);
     void receive(std::size_t which);
-    /// Posts receives for the messages on a link that have arrived without one.
+    /// Posts a receive for each unexpected message of a link.
     void receive_arrived(std::size_t which, std::size_t at);
     /// Posts a receive at the other end of a link, for a message that is not sent yet.
     void receive_first(std::size_t at, std::size_t side_index, Tag tag);
