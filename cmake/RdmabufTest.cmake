@@ -48,9 +48,8 @@ endfunction()
 
 # rdmabuf_add_test(name SOURCES file... LABEL tier [LIBS target...])
 #
-# A GoogleTest program linked with rdmabuf, and a ctest test for each TEST in it, called
-# <name>.<suite>.<test>. The label is the tier that runs it. Each program has a rendezvous directory of
-# softverbs of its own, so that processes of other tests, or of the user, do not connect to it.
+# A GoogleTest program linked with rdmabuf, and its tests for ctest. The label is the tier that runs them. Each program has a
+# rendezvous directory of softverbs of its own, so that processes of other tests, or of the user, do not connect to it.
 function(rdmabuf_add_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LIBS")
     add_executable(${name} ${arg_SOURCES})
@@ -61,15 +60,34 @@ function(rdmabuf_add_test name)
     if(arg_LABEL IN_LIST RDMABUF_GATE_LABELS)
         add_dependencies(gate ${name})
     endif()
-    # PRE_TEST: what a broken test program says is a test's failure and not the build's. Nothing here
-    # takes a minute, except on a machine with more work than cores.
-    gtest_discover_tests(
-        ${name}
-        TEST_PREFIX ${name}.
-        DISCOVERY_MODE PRE_TEST
-        DISCOVERY_TIMEOUT 120
-        PROPERTIES LABELS ${arg_LABEL} TIMEOUT 300 ENVIRONMENT
-                   SOFTVERBS_DIR=${CMAKE_CURRENT_BINARY_DIR}/${name}.softverbs)
+    rdmabuf_register_tests(${name} ${name} ${arg_LABEL})
+endfunction()
+
+# rdmabuf_register_tests(program prefix label [PROPERTY VALUE...])
+#
+# The tests of a GoogleTest program for ctest, called <prefix>.<suite>.<test>, with more properties. Sanitizers take longer
+# to start a process than to run most tests, so with them all tests of a program are one test, called <prefix>, in one
+# process; scripts/lib/junit takes the results from the file that the program writes.
+function(rdmabuf_register_tests program prefix label)
+    set(properties ${ARGN} LABELS ${label} ENVIRONMENT SOFTVERBS_DIR=${CMAKE_CURRENT_BINARY_DIR}/${program}.softverbs)
+    if(RDMABUF_SANITIZE)
+        target_link_libraries(${program} PRIVATE rdmabuf_sanitizer_options)
+        add_test(NAME ${prefix} COMMAND ${program} --gtest_output=xml:${PROJECT_BINARY_DIR}/test-programs/${prefix}.xml)
+        set_tests_properties(${prefix} PROPERTIES ${properties} TIMEOUT 1200)
+        if(label STREQUAL "transport")
+            # These take the longest, so they are begun first.
+            set_tests_properties(${prefix} PROPERTIES COST 1)
+        endif()
+    else()
+        # PRE_TEST: what a broken test program says is a test's failure and not the build's. Nothing here
+        # takes a minute, except on a machine with more work than cores.
+        gtest_discover_tests(
+            ${program}
+            TEST_PREFIX ${prefix}.
+            DISCOVERY_MODE PRE_TEST
+            DISCOVERY_TIMEOUT 120
+            PROPERTIES ${properties} TIMEOUT 300)
+    endif()
 endfunction()
 
 # rdmabuf_add_kernel_test(name [SOURCES file... [LIBS target...]] [COMMAND argument...])

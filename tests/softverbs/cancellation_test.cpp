@@ -199,9 +199,6 @@ TEST(ExitInASignalHandler, EndsTheProcessWhereverItInterruptsAVerb) {
     if (softverbs_test::thread_sanitizer) {
         GTEST_SKIP() << "ThreadSanitizer reports exit(3) in a signal handler";
     }
-    if (softverbs_test::address_sanitizer) {
-        GTEST_SKIP() << "at exit, LeakSanitizer takes a lock that the signal may have interrupted";
-    }
     for (unsigned round = 0; round < 20; ++round) {
         const pid_t child = ::fork();
         if (child == 0) {

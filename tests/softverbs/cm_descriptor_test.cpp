@@ -20,7 +20,6 @@
 #include <gtest/gtest.h>
 
 #include "manual_clock.hpp"
-#include "sanitizers.hpp"
 
 namespace softverbs_test {
 namespace {
@@ -310,9 +309,6 @@ TEST_F(CmDescriptor, NumberOfAnotherFileIsNoDevice) {
 }
 
 TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
-    if (thread_sanitizer) {
-        GTEST_SKIP() << "ThreadSanitizer does not permit a forked child to start threads";
-    }
     std::uint32_t id = 0;
     ASSERT_EQ(create_id(fd_, id), 0);
     const pid_t child = ::fork();

@@ -17,20 +17,6 @@
 
 #include <gtest/gtest.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#include <sanitizer/lsan_interface.h>
-#define RDMABUF_TEST_HAS_LSAN
-#endif
-#endif
-
-/// LeakSanitizer does not report what this process allocates from here on.
-inline void disable_leak_reports() {
-#ifdef RDMABUF_TEST_HAS_LSAN
-    __lsan_disable();
-#endif
-}
-
 /// Starts a child that runs @p body and exits with its result, or with 1 after an exception or a
 /// failed expectation. SIGALRM ends the child when the time limit expires.
 inline pid_t fork_child(std::chrono::seconds limit, const std::function<int()>& body) {
@@ -40,8 +26,6 @@ inline pid_t fork_child(std::chrono::seconds limit, const std::function<int()>& 
         return child;
     }
     ::alarm(static_cast<unsigned>(limit.count()));
-    // The end of the process frees the verbs objects of a child.
-    disable_leak_reports();
     int status = 1;
     try {
         status = body();

@@ -18,7 +18,6 @@
 
 #include <rdmabuf/providers/memfd.hpp>
 
-#include "../softverbs/sanitizers.hpp"
 #include "features_fixture.hpp"
 #include "late_receives.hpp"
 #include "poll_counter.hpp"
@@ -787,9 +786,6 @@ int poll_beside_another_thread(ibv_cq*, int, ibv_wc*) {
 }
 
 TEST_F(Ends, two_threads_on_one_endpoint_end_a_debug_build) {
-    if (softverbs_test::thread_sanitizer) {
-        GTEST_SKIP() << "ThreadSanitizer starts no thread in a child by fork(2)";
-    }
     // The child is a new process. A child by fork(2) could not use the channel.
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     connect();

@@ -13,7 +13,6 @@
 
 #include <rdmabuf/transport.hpp>
 
-#include "../softverbs/sanitizers.hpp"
 #include "raw_connector.hpp"
 #include "recorder/verbs_recorder.hpp"
 
@@ -196,9 +195,6 @@ TEST_F(SetupAbort, receive_buffers_are_not_lost_when_the_completion_queue_has_no
 }
 
 TEST_F(SetupAbort, a_forked_child_can_use_an_endpoint_of_its_own) {
-    if (softverbs_test::thread_sanitizer) {
-        GTEST_SKIP() << "ThreadSanitizer does not permit a forked child to start threads";
-    }
     connect();
     const pid_t child = ::fork();
     if (child == 0) {

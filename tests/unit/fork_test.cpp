@@ -102,10 +102,6 @@ TEST_F(Fork, ChildThatClosesObjectsDestroysNone) {
 }
 
 TEST_F(Fork, ChildThatExitsRunsTheDestructorsOfStaticObjects) {
-#ifdef RDMABUF_SANITIZED
-    GTEST_SKIP()
-        << "LeakSanitizer reports the memory that the provider keeps in a child that exits";
-#endif
     static bool is_child = false;
     // Registered before `objects` is constructed, so it runs after its destructor.
     std::atexit([] {
