@@ -109,9 +109,16 @@ void watch(int epoll, int fd, void* pointer) {
 
 } // namespace
 
-Result<std::shared_ptr<EndpointState>> EndpointState::make(
-    std::span<const Context> devices, const Resolver& resolver,
-    const EndpointOptions& options) noexcept {
+Result<std::shared_ptr<EndpointState>> EndpointState::make(std::span<const Context> devices,
+                                                           const Resolver& resolver,
+                                                           const EndpointOptions& options,
+                                                           std::size_t layout) noexcept {
+    if (layout != state_layout) {
+        return error_info(
+            EINVAL,
+            "the program was compiled with the headers of another version of rdmabuf; compile it "
+            "with those of the library that it uses");
+    }
     if (const char* reason = refusal(devices.size(), options); reason != nullptr) {
         return error_info(EINVAL, reason);
     }

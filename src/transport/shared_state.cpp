@@ -2,6 +2,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
@@ -146,6 +152,109 @@ void SharedState::reserve_completions(std::size_t devices, std::uint32_t queue_p
     } catch (...) {
         release_completions(done, queue_pairs);
         throw;
+    }
+}
+
+void SharedState::release_completions(std::size_t devices, std::uint32_t queue_pairs) noexcept {
+    for (std::size_t i = 0; i < devices; ++i) {
+        rails[i]->cq_reserved -= queue_pairs * rails[i]->send_depth;
+    }
+}
+
+void SharedState::post_receives(SharedRail& rail) noexcept {
+    if (rail.replenisher.post(rail.srq.native()) != 0) {
+        fail(rail, "ibv_post_srq_recv failed on the shared receive queue of a device");
+    }
+}
+
+void SharedState::fail(SharedRail& rail, const char* reason) noexcept {
+    if (rail.failure == nullptr) {
+        rail.failure = reason;
+        rail_failed = true;
+    }
+}
+
+std::int64_t SharedState::retransmission_ns() const noexcept {
+    // One transmission can take up to four times QueuePairOptions::timeout.
+    return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
+}
+
+void SharedState::begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
+                        const BufferRef& buffer, Request& request, void* context) const noexcept {
+    state.bytes = buffer.length;
+    state.context = context;
+    begin(state, channel, channel_number, buffer, request);
+}
+
+void SharedState::complete(RequestState& request, int request_error) noexcept {
+    request.done = true;
+    request.error = request_error;
+    // If the message is longer than the receive buffer, the completion reports the length of
+    // the message.
+    if (request_error != 0 &&
+        (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
+        request.bytes = 0;
+    }
+    if (request.context != nullptr) {
+        end_lease(request);
+        if (request.context != nullptr) {
+            completed.push_back(&request);
+        }
+    }
+}
+
+void SharedState::hold(RequestState& request, LeasedMemory* memory) noexcept {
+    if (request.done) {
+        leases.give_back(memory);
+        return;
+    }
+    memory->context = std::exchange(request.context, memory);
+    request.leased = true;
+    request.simple = false; // Its end must also end the lease.
+}
+
+void SharedState::end_lease(RequestState& request) noexcept {
+    if (request.leased) {
+        auto* const memory = static_cast<LeasedMemory*>(request.context);
+        request.leased = false;
+        request.context = memory->context;
+        leases.give_back(memory);
+    }
+}
+
+RequestState* SharedState::request(std::uint32_t index) const noexcept {
+    if (ReceiveRequest* const found = receive(index)) {
+        return found;
+    }
+    if (SendRequest* const found = sends.at(index - first_index(RequestType::send))) {
+        return found;
+    }
+    return one_sided.at(index - first_index(RequestType::one_sided));
+}
+
+void SharedState::give_back(RequestState& request) noexcept {
+    switch (request.type()) {
+        case RequestType::send:
+            sends.give_back(static_cast<SendRequest*>(&request));
+            break;
+        case RequestType::receive:
+            receives.give_back(static_cast<ReceiveRequest*>(&request));
+            break;
+        case RequestType::one_sided:
+            one_sided.give_back(static_cast<OneSidedRequest*>(&request));
+            break;
+    }
+}
+
+std::uint32_t SharedState::wire_number(const RequestState& request) noexcept {
+    return (request.index & position_mask) | (request.generation & generation_mask)
+                                                 << RequestState::type_shift;
+}
+
+void SharedState::wake(ChannelLinks& channel) noexcept {
+    if (!channel.is_busy) {
+        channel.is_busy = true;
+        busy.push_back(&channel);
     }
 }
 

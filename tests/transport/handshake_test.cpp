@@ -583,6 +583,17 @@ TEST_F(Handshakes, an_interface_that_does_not_exist_fails_with_enodev) {
     EXPECT_THAT(elsewhere.message(), ::testing::HasSubstr("EADDRNOTAVAIL"));
 }
 
+TEST_F(Handshakes, a_program_with_the_headers_of_another_version_opens_no_endpoint) {
+    using transport::detail::EndpointState;
+    using transport::detail::state_layout;
+    const std::array<Context, 1> devices{Context::open_first()};
+    EXPECT_TRUE(EndpointState::make(devices, Resolver(), {}, state_layout));
+    const auto opened = EndpointState::make(devices, Resolver(), {}, state_layout + 1);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.code(), code(EINVAL));
+    EXPECT_THAT(opened.message(), ::testing::HasSubstr("headers of another version of rdmabuf"));
+}
+
 TEST_F(Handshakes, invalid_options_fail_with_einval) {
     const Context context = Context::open_first();
     const auto result_of = [&](const auto& change) {

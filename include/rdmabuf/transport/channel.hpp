@@ -215,8 +215,11 @@ class Channel {
     ///         another channel; ESTALE if the completion of the request was reported; EBADF after
     ///         close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
-        return {channel_ ? endpoint_->cancel(channel_->number(), request) : EBADF,
-                std::system_category()};
+        if (!channel_) {
+            return failure(EBADF);
+        }
+        const detail::OneThread one_thread = endpoint_->use();
+        return {endpoint_->cancel(channel_->number(), request), std::system_category()};
     }
 
     // One-sided operations

@@ -45,12 +45,13 @@ class Endpoint {
     ///                 side is connected to the first device of the peer, the second to the second,
     ///                 and so on. Devices without a counterpart are not used. Short messages use
     ///                 the first device.
-    /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option),
-    ///         and the errors of ProtectionDomain, Context::port() and RegistrationCache
+    /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option)
+    ///         or if the headers of the program are not those of the library, and the errors of
+    ///         ProtectionDomain, Context::port() and RegistrationCache
     [[nodiscard]] static Result<Endpoint> open(std::span<const Context> devices,
                                                const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
-        auto state = detail::EndpointState::make(devices, resolver, options);
+        auto state = detail::EndpointState::make(devices, resolver, options, detail::state_layout);
         return state ? Result<Endpoint>(Endpoint(*std::move(state)))
                      : Result<Endpoint>(state.error_info());
     }
@@ -176,6 +177,7 @@ class Endpoint {
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Tag mask, Request& request,
                                         void* context = nullptr) const noexcept {
+        const detail::OneThread one_thread = state_->use();
         return {state_->receive_any({.memory = memory.state(),
                                      .address = reinterpret_cast<std::uintptr_t>(address),
                                      .length = length},
@@ -204,6 +206,7 @@ class Endpoint {
     /// arrived on any channel and that irecv() would receive. Returns std::nullopt if no such
     /// message has arrived.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask) const noexcept {
+        const detail::OneThread one_thread = state_->use();
         const detail::UnexpectedMessage* const message = state_->probe(nullptr, tag, mask);
         return message == nullptr
                    ? std::nullopt
@@ -213,10 +216,12 @@ class Endpoint {
     }
     /// Returns the state of a request that irecv() of this endpoint started; see Channel::test().
     [[nodiscard]] Completion test(Request& request) const noexcept {
+        const detail::OneThread one_thread = state_->use();
         return state_->test_any(detail::EndpointState::any_channel, request);
     }
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
+        const detail::OneThread one_thread = state_->use();
         return {state_->cancel(detail::EndpointState::any_channel, request),
                 std::system_category()};
     }
@@ -225,12 +230,16 @@ class Endpoint {
     /// @return the number of completions that were stored in @p completions; 0 if no such request
     ///         has completed
     [[nodiscard]] std::size_t poll_completions(std::span<Completion> completions) const noexcept {
+        const detail::OneThread one_thread = state_->use();
         state_->progress();
         return state_->poll_completions(completions);
     }
     /// Makes progress on all requests of all channels. The time that the call takes does not depend
     /// on the number of channels without requests.
-    void progress() const noexcept { state_->progress(); }
+    void progress() const noexcept {
+        const detail::OneThread one_thread = state_->use();
+        state_->progress();
+    }
     /// Sleeps until a device or a peer causes an event, or until @p timeout is over. The call may
     /// also return earlier. After this call, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }

@@ -3,14 +3,13 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 
 namespace rdmabuf::transport::detail {
@@ -20,7 +19,7 @@ namespace rdmabuf::transport::detail {
 /// once. The pool also contains a few bytes whose contents are not used: the target of keepalive
 /// writes, and the memory for RDMA reads whose data is not used (fences, and flushes of GPU
 /// memory).
-class BouncePool {
+class RDMABUF_EXPORT BouncePool {
   public:
     static constexpr std::size_t line = 64;
     /// Maximum length in bytes of a message that is copied to a send buffer.
@@ -31,31 +30,8 @@ class BouncePool {
     static constexpr std::uint32_t copy_buffers = 16;
 
     /// @throws std::bad_alloc
-    BouncePool(std::uint32_t eager_limit, std::uint32_t receive_buffers, std::uint32_t send_buffers)
-        : receive_size_(round_up(std::max<std::size_t>(
-              sizeof(Header) + eager_limit,
-              std::max(max_control_message, sizeof(Header) + max_notification)))),
-          receive_buffers_(receive_buffers),
-          size_(2 * line + receive_size_ * (receive_buffers + copy_buffers) +
-                send_size * send_buffers),
-          bytes_(static_cast<std::byte*>(
-                     ::operator new (size_, std::align_val_t{alignment_of(size_)})),
-                 Free{alignment_of(size_)}),
-          uses_(send_buffers) {
-        if (size_ >= huge_page) {
-            // Huge pages are an optimization: if the kernel has none, normal pages are used.
-            static_cast<void>(
-                ::madvise(bytes_.get(), size_ / huge_page * huge_page, MADV_HUGEPAGE));
-        }
-        std::fill_n(bytes_.get(), size_, std::byte{});
-        first_receive_ = bytes_.get() + 2 * line;
-        for (std::uint32_t i = send_buffers; i-- > 0;) {
-            give_back(i);
-        }
-        for (std::uint32_t i = 0; i < copy_buffers; ++i) {
-            free_copies_[copies_left_++] = receive_buffers + i;
-        }
-    }
+    BouncePool(std::uint32_t eager_limit, std::uint32_t receive_buffers,
+               std::uint32_t send_buffers);
 
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -82,17 +58,8 @@ class BouncePool {
     }
     /// Frees buffer @p i if it is a copy buffer, which was taken by take_copy_buffer().
     /// @return false if buffer @p i is a receive buffer; the caller must post this buffer again
-    [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept {
-        if (i < receive_buffers_) {
-            return false;
-        }
-        free_copies_[copies_left_++] = i;
-        return true;
-    }
-    [[nodiscard]] std::byte* send_buffer(std::uint32_t i) const noexcept {
-        return data() + 2 * line + receive_size_ * (receive_buffers_ + copy_buffers) +
-               send_size * i;
-    }
+    [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept;
+    [[nodiscard]] std::byte* send_buffer(std::uint32_t i) const noexcept;
 
     [[nodiscard]] std::uint32_t send_buffers() const noexcept {
         return static_cast<std::uint32_t>(uses_.size());
@@ -100,17 +67,8 @@ class BouncePool {
     /// Returns the number of unused send buffers.
     [[nodiscard]] std::uint32_t unused() const noexcept { return unused_; }
     /// Takes a send buffer. At least one must be unused; see HeldBuffers::may_hold().
-    [[nodiscard]] std::uint32_t take() noexcept {
-        const std::uint32_t i = free_;
-        free_ = uses_[i].next;
-        --unused_;
-        return i;
-    }
-    void give_back(std::uint32_t i) noexcept {
-        uses_[i].next = free_;
-        free_ = i;
-        ++unused_;
-    }
+    [[nodiscard]] std::uint32_t take() noexcept;
+    void give_back(std::uint32_t i) noexcept;
 
     /// Describes a send buffer that is in use.
     struct Use {

@@ -3,17 +3,16 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/eager_protocol.hpp>
@@ -44,7 +43,7 @@ struct Notification {
 
 /// The connection to one peer. This class starts the requests of the program, and passes the
 /// messages of the peer to the protocol classes, for example to RendezvousReceiver.
-class ChannelState : public ChannelLinks {
+class RDMABUF_EXPORT ChannelState : public ChannelLinks {
   public:
     /// @param number  a number that identifies the channel in this process
     ChannelState(SharedState& shared, const void* endpoint, std::uint32_t number,
@@ -70,13 +69,7 @@ class ChannelState : public ChannelLinks {
     }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
-    ~ChannelState() {
-        shared_.matcher.drop(this, [](const UnexpectedMessage&) { return true; });
-        shared_.matcher.release(this);
-        while (notifications_ != nullptr) {
-            drop_notification();
-        }
-    }
+    ~ChannelState();
 
     [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
     [[nodiscard]] RailSet& rails() noexcept { return rails_; }
@@ -153,11 +146,7 @@ class ChannelState : public ChannelLinks {
     int take_notification(std::span<std::byte> bytes) noexcept;
 
     /// See Channel::advertised_receive().
-    [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept {
-        const CtsRing::Entry* const entry =
-            queued_.empty() && broken() == 0 ? rendezvous_sender_.advertised(tag) : nullptr;
-        return entry == nullptr ? std::nullopt : std::optional(entry->length);
-    }
+    [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept;
     /// See Channel::can_advertise().
     [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept {
         return broken() == 0 && rendezvous_receiver_.can_advertise(tag, count);
@@ -193,28 +182,13 @@ class ChannelState : public ChannelLinks {
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
     /// Called when a posted receive has completed with an error on queue pair @p rail.
-    void receive_failed(std::size_t rail, ibv_wc_status status) noexcept {
-        if (status == IBV_WC_WR_FLUSH_ERR) {
-            rails_.leave_out(rail, ECONNRESET,
-                             "a receive was flushed: the peer has violated the protocol");
-        } else {
-            fail(EPROTO, "the peer has sent a message that is longer than a receive buffer");
-        }
-    }
+    void receive_failed(std::size_t rail, ibv_wc_status status) noexcept;
     /// Processes the completion of a loopback work request that belongs to a request of this
     /// channel.
     void loopback_completed(RequestState& request, ibv_wc_status status) noexcept;
 
     /// Returns true if advance() has something to do.
-    [[nodiscard]] bool has_work() const noexcept {
-        if (!copies_.empty() || (rails_.broken() != 0 && !ended_)) {
-            return true;
-        }
-        if (setup_ != nullptr && rails_.broken() == 0) {
-            return setup_->datagram_due || (setup_->peer_connected && has_queued());
-        }
-        return has_queued();
-    }
+    [[nodiscard]] bool has_work() const noexcept;
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
     /// @param polled  see RailSet::drain()
@@ -234,29 +208,12 @@ class ChannelState : public ChannelLinks {
     }
     /// Returns true if all sent messages and one-sided requests are acknowledged. Keepalive writes
     /// and the test of a new queue pair need not be: the port of their device may be down.
-    [[nodiscard]] bool all_acknowledged() noexcept {
-        if (has_work() || waits_for_peer() || rails_.recovering() != 0 || !rails_.queue().idle()) {
-            return false;
-        }
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (!rails_[i].queue.is_completed(rails_[i].last_needed)) {
-                return false;
-            }
-        }
-        return true;
-    }
+    [[nodiscard]] bool all_acknowledged() noexcept;
     /// Posts a signaled write of 0 bytes on the first queue pair, unless the last message was
     /// signaled. Its completion shows that all earlier messages are acknowledged. On the other
     /// queue pairs, the last work request of each request and each fence is signaled.
-    void signal_all() noexcept {
-        if (!rails_.queue().all_signaled()) {
-            control_.probe(0);
-        }
-    }
-    [[nodiscard]] bool send_close() noexcept {
-        rails_.fast.sends = 0; // send_any() checks refusal().
-        return control_.send_close();
-    }
+    void signal_all() noexcept;
+    [[nodiscard]] bool send_close() noexcept;
     /// Sends `goodbye` on the socket, if there is one.
     void say_goodbye() noexcept;
     /// Returns true if one of the ends has sent its close message to the other end, so that all
@@ -266,11 +223,7 @@ class ChannelState : public ChannelLinks {
     /// Ends the requests of a failed channel with EIO, although its queue pairs can neither be
     /// moved to the error state nor be destroyed. A device may still access the memory of these
     /// requests. Their send buffers are not returned to the pool.
-    void give_up() noexcept {
-        if (!ended_) {
-            end_requests(EIO);
-        }
-    }
+    void give_up() noexcept;
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
     /// Returns true if the channel has failed and its requests have ended, except those that wait
@@ -281,10 +234,7 @@ class ChannelState : public ChannelLinks {
     /// EIO when its completions arrive.
     void drop_copies() noexcept;
 
-    void give_back(RequestState& request) noexcept {
-        --in_flight_;
-        shared_.give_back(request);
-    }
+    void give_back(RequestState& request) noexcept;
     /// Like give_back(), for a receive for which RequestFlags::delivered is true.
     void recycle(ReceiveRequest& receive) noexcept {
         --in_flight_;
@@ -292,11 +242,7 @@ class ChannelState : public ChannelLinks {
     }
     /// Assigns a receive to this channel, because it has matched a message of this channel. The
     /// program may have started the receive for any channel.
-    void adopt(ReceiveRequest& receive) noexcept {
-        receive.channel = this;
-        receive.channel_number = number_;
-        count_request();
-    }
+    void adopt(ReceiveRequest& receive) noexcept;
 
   private:
     using Sends = List<SendRequest, &SendRequest::link>;
@@ -305,30 +251,12 @@ class ChannelState : public ChannelLinks {
     /// Returns the maximum length of an eager message that both ends and the ports of both ends
     /// support, in bytes.
     [[nodiscard]] static std::uint32_t eager_limit(std::uint32_t ours, std::uint32_t theirs,
-                                                   std::uint32_t max_message) noexcept {
-        constexpr std::uint32_t header = sizeof(Header);
-        return std::min({ours, theirs, max_message > header ? max_message - header : 0});
-    }
+                                                   std::uint32_t max_message) noexcept;
     /// Checks that a transfer between a buffer and memory of the peer is possible.
     /// @param access  the access that the operation needs to the memory of the peer
     /// @return 0 or an errno value
     [[nodiscard]] int check_transfer(const BufferRef& buffer, const RemoteMemory& remote,
-                                     std::uint64_t offset, Access access) const noexcept {
-        if (const int error = buffer.check(endpoint_); error != 0) {
-            return error;
-        }
-        if (remote.table().rails < rails_.devices()) {
-            return EINVAL;
-        }
-        if (offset > remote.length() || buffer.length > remote.length() - offset) {
-            return ERANGE;
-        }
-        // All operations except an RDMA write store data in the local buffer.
-        return has(remote.access(), access) &&
-                       (access == Access::remote_write || buffer.allows(Access::local_write))
-                   ? 0
-                   : EACCES;
-    }
+                                     std::uint64_t offset, Access access) const noexcept;
     /// Initializes a request of this channel.
     /// @param taken  a request that was taken from its pool, or nullptr
     /// @return @p taken
@@ -344,12 +272,7 @@ class ChannelState : public ChannelLinks {
     }
     void wake() noexcept { shared_.wake(*this); }
     [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
-    void count_request() noexcept {
-        ++in_flight_;
-        if (full()) {
-            rails_.fast.sends = 0;
-        }
-    }
+    void count_request() noexcept;
 
     /// Like receive_unexpected(), but advance() must still be called.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
@@ -367,11 +290,7 @@ class ChannelState : public ChannelLinks {
     int start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
                        std::uint64_t offset) noexcept;
     static void set_notification(OneSidedRequest& request, std::span<const std::byte> bytes,
-                                 bool notifies) noexcept {
-        request.notifies = notifies;
-        request.notification_size = static_cast<std::uint16_t>(bytes.size());
-        std::copy(bytes.begin(), bytes.end(), request.notification.begin());
-    }
+                                 bool notifies) noexcept;
 
     /// Checks a received message, and processes the credits in its header. Then processes the
     /// message itself, unless it is an eager message.
@@ -380,10 +299,7 @@ class ChannelState : public ChannelLinks {
     [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t received) noexcept;
     void set_fast_sends() noexcept;
     /// Sets FastLimits::arrivals. Called when ByteCredits::room() has changed.
-    void set_fast_arrivals() noexcept {
-        rails_.fast.arrivals =
-            broken() != 0 ? 0 : std::min(eager_.limit() + 1, control_.eager_credits.room());
-    }
+    void set_fast_arrivals() noexcept;
     /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
@@ -425,16 +341,7 @@ class ChannelState : public ChannelLinks {
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
     /// Called when the peer has closed the channel in order.
     void peer_closed() noexcept;
-    void drop_notification() noexcept {
-        Notification* const first = notifications_;
-        notifications_ = first->next;
-        if (notifications_ == nullptr) {
-            last_notification_ = nullptr;
-        }
-        const std::size_t size = sizeof(Notification) + first->size;
-        first->~Notification();
-        shared_.blocks.give_back(first, size);
-    }
+    void drop_notification() noexcept;
 
     SharedState& shared_;
     const void* endpoint_;
@@ -477,7 +384,5 @@ class ChannelState : public ChannelLinks {
 
 } // namespace rdmabuf::transport::detail
 
-// These headers define the member functions of ChannelState.
-#include <rdmabuf/transport/detail/channel_messages.hpp>
-#include <rdmabuf/transport/detail/channel_progress.hpp>
-#include <rdmabuf/transport/detail/channel_requests.hpp>
+// This header defines some of the member functions.
+#include <rdmabuf/transport/detail/channel_hot_path.hpp>

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/flow_control.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
@@ -15,7 +15,7 @@
 namespace rdmabuf::transport::detail {
 
 /// Handles the credits, the keepalive writes and the close message of a channel.
-class ControlChannel {
+class RDMABUF_EXPORT ControlChannel {
   public:
     ControlChannel(RailSet& rails, const EndpointOptions& options, const Hello& peer) noexcept
         : rails_(rails),
@@ -25,12 +25,7 @@ class ControlChannel {
           probe_rkeys_(peer.probe_rkeys) {}
 
     /// Sets the members of @p header that return credits to the peer.
-    void add_credits(Header& header) const noexcept {
-        header.received = window.received();
-        if (returns_eager_credits(header.kind)) {
-            header.number = eager_credits.consumed();
-        }
-    }
+    void add_credits(Header& header) const noexcept;
     /// Like add_credits(), but only for the header of an eager message.
     void add_eager_credits(Header& header) const noexcept {
         header.received = window.received();
@@ -46,26 +41,12 @@ class ControlChannel {
     /// Sends a message whose header also returns credits. RailSet::can_send() must be true. The
     /// parameters and the result are those of RailSet::send().
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
-                            RequestState* request = nullptr, bool always_signal = false) noexcept {
-        add_credits(header);
-        if (!rails_.send(header, body, request, always_signal)) {
-            return false;
-        }
-        credits_sent(header.kind);
-        return true;
-    }
+                            RequestState* request = nullptr, bool always_signal = false) noexcept;
     /// Posts a write and, behind it, a message whose header also returns credits. The conditions,
     /// the parameters and the result are those of RailSet::write_and_send().
     [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
                                                  std::span<const std::byte> body,
-                                                 RequestState& request) noexcept {
-        add_credits(header);
-        const RailSet::Posted posted = rails_.write_and_send(write, header, body, request);
-        if (posted == RailSet::Posted::both) {
-            credits_sent(header.kind);
-        }
-        return posted;
-    }
+                                                 RequestState& request) noexcept;
     /// Sends a message that consists of @p body and the descriptions of memory regions. The number
     /// of regions is `body.chunks`; they are the first elements of @p chunks. The conditions and
     /// the result are those of send() above.
@@ -85,30 +66,7 @@ class ControlChannel {
     }
     /// Processes the credits in the header of a received message.
     /// @return false if the credits are impossible, which is a protocol error
-    [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
-        if (!window.peer_received(header.received)) {
-            return false;
-        }
-        bool valid = true;
-        switch (header.kind) {
-            case Kind::eager:
-            case Kind::rts:
-                valid = eager_credits.peer_consumed(header.number);
-                break;
-            case Kind::credit:
-                valid =
-                    eager_credits.peer_consumed(header.number) &&
-                    notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
-                break;
-            default:
-                break;
-        }
-        const Header same = {.kind = Kind::eager,
-                             .received = header.received,
-                             .number = eager_credits.peer_consumed()};
-        same_credits_ = start_of(&same);
-        return valid;
-    }
+    [[nodiscard]] bool credits_arrived(const Header& header) noexcept;
     /// Returns true if this end must return so many credits for eager messages to the peer that a
     /// separate credit message is worth its cost.
     [[nodiscard]] bool eager_credit_due() const noexcept {
@@ -120,45 +78,21 @@ class ControlChannel {
     }
     /// Sends a credit message if enough credits have accumulated. It may use the send queue entries
     /// that RailSet::reserve keeps free, because the peer may be waiting for the credits.
-    void send_credits() noexcept {
-        if (!credit_due() || !rails_.queue().has_room()) {
-            return;
-        }
-        if (send({.kind = Kind::credit, .value = notification_credits.consumed()}, {})) {
-            notification_credits.reported();
-        }
-    }
+    void send_credits() noexcept;
 
     /// Makes each queue pair report a completion, which shows that the devices of both ends
     /// respond: see probe(rail).
-    void probe() noexcept {
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            // While a new queue pair is tested, the peer may not have connected its own yet.
-            if (rails_.is_used(i)) {
-                probe(i);
-            }
-        }
-    }
+    void probe() noexcept;
     /// Posts a keepalive write of 0 bytes on a queue pair, unless its last work request will report
     /// a completion.
-    void probe(std::size_t rail) noexcept {
-        const SendQueue& queue = rails_[rail].queue;
-        if (queue.has_room() && (queue.idle() || !queue.all_signaled())) {
-            ibv_send_wr work = make_write({}, probe_target(rail));
-            rails_.post(rail, work, nullptr, true);
-        }
-    }
+    void probe(std::size_t rail) noexcept;
     /// Returns the memory of the peer that keepalive writes and fences of a queue pair access.
     [[nodiscard]] RemoteAddress probe_target(std::size_t rail) const noexcept {
         return {.address = probe_address_, .rkey = probe_rkeys_[rails_[rail].device]};
     }
 
     /// Sends the last message of this end. @return false if it cannot be sent now
-    [[nodiscard]] bool send_close() noexcept {
-        // The close message is signaled, because a later work request may never be acknowledged:
-        // the peer moves its queue pairs to the error state when it has received the close message.
-        return rails_.queue().has_room() && send({.kind = Kind::close}, {}, nullptr, true);
-    }
+    [[nodiscard]] bool send_close() noexcept;
 
   private:
     /// Returns true if Header::number of a message of this kind returns credits for eager messages.

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
@@ -20,7 +20,7 @@ namespace rdmabuf::transport::detail {
 /// Sends and receives short messages. The sender either copies the data behind the header, or lets
 /// the device read the data from the memory of the request. The receiver copies the data from a
 /// receive buffer to the memory of the matching receive request.
-class EagerProtocol {
+class RDMABUF_EXPORT EagerProtocol {
   public:
     enum class Sent : std::uint8_t {
         /// The message cannot be sent now.
@@ -48,10 +48,7 @@ class EagerProtocol {
     [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
     /// Returns true if a message of this length may be sent as an eager message now. If the peer
     /// has no credits left for eager messages, the message is sent with an RTS instead.
-    [[nodiscard]] bool fits(std::uint64_t length) const noexcept {
-        return length <= limit_ &&
-               control_.eager_credits.available(static_cast<std::uint32_t>(length));
-    }
+    [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
     /// Returns true if the data of a message is copied when the message is sent. The send then
     /// needs no SendRequest object.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
@@ -106,60 +103,20 @@ class EagerProtocol {
     }
     /// Sends a message of up to BouncePool::copy_limit bytes, which is copied.
     /// @return false if the message cannot be sent now
-    [[nodiscard]] bool send_copied(std::span<const std::byte> message, Tag tag) noexcept {
-        Header header = {.kind = Kind::eager, .value = tag};
-        control_.add_credits(header);
-        if (!rails_.send(header, message)) {
-            return false;
-        }
-        sent(static_cast<std::uint32_t>(message.size()));
-        return true;
-    }
+    [[nodiscard]] bool send_copied(std::span<const std::byte> message, Tag tag) noexcept;
     /// Sends a message whose data the device reads from the memory of the request.
     /// @return false if the message cannot be sent now, or if its memory consists of several
     ///         registered chunks
-    [[nodiscard]] bool send_gathered(SendRequest& request, const ibv_sge& data) noexcept {
-        Header header = {.kind = Kind::eager, .value = request.tag};
-        control_.add_credits(header);
-        if (!rails_.send_gathered(header, data, request)) {
-            return false;
-        }
-        sent(data.length);
-        return true;
-    }
+    [[nodiscard]] bool send_gathered(SendRequest& request, const ibv_sge& data) noexcept;
     /// Sets @p data to the address, the length and the lkey of @p buffer.
     /// @return false if the memory of @p buffer consists of several registered chunks
-    [[nodiscard]] static bool gather(const BufferRef& buffer, ibv_sge& data) noexcept {
-        const std::uint64_t at = buffer.device_address();
-        const LocalChunk* chunk = rdmabuf::detail::find_chunk(buffer.memory->rail(0), at);
-        if (chunk == nullptr || buffer.length > chunk->length - (at - chunk->address)) {
-            return false;
-        }
-        data = {
-            .addr = at, .length = static_cast<std::uint32_t>(buffer.length), .lkey = chunk->lkey};
-        return true;
-    }
+    [[nodiscard]] static bool gather(const BufferRef& buffer, ibv_sge& data) noexcept;
 
     /// Copies a received message to the memory of its receive request and ends the request. If the
     /// message is longer than this memory, the request ends with EMSGSIZE.
     /// @return false if the CPU cannot write to the memory; LoopbackCopy must then copy the message
     [[nodiscard]] bool deliver(ReceiveRequest& receive, const std::byte* data,
-                               std::uint64_t length) noexcept {
-        receive.bytes = length;
-        if (length > receive.buffer.length) {
-            shared_.complete(receive, EMSGSIZE);
-            return true;
-        }
-        if (length > 0) {
-            if (!receive.buffer.memory->host) {
-                return false;
-            }
-            copy(reinterpret_cast<void*>(receive.buffer.address), data,
-                 static_cast<std::size_t>(length));
-        }
-        shared_.complete(receive);
-        return true;
-    }
+                               std::uint64_t length) noexcept;
     /// Copies a received message to the memory of a receive for which RequestFlags::simple is true,
     /// and ends the receive.
     /// @param length  not larger than the length of this memory
@@ -174,11 +131,7 @@ class EagerProtocol {
     static constexpr std::uint32_t header_size = sizeof(Header);
 
     /// Counts a message that was sent, and the credits that its header has returned.
-    void sent(std::uint32_t length) noexcept {
-        rails_.fast.sends = 0; // The message may be longer than short_limit_.
-        control_.credits_sent(Kind::eager);
-        control_.eager_credits.sent(length);
-    }
+    void sent(std::uint32_t length) noexcept;
     /// Copies a message. A message of 8 to 16 bytes is copied without a function call.
     static void copy(void* to, const std::byte* from, std::size_t length) noexcept {
         constexpr std::size_t half = 8;

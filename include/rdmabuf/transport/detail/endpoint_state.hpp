@@ -4,7 +4,6 @@
 #include <endian.h>
 #include <pthread.h>
 
-#include <array>
 #include <atomic>
 #include <cassert>
 #include <cerrno>
@@ -16,7 +15,6 @@
 #include <list>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <rdmabuf/context.hpp>
@@ -74,46 +72,48 @@ class [[maybe_unused]] OneThread {
 class AsyncEventQueue;
 
 /// The state that an Endpoint shares with its listeners, connectors and channels.
-class EndpointState : public std::enable_shared_from_this<EndpointState> {
+class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<EndpointState> {
   public:
     /// Checks the options, and creates the queues and buffers of the endpoint.
-    RDMABUF_EXPORT static Result<std::shared_ptr<EndpointState>> make(
-        std::span<const Context> devices, const Resolver& resolver,
-        const EndpointOptions& options) noexcept;
+    /// @param layout  state_layout of the program
+    static Result<std::shared_ptr<EndpointState>> make(std::span<const Context> devices,
+                                                       const Resolver& resolver,
+                                                       const EndpointOptions& options,
+                                                       std::size_t layout) noexcept;
 
     /// Called by make() only.
     EndpointState(std::vector<ProtectionDomain> protection_domains, Resolver used_resolver,
                   const EndpointOptions& used_options);
     EndpointState(const EndpointState&) = delete;
     EndpointState& operator=(const EndpointState&) = delete;
-    RDMABUF_EXPORT ~EndpointState();
+    ~EndpointState();
 
     // Channels
 
     /// Adds a channel whose queue pairs are connected. progress() then also processes the
     /// completions of this channel.
     /// @throws Error, std::bad_alloc
-    RDMABUF_EXPORT void attach(ChannelState& channel);
+    void attach(ChannelState& channel);
     /// Adds the socket of a channel to the epoll descriptor. The channel fails when the peer closes
     /// the socket.
     /// @throws Error with the errno value of epoll_ctl(2)
-    RDMABUF_EXPORT void watch_socket(ChannelState& channel, UniqueFd socket);
+    void watch_socket(ChannelState& channel, UniqueFd socket);
     /// Ends a channel whose set-up has failed after attach(), and removes it from the endpoint. In
     /// a child process after fork(2), only removes it.
-    RDMABUF_EXPORT void abandon(ChannelState& channel) noexcept;
+    void abandon(ChannelState& channel) noexcept;
     /// Returns the UD queue pair that all prepared channels of the endpoint use for their setup.
     /// The first call creates it.
-    [[nodiscard]] RDMABUF_EXPORT SetupQueuePair& setup_queue_pair();
+    [[nodiscard]] SetupQueuePair& setup_queue_pair();
     using Closing = List<ChannelLinks, &ChannelLinks::closing>;
     /// Waits until all messages of the channels in a list are acknowledged, for at most
     /// EndpointOptions::linger. Then ends the requests of the channels, and removes the channels
     /// from the endpoint and from the list. After that, ChannelState::broken() returns EBADF for
     /// each channel that had not failed with another error.
-    RDMABUF_EXPORT void close(Closing& channels) noexcept;
+    void close(Closing& channels) noexcept;
     /// Like close(), but does not wait.
     /// @param linger  false: does not wait for acknowledgements
     /// @return true if the channel was removed from the endpoint; otherwise, call it again
-    [[nodiscard]] RDMABUF_EXPORT bool try_close(ChannelState& channel, bool linger) noexcept;
+    [[nodiscard]] bool try_close(ChannelState& channel, bool linger) noexcept;
 
     /// Adds an end to those for which setup_completed() keeps a datagram.
     void add(PreparedEnd& end) noexcept { prepared_ends_.push_back(&end); }
@@ -127,31 +127,18 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
 
     /// Polls the completion queues of all devices, and advances the channels that have work.
     /// @return true if a work request has completed
-    [[gnu::noinline]] bool progress() noexcept {
-        const OneThread one_thread(user_);
-        const bool any = poll();
-        if (!any) {
-            post_all_receives();
-        }
-        if (!shared.busy.empty()) [[unlikely]] {
-            advance_channels(!any);
-        }
-        if (++calls_ == 0) [[unlikely]] {
-            check(now_ns());
-        }
-        return any;
-    }
+    bool progress() noexcept;
     /// Waits until a device or a socket reports an event, or a periodic check is due. progress()
     /// must be called afterwards.
     /// @param timeout  maximum time to wait; negative: no limit
-    RDMABUF_EXPORT void sleep(std::chrono::milliseconds timeout) noexcept;
+    void sleep(std::chrono::milliseconds timeout) noexcept;
     /// Returns the epoll descriptor. After arm() has returned true, it becomes readable when
     /// progress() has something to do.
     [[nodiscard]] int descriptor() const noexcept { return events_.get(); }
     /// Requests an event for the next completion.
     /// @return false if a completion has arrived; the caller must then call progress() before
     ///         sleeping
-    RDMABUF_EXPORT bool arm() noexcept;
+    bool arm() noexcept;
 
     /// Processes an asynchronous event of a device of the endpoint:
     ///   - IBV_EVENT_DEVICE_FATAL, and IBV_EVENT_CQ_ERR and IBV_EVENT_SRQ_ERR of a queue that all
@@ -170,9 +157,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     ///     EHOSTUNREACH. The reason then names the port of this side.
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
-    RDMABUF_EXPORT void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
+    void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
     /// Returns false if channels and registrations leave out the device; see Endpoint::works().
-    [[nodiscard]] RDMABUF_EXPORT bool works(std::size_t rail) noexcept;
+    [[nodiscard]] bool works(std::size_t rail) noexcept;
 
     // Requests
 
@@ -211,42 +198,13 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// Returns the state of a request.
     /// @param channel     ChannelState::number(), or any_channel
     /// @param progressed  true if progress() was called already
-    [[gnu::noinline]] Completion test_any(std::uint32_t channel, Request& request,
-                                          bool progressed = false) noexcept {
-        const OneThread one_thread(user_);
-        RequestState* const state = shared.request(request.index);
-        if (state == nullptr || request.channel != channel) {
-            return failed(request.index == Request::empty_index ? ESTALE : EINVAL);
-        }
-        if (!state->in_use || state->generation != request.generation) {
-            return failed(ESTALE);
-        }
-        if (!state->done && !progressed) {
-            progress();
-        }
-        Completion completion;
-        if (state->done) {
-            if (state->context != nullptr) {
-                shared.completed.remove(state);
-            }
-            report(*state, completion);
-            request = {};
-        }
-        return completion;
-    }
+    Completion test_any(std::uint32_t channel, Request& request, bool progressed = false) noexcept;
     /// Returns the result of a test of an invalid request.
     [[nodiscard, gnu::noinline]] static Completion failed(int error) noexcept {
         return {.done = true, .error = {error, std::system_category()}};
     }
     /// Reports completed requests that were started with a `context` pointer.
-    std::size_t poll_completions(std::span<Completion> completions) noexcept {
-        const OneThread one_thread(user_);
-        std::size_t count = 0;
-        while (count < completions.size() && !shared.completed.empty()) {
-            report(*shared.completed.pop_front(), completions[count++]);
-        }
-        return count;
-    }
+    std::size_t poll_completions(std::span<Completion> completions) noexcept;
     /// Starts a request with memory that the program has not registered. The registration comes
     /// from the cache or is created. The request keeps it until the request ends.
     /// @param start  called with the memory; starts the request and returns an errno value
@@ -280,34 +238,9 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     int receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                     void* context) noexcept;
     [[nodiscard]] const UnexpectedMessage* probe(const ChannelState* channel, Tag tag,
-                                                 Tag mask) noexcept {
-        progress();
-        return shared.matcher.find_message(channel, tag, mask);
-    }
+                                                 Tag mask) noexcept;
     /// Cancels a receive or a transfer list; see Channel::cancel() for the result.
-    int cancel(std::uint32_t channel, const Request& request) noexcept {
-        const OneThread one_thread(user_);
-        RequestState* const state = shared.request(request.index);
-        if (request.channel != channel || state == nullptr || state->type() == RequestType::send) {
-            return EINVAL;
-        }
-        if (!state->in_use || state->generation != request.generation) {
-            return ESTALE;
-        }
-        if (state->done) {
-            return EALREADY;
-        }
-        if (state->type() == RequestType::one_sided) {
-            return state->channel->cancel(static_cast<OneSidedRequest&>(*state));
-        }
-        auto& receive = static_cast<ReceiveRequest&>(*state);
-        if (receive.channel == nullptr) {
-            shared.matcher.remove(receive);
-            shared.complete(receive, ECANCELED);
-            return 0;
-        }
-        return receive.channel->cancel(receive);
-    }
+    int cancel(std::uint32_t channel, const Request& request) noexcept;
 
     const EndpointOptions options;
     Resolver resolver;
@@ -333,202 +266,36 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     using Busy = List<ChannelLinks, &ChannelLinks::busy>;
     using All = List<ChannelLinks, &ChannelLinks::all>;
 
-    void report(RequestState& state, Completion& completion) noexcept {
-        completion = {.done = true,
-                      .error = {state.error, std::system_category()},
-                      .bytes = static_cast<std::size_t>(state.bytes),
-                      .tag = state.tag,
-                      .channel = state.channel_number,
-                      .context = state.context};
-        if (state.channel != nullptr) {
-            state.channel->give_back(state);
-        } else {
-            shared.give_back(state);
-        }
-    }
+    void report(RequestState& state, Completion& completion) noexcept;
 
     /// Finds the registration of @p length bytes at @p address in the cache, or creates it. Stores
     /// its lease in @p memory.
     /// @return 0, or the errno value of the failed registration
     [[nodiscard]] int lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
-                            Access access) noexcept {
-        RegistrationCache::Lease found = cache.load()->find(address, length, access);
-        if (!found) {
-            auto made = attempt([&] { return cache.load()->acquire(address, length, access); });
-            if (!made) {
-                registration_error = made.error_info();
-                return made.error();
-            }
-            found = *std::move(made);
-        }
-        memory.endpoint = this;
-        memory.address = address;
-        memory.length = length;
-        memory.access = access;
-        memory.rails = pds.size();
-        use_lease(memory, std::move(found), registering);
-        if (!memory.host && !shared.rails.back()->loopback) {
-            if (const auto made = attempt([this] { shared.create_loopback(); }); !made) {
-                registration_error = made.error_info();
-                return made.error();
-            }
-        }
-        return 0;
-    }
+                            Access access) noexcept;
     /// Advances the channels in SharedState::busy.
     /// @param polled  see RailSet::drain()
-    [[gnu::noinline]] void advance_channels(bool polled) noexcept {
-        for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
-            auto* const channel = static_cast<ChannelState*>(i);
-            i = Busy::next(i);
-            if (channel->rails().recovering() != 0) {
-                read_async_events(); // RailSet::is_drained() waits for an event.
-            }
-            channel->advance(polled);
-            if (!channel->has_work()) {
-                shared.busy.remove(channel);
-                channel->is_busy = false;
-            }
-        }
-    }
+    void advance_channels(bool polled) noexcept;
     /// Polls the completion queues of all devices once.
     /// @return true if a work request has completed
-    [[gnu::always_inline]] bool poll() noexcept {
-        bool any = poll(0);
-        if (shared.several_rails || shared.rail_failed) [[unlikely]] {
-            any = poll_other_devices() || any;
-        }
-        return any;
-    }
+    bool poll() noexcept;
     /// Polls the completion queues of all devices except the first, and stops using the devices
     /// that have failed.
-    [[gnu::noinline]] bool poll_other_devices() noexcept {
-        bool any = false;
-        for (std::size_t device = 1; device < shared.rails.size(); ++device) {
-            any = poll(device) || any;
-        }
-        if (shared.rail_failed) {
-            leave_out_failed_devices();
-        }
-        return any;
-    }
-    [[gnu::always_inline]] bool poll(std::size_t device) noexcept {
-        std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
-        SharedRail& rail = *shared.rails[device];
-        const int count = rail.cq.poll(completions);
-        if (count <= 0) {
-            if (count < 0) [[unlikely]] {
-                shared.fail(rail, "ibv_poll_cq failed on a device of this side");
-            }
-            return false;
-        }
-        const WorkCompletion* completion = completions.data();
-        const WorkCompletion* const end = completion + count;
-        do {
-            if (rail.replenisher.contains(completion->wr_id)) [[likely]] {
-                receive_completed(rail, *completion);
-            } else {
-                complete(device, rail, *completion);
-            }
-        } while (++completion != end);
-        return true;
-    }
+    bool poll_other_devices() noexcept;
+    bool poll(std::size_t device) noexcept;
     /// Posts the receives that wait for a full batch.
-    [[gnu::noinline]] void post_all_receives() noexcept {
-        for (const auto& rail : shared.rails) {
-            if (!rail->replenisher.empty()) {
-                shared.post_receives(*rail);
-            }
-        }
-    }
+    void post_all_receives() noexcept;
     /// Processes any completion except that of a receive on a shared receive queue.
-    [[gnu::noinline]] void complete(std::size_t device, SharedRail& rail,
-                                    const WorkCompletion& completion) noexcept {
-        const WorkId id = WorkId::decode(completion.wr_id);
-        if (id.work == Work::loopback || id.work == Work::loopback_receive) {
-            loopback_completed(device, id, completion.status);
-            return;
-        }
-        if (id.work == Work::setup_send || id.work == Work::setup_receive) [[unlikely]] {
-            setup_completed(id, completion);
-            return;
-        }
-        const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
-        if (queue_pair.channel != nullptr) {
-            queue_pair.channel->send_completed(queue_pair.rail, id, completion.status);
-        }
-    }
-    [[gnu::always_inline]] void receive_completed(SharedRail& rail,
-                                                  const WorkCompletion& completion) noexcept {
-        ReceiveReplenisher::Receive& receive = rail.replenisher.find(completion.wr_id);
-        const QueuePairTable::Entry* queue_pair = &rail.queue_pairs.first(completion.qp_num);
-        if (queue_pair->number != completion.qp_num) [[unlikely]] {
-            queue_pair = &rail.queue_pairs.find(completion.qp_num);
-        }
-        bool reusable = true;
-        if (completion.status == IBV_WC_SUCCESS && completion.opcode == IBV_WC_RECV &&
-            queue_pair->is_first) [[likely]] {
-            reusable = queue_pair->channel->message_arrived(completion, receive.bytes());
-        } else if (queue_pair->channel != nullptr) {
-            other_receive_completed(*queue_pair, completion);
-        }
-        if (reusable) [[likely]] {
-            shared.repost(rail, receive);
-        }
-    }
+    void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
+    void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
     /// Processes the completion of a receive that is not a message on the first queue pair of a
     /// channel.
-    [[gnu::noinline]] static void other_receive_completed(
-        const QueuePairTable::Entry& queue_pair, const WorkCompletion& completion) noexcept {
-        ChannelState& channel = *queue_pair.channel;
-        if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
-            channel.receive_failed(queue_pair.rail, completion.status);
-        } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-            channel.immediate_arrived(queue_pair.rail, immediate(completion), completion.byte_len);
-        } else {
-            channel.fail(EPROTO,
-                         "the peer has sent a message by another queue pair than the first");
-        }
-    }
-    [[gnu::noinline]] void loopback_completed(std::size_t rail, const WorkId& id,
-                                              ibv_wc_status status) noexcept {
-        SharedRail& shared_rail = *shared.rails[rail];
-        shared_rail.tested = false;
-        if (shared_rail.loopback) {
-            Loopback& loopback = *shared_rail.loopback;
-            if (status != IBV_WC_SUCCESS) {
-                loopback.failed = true;
-                // A flush read of memory that cannot be accessed moves its own queue pair to the
-                // error state, and is flushed itself. Work requests are executed in order, so that
-                // the first one that is flushed is the cause, unless the device has failed. A work
-                // request is not the cause if it fails because the port is not active.
-                const bool first = !std::exchange(loopback.cause_known, true);
-                if (status == IBV_WC_RETRY_EXC_ERR) {
-                    status = IBV_WC_WR_FLUSH_ERR;
-                } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
-                           attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
-                    status = IBV_WC_GENERAL_ERR;
-                }
-            }
-            if (id.work == Work::loopback_receive) {
-                --loopback.receives;
-            } else {
-                loopback.queue.completed(id.sequence);
-            }
-        }
-        RequestState* const request = shared.request(id.number);
-        if (request != nullptr && request->in_use && request->channel != nullptr) {
-            ChannelState& channel = *request->channel;
-            channel.loopback_completed(*request, status);
-        }
-        if (status != IBV_WC_SUCCESS) {
-            loopback_failed_ = true;
-        }
-    }
-    RDMABUF_EXPORT void setup_completed(const WorkId& id,
+    static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
+    void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
+    void setup_completed(const WorkId& id, const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs in place of those that have failed or are missing.
-    RDMABUF_EXPORT void restore_loopback() noexcept;
+    void restore_loopback() noexcept;
     /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
     /// Their requests are repeated with new ones, except those of failed channels: see
     /// ChannelState::drop_copies().
@@ -538,21 +305,21 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     /// them. Therefore the work request of the test is posted on the loopback queue pair. Each work
     /// request completes, with or without an error. So a device has failed if the test has not
     /// completed after more time than all retransmissions take.
-    RDMABUF_EXPORT void test_silent_devices(std::int64_t now) noexcept;
+    void test_silent_devices(std::int64_t now) noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
     /// such a device end with EIO. If it is the first device of the endpoint, the receives from any
     /// channel end with EIO, too.
-    RDMABUF_EXPORT void leave_out_failed_devices() noexcept;
+    void leave_out_failed_devices() noexcept;
     /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
     /// ends requests whose deadline has passed.
     /// @return true if something has happened, so that requests may have ended
-    RDMABUF_EXPORT bool check(std::int64_t now) noexcept;
+    bool check(std::int64_t now) noexcept;
     /// Returns true if a tenth of the heartbeat has passed since the last check.
     [[nodiscard]] bool is_check_due(std::int64_t now) const noexcept;
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
     /// @return true if it has reported any; a channel may then have failed
     bool check_descriptors() noexcept;
-    RDMABUF_EXPORT void read_async_events() noexcept;
+    void read_async_events() noexcept;
     /// Registers memory from now on with the devices that have not failed.
     /// @throws Error, std::bad_alloc
     void select_registering();
@@ -603,37 +370,10 @@ class EndpointState : public std::enable_shared_from_this<EndpointState> {
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-inline int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
-                                      void* context) noexcept {
-    const OneThread one_thread(user_);
-    if (!creator_.is_current()) {
-        return EBADF;
-    }
-    if (const int error = buffer.check(this); error != 0) {
-        return error;
-    }
-    if (!buffer.allows(Access::local_write | Access::remote_write)) {
-        return EACCES;
-    }
-    if (shared.rails[0]->failure != nullptr) {
-        return EIO;
-    }
-    ReceiveRequest* const taken = shared.receives.take();
-    if (taken == nullptr) {
-        return ENOMEM;
-    }
-    shared.begin(*taken, nullptr, any_channel, buffer, request, context);
-    taken->from_any = true;
-    taken->tag = tag;
-    taken->mask = mask;
-    if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
-        ChannelState& channel = *message->channel;
-        channel.adopt(*taken);
-        channel.receive_unexpected(*taken, *message);
-        return 0;
-    }
-    shared.matcher.post(*taken);
-    return 0;
-}
+/// Differs between versions of these headers in which inlined functions would not find the members
+/// of objects that the library has allocated.
+inline constexpr std::size_t state_layout =
+    ((sizeof(EndpointState) * 31 + sizeof(ChannelState)) * 31 + sizeof(SharedRail)) * 31 +
+    sizeof(ReceiveRequest) + sizeof(SendRequest) + sizeof(EndpointOptions);
 
 } // namespace rdmabuf::transport::detail

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <span>
 
 #include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
 
@@ -16,7 +14,7 @@ namespace rdmabuf::transport::detail {
 /// Copies messages to GPU memory and flushes GPU memory, by the loopback queue pairs of the
 /// endpoint. A flush reads one byte of the memory through each NIC. When this read has completed,
 /// data that the NIC wrote earlier is visible to the GPU.
-class LoopbackCopy {
+class RDMABUF_EXPORT LoopbackCopy {
   public:
     explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
 
@@ -26,150 +24,31 @@ class LoopbackCopy {
     /// @param data  the received message, in a bounce buffer
     /// @return 0; EAGAIN if the send queue is full or the queue pair is being replaced: the copy
     ///         must be started again; another errno value if the copy is impossible
-    [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept {
-        SharedRail& rail = *shared_.rails[0];
-        if (const int error = check(rail); error != 0) {
-            return error;
-        }
-        const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
-        std::uint64_t at = receive.buffer.device_address();
-        std::uint64_t left = receive.bytes;
-        // A copied message has at most 1 MiB. Each registered chunk of the receive buffer that the
-        // message touches needs one work request. At most max_pieces chunks are supported.
-        if (!rail.loopback->queue.has_room(max_pieces) ||
-            rail.loopback->receives + max_pieces > rail.loopback->receive_depth) {
-            return EAGAIN;
-        }
-        const LocalChunk* chunk = rdmabuf::detail::find_chunk(chunks, at);
-        for (std::uint32_t piece = 0; left > 0; ++piece, ++chunk) {
-            if (chunk == nullptr || chunk == chunks.data() + chunks.size() || piece == max_pieces) {
-                return EFAULT;
-            }
-            const std::uint64_t length = std::min(left, chunk->length - (at - chunk->address));
-            ibv_sge to = {
-                .addr = at, .length = static_cast<std::uint32_t>(length), .lkey = chunk->lkey};
-            ibv_sge from = {.addr = reinterpret_cast<std::uintptr_t>(data),
-                            .length = static_cast<std::uint32_t>(length),
-                            .lkey = rail.bounce_buffers.lkey()};
-            if (const int error = post_pair(rail, to, from, receive); error != 0) {
-                return error;
-            }
-            data += length;
-            at += length;
-            left -= length;
-        }
-        return 0;
-    }
+    [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept;
 
     /// Posts a read of one byte of the request's memory through each NIC. A NIC other than the
     /// first that has failed, or whose port is not active, writes no more and cannot read.
     /// @param rails  the number of NICs that may have written to the memory
     /// @return 0; EAGAIN if a send queue is full or a queue pair is being replaced; another errno
     ///         value if the flush is impossible
-    [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept {
-        const auto is_left_out = [&](std::size_t i) {
-            return i != 0 && (shared_.rails[i]->failure != nullptr || shared_.rails[i]->port_down);
-        };
-        for (std::size_t i = 0; i < rails; ++i) {
-            if (is_left_out(i)) {
-                continue;
-            }
-            if (const int error = check(*shared_.rails[i]); error != 0) {
-                return error;
-            }
-            if (!shared_.rails[i]->loopback->queue.has_room()) {
-                return EAGAIN;
-            }
-        }
-        const std::uint64_t at = request.buffer.device_address();
-        for (std::size_t i = 0; i < rails; ++i) {
-            if (is_left_out(i)) {
-                continue;
-            }
-            SharedRail& rail = *shared_.rails[i];
-            const LocalChunk* chunk =
-                rdmabuf::detail::find_chunk(request.buffer.memory->rail(i), at);
-            if (chunk == nullptr) {
-                return EFAULT;
-            }
-            ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
-                             .length = 1,
-                             .lkey = rail.bounce_buffers.lkey()};
-            ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1),
-                                         {.address = at, .rkey = chunk->rkey});
-            const int error = post(rail, work, &request);
-            if (error == EAGAIN || (error != 0 && i == 0)) {
-                return error;
-            }
-            if (error != 0) {
-                shared_.fail(rail, "ibv_post_send failed on a loopback queue pair");
-            }
-        }
-        return 0;
-    }
+    [[nodiscard]] int flush(RequestState& request, std::size_t rails) noexcept;
 
     /// Posts a signaled work request on a loopback queue pair.
     /// @param request  the request that waits for the completion, or nullptr
     /// @return 0; EAGAIN if the send queue is full; another errno value of ibv_post_send(3)
     [[nodiscard]] static int post(SharedRail& rail, ibv_send_wr& work,
-                                  RequestState* request) noexcept {
-        Loopback& loopback = *rail.loopback;
-        work.wr_id = WorkId{.work = Work::loopback,
-                            .number = request != nullptr ? request->index : WorkId::no_request,
-                            .sequence = loopback.queue.next()}
-                         .encode();
-        work.send_flags = IBV_SEND_SIGNALED;
-        ibv_send_wr* failed = nullptr;
-        const int error = ibv_post_send(loopback.queue_pair.native(), &work, &failed);
-        if (error == 0) {
-            loopback.queue.posted(true);
-            if (request != nullptr) {
-                ++request->pending;
-            }
-        }
-        return error == ENOMEM ? EAGAIN : error;
-    }
+                                  RequestState* request) noexcept;
 
   private:
     static constexpr std::uint32_t max_pieces = 8;
 
     /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
     /// later.
-    [[nodiscard]] static int check(const SharedRail& rail) noexcept {
-        if (rail.failure != nullptr) {
-            return EIO;
-        }
-        if (!rail.loopback) {
-            return rail.needs_loopback ? EAGAIN : EOPNOTSUPP;
-        }
-        return rail.loopback->failed ? EAGAIN : 0;
-    }
+    [[nodiscard]] static int check(const SharedRail& rail) noexcept;
     /// Posts a receive with the buffer @p to, and a send of the data in @p from, on the same
     /// loopback queue pair.
     [[nodiscard]] static int post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,
-                                       ReceiveRequest& request) noexcept {
-        ibv_qp* const pair = rail.loopback->queue_pair.native();
-        ibv_recv_wr receive{};
-        receive.wr_id = WorkId{.work = Work::loopback_receive, .number = request.index}.encode();
-        receive.sg_list = &to;
-        receive.num_sge = 1;
-        ibv_recv_wr* failed = nullptr;
-        if (const int error = ibv_post_recv(pair, &receive, &failed); error != 0) {
-            return error;
-        }
-        ++request.pending;
-        ++rail.loopback->receives;
-        ibv_send_wr send = make_send(std::span<const ibv_sge>(&from, 1));
-        const int error = post(rail, send, &request);
-        if (error != 0) {
-            // The send was not posted, so a later send would arrive in this posted receive. abort()
-            // prevents this: it moves the queue pair to the error state, which flushes the receive.
-            static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
-            rail.loopback->failed = rail.loopback->cause_known = true;
-            return error;
-        }
-        return 0;
-    }
+                                       ReceiveRequest& request) noexcept;
 
     SharedState& shared_;
 };

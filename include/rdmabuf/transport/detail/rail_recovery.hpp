@@ -2,10 +2,10 @@
 #pragma once
 
 #include <array>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
 #include <rdmabuf/transport/detail/one_sided.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
@@ -29,7 +29,7 @@ namespace rdmabuf::transport::detail {
 ///    again, and sends `rail_recovered` for each of these queue pairs. If an end has sent a
 ///    notification after writes on the failed queue pair, the peer reports this notification only
 ///    after `rail_recovered` has arrived.
-class RailRecovery {
+class RDMABUF_EXPORT RailRecovery {
   public:
     RailRecovery(RailSet& rails, ControlChannel& control, OneSided& one_sided) noexcept
         : rails_(rails), control_(control), one_sided_(one_sided) {}
@@ -55,57 +55,17 @@ class RailRecovery {
     }
     /// Called periodically. Stops waiting for the completions of a failed queue pair if its device
     /// does not report them in time.
-    void check(std::int64_t now) noexcept {
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (rails_.works(i) || rails_.is_drained(i)) {
-                continue;
-            }
-            rails_.stop_again(i);
-            if (rails_.is_overdue(i, now) && rails_.abandon(i)) {
-                one_sided_.abandon(i);
-            }
-        }
-    }
+    void check(std::int64_t now) noexcept;
 
     /// Counts an RDMA write with immediate data that has arrived.
     /// @return false if the write must be ignored, because the peer will send its data again
-    [[nodiscard]] bool immediate_arrived(std::size_t rail) noexcept {
-        if (steps_[rail].down_sent) {
-            return false;
-        }
-        ++rails_[rail].immediates_arrived;
-        return true;
-    }
+    [[nodiscard]] bool immediate_arrived(std::size_t rail) noexcept;
     /// Processes the message `rail_down`: the peer has stopped using a queue pair. @return false if
     /// the message violates the protocol
-    [[nodiscard]] bool down_arrived(std::size_t rail, std::uint64_t arrived) noexcept {
-        if (rail == 0 || rail >= rails_.size() || steps_[rail].peer_down) {
-            return false;
-        }
-        const ChannelRail& failed = rails_[rail];
-        const auto number = static_cast<std::uint32_t>(arrived);
-        if (number != arrived || RailSet::is_before(failed.immediates_posted, number)) {
-            return false; // The peer has counted more writes than this end has posted.
-        }
-        steps_[rail].peer_down = true;
-        steps_[rail].peer_arrived = number;
-        if (RailSet::is_before(number, failed.immediates_confirmed)) {
-            rails_.fail(EIO, "a device of the peer has failed and has lost data that had arrived");
-            return true;
-        }
-        rails_.leave_out(rail, EIO, "the peer has left out the queue pair");
-        return true;
-    }
+    [[nodiscard]] bool down_arrived(std::size_t rail, std::uint64_t arrived) noexcept;
     /// Processes the message `rail_recovered`: the peer has posted all its failed work requests
     /// again. @return false if the message violates the protocol
-    [[nodiscard]] bool recovered_arrived(std::size_t rail) noexcept {
-        if (!peer_may_repeat(rail)) {
-            return false;
-        }
-        steps_[rail].peer_recovered = true;
-        one_sided_.recovered_arrived(rail);
-        return true;
-    }
+    [[nodiscard]] bool recovered_arrived(std::size_t rail) noexcept;
     /// Returns true if both ends have posted again, on the first queue pair, all data that the
     /// failed queue pair has not transferred.
     [[nodiscard]] bool is_finished(std::size_t rail) const noexcept {
@@ -115,10 +75,7 @@ class RailRecovery {
     /// failure of the old queue pair.
     void begin_probation(std::size_t rail) noexcept { steps_[rail] = {}; }
     /// Returns true if the peer may send `range_repeated` for this queue pair now.
-    [[nodiscard]] bool peer_may_repeat(std::size_t rail) const noexcept {
-        return rail < rails_.size() && steps_[rail].down_sent && steps_[rail].peer_down &&
-               !steps_[rail].peer_recovered;
-    }
+    [[nodiscard]] bool peer_may_repeat(std::size_t rail) const noexcept;
 
   private:
     struct Steps {
@@ -135,29 +92,11 @@ class RailRecovery {
     [[nodiscard]] bool is_recovering(std::size_t rail) const noexcept {
         return (rails_.recovering() >> rail & 1U) != 0;
     }
-    [[nodiscard, gnu::noinline]] bool any_step_due() const noexcept {
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (is_step_due(i)) {
-                return true;
-            }
-        }
-        return all_repeated();
-    }
+    [[nodiscard, gnu::noinline]] bool any_step_due() const noexcept;
     /// Returns true if a message of step 1 or a transfer of step 3 can be posted.
-    [[nodiscard]] bool is_step_due(std::size_t rail) const noexcept {
-        const Steps& steps = steps_[rail];
-        return is_recovering(rail) && !steps.repeated &&
-               (steps.down_sent ? steps.peer_down : rails_.is_drained(rail));
-    }
+    [[nodiscard]] bool is_step_due(std::size_t rail) const noexcept;
     /// Returns true if queue pairs have failed, and the transfers of all of them are posted again.
-    [[nodiscard]] bool all_repeated() const noexcept {
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (is_recovering(i) && !steps_[i].repeated) {
-                return false;
-            }
-        }
-        return rails_.recovering() != 0;
-    }
+    [[nodiscard]] bool all_repeated() const noexcept;
     template <class Confirmed>
     void advance(std::size_t rail, const Confirmed& confirmed) noexcept {
         Steps& steps = steps_[rail];
@@ -186,15 +125,7 @@ class RailRecovery {
         }
     }
     /// Step 4. The messages that cannot be sent now are sent by the next call.
-    void send_recovered() noexcept {
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (is_recovering(i) && rails_.can_send() &&
-                control_.send({.kind = Kind::rail_recovered, .rails = static_cast<std::uint8_t>(i)},
-                              {})) {
-                rails_.recovered(i);
-            }
-        }
-    }
+    void send_recovered() noexcept;
 
     RailSet& rails_;
     ControlChannel& control_;

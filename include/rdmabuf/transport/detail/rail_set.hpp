@@ -4,19 +4,17 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/transport/detail/channel_rail.hpp>
@@ -42,23 +40,13 @@ namespace rdmabuf::transport::detail {
 /// the error state, and the data that it has not transferred is posted again on the first queue
 /// pair. RailRecovery coordinates this with the peer. Later, RailProbation creates a new queue pair
 /// to replace the failed one.
-class RailSet {
+class RDMABUF_EXPORT RailSet {
   public:
     /// @param max_message  maximum length of a work request in bytes
     /// @param channel      the channel of these queue pairs. When a work request fails,
     ///                     SharedState::wake() is called for this channel.
     RailSet(SharedState& shared, ChannelLinks& channel, std::vector<ChannelRail> rails,
-            std::uint32_t inline_data, std::uint32_t max_message) noexcept
-        : shared_(shared),
-          channel_(channel),
-          rails_(std::move(rails)),
-          inline_data_(inline_data),
-          max_message_(max_message),
-          held_(shared.pool) {
-        for (const ChannelRail& rail : rails_) {
-            speed_ += shared_.rails[rail.device]->speed;
-        }
-    }
+            std::uint32_t inline_data, std::uint32_t max_message) noexcept;
     RailSet(const RailSet&) = delete;
     RailSet& operator=(const RailSet&) = delete;
     ~RailSet() = default;
@@ -74,12 +62,7 @@ class RailSet {
     [[nodiscard]] const ChannelRail& operator[](std::size_t i) const noexcept { return rails_[i]; }
     /// Returns the index of the queue pair to which an asynchronous event belongs; size() if it
     /// belongs to no queue pair of this channel.
-    [[nodiscard]] std::size_t rail_of(const AsyncEvent& event) const noexcept {
-        return static_cast<std::size_t>(
-            std::ranges::find_if(
-                rails_, [&](const ChannelRail& rail) { return event.is_of(rail.queue_pair); }) -
-            rails_.begin());
-    }
+    [[nodiscard]] std::size_t rail_of(const AsyncEvent& event) const noexcept;
     [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
     [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
     /// Returns the maximum length of inline data in bytes.
@@ -122,18 +105,11 @@ class RailSet {
     /// @param always_signal  true to get a completion even if @p request is nullptr
     /// @return false if the channel may hold no more send buffers, or if posting failed
     [[nodiscard]] bool send(const Header& header, std::span<const std::byte> body,
-                            RequestState* request = nullptr, bool always_signal = false) noexcept {
-        return with_message(header, body, [&](ibv_send_wr& message) {
-            return post(0, message, request, always_signal);
-        });
-    }
+                            RequestState* request = nullptr, bool always_signal = false) noexcept;
     /// Sends a message that consists of @p header and @p data. The device reads the data from the
     /// memory of the request, without a copy.
     [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
-                                     RequestState& request) noexcept {
-        return with_buffer(header, {}, &data,
-                           [&](ibv_send_wr& message) { return post(0, message, &request); });
-    }
+                                     RequestState& request) noexcept;
 
     /// Which work requests write_and_send() has posted: none, only the write, or the write and the
     /// message.
@@ -147,15 +123,7 @@ class RailSet {
     ///         send buffers, or it has failed.
     [[nodiscard]] Posted write_and_send(ibv_send_wr& write, const Header& header,
                                         std::span<const std::byte> body,
-                                        RequestState& request) noexcept {
-        Posted posted = Posted::none;
-        static_cast<void>(with_message(header, body, [&](ibv_send_wr& message) {
-            write.next = &message;
-            posted = static_cast<Posted>(post_chain(write, request));
-            return posted == Posted::both;
-        }));
-        return posted;
-    }
+                                        RequestState& request) noexcept;
 
     // Work requests
 
@@ -164,76 +132,16 @@ class RailSet {
     ///         queue pair, the channel has failed. If it failed on another queue pair, the channel
     ///         no longer uses that queue pair.
     bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
-              bool always_signal = false, Work type = Work::remote) noexcept {
-        ChannelRail& to = rails_[rail];
-        const bool signaled = always_signal || request != nullptr || to.queue.must_signal() ||
-                              (work.send_flags & IBV_SEND_SIGNALED) != 0;
-        const std::uint32_t number = type == Work::fence ? next_immediate(rail) & WorkId::no_request
-                                     : request != nullptr ? request->index
-                                                          : WorkId::no_request;
-        work.wr_id = WorkId{.work = type, .number = number, .sequence = to.queue.next()}.encode();
-        work.send_flags |= signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
-        ibv_send_wr* failed = nullptr;
-        if (const int error = ibv_post_send(to.queue_pair.native(), &work, &failed); error != 0) {
-            if (error != ENOMEM && rail == 0) {
-                fail(EIO, "ibv_post_send failed", request, error);
-            } else if (error != ENOMEM) {
-                leave_out(rail, EIO, "ibv_post_send failed");
-            }
-            return false;
-        }
-        to.queue.posted(signaled);
-        fast.sends -= std::min(fast.sends, std::uint32_t{rail == 0});
-        if (request != nullptr) {
-            ++request->pending;
-        }
-        if (request != nullptr || type == Work::fence) {
-            to.last_needed = to.queue.next() - 1; // The queue has counted the work request.
-        }
-        return true;
-    }
+              bool always_signal = false, Work type = Work::remote) noexcept;
     /// Posts linked work requests on the first queue pair by one call of ibv_post_send(). Only the
     /// last one is signaled and counted in RequestState::pending: work requests of a queue pair
     /// complete in order. The send queue must have room for all of them.
     /// @param first  the first work request; ibv_send_wr::next links the others
     /// @return the number of posted work requests. If it is smaller than the number of linked ones,
     ///         the send queue was full or the channel has failed.
-    [[nodiscard]] std::size_t post_chain(ibv_send_wr& first, RequestState& request) noexcept {
-        SendQueue& queue = rails_[0].queue;
-        std::uint32_t sequence = queue.next();
-        for (ibv_send_wr* work = &first; work != nullptr; work = work->next) {
-            const bool last = work->next == nullptr;
-            work->wr_id = WorkId{.work = last ? Work::remote : Work::remote_part,
-                                 .number = request.index,
-                                 .sequence = sequence++}
-                              .encode();
-            work->send_flags &= ~unsigned{IBV_SEND_SIGNALED};
-            work->send_flags |= last ? unsigned{IBV_SEND_SIGNALED} : 0U;
-        }
-        ibv_send_wr* failed = nullptr;
-        const int error = ibv_post_send(rails_[0].queue_pair.native(), &first, &failed);
-        std::size_t posted = 0;
-        for (const ibv_send_wr* work = &first; work != (error == 0 ? nullptr : failed);
-             work = work->next) {
-            queue.posted(work->next == nullptr);
-            ++posted;
-        }
-        fast.sends -= std::min(fast.sends, static_cast<std::uint32_t>(posted));
-        if (error == 0) [[likely]] {
-            ++request.pending;
-        } else if (error != ENOMEM) {
-            fail(EIO, "ibv_post_send failed", &request, error);
-        }
-        return posted;
-    }
+    [[nodiscard]] std::size_t post_chain(ibv_send_wr& first, RequestState& request) noexcept;
     /// Frees the send queue entries of a completed work request and of all earlier work requests.
-    void completed(std::size_t rail, std::uint32_t sequence) noexcept {
-        SendQueue& queue = rails_[rail].queue;
-        queue.completed(sequence);
-        if (rail == 0) {
-            held_.release_completed(queue);
-        }
-    }
+    void completed(std::size_t rail, std::uint32_t sequence) noexcept;
 
     // Transfers
 
@@ -244,25 +152,7 @@ class RailSet {
     }
     /// Divides a transfer among the queue pairs and appends it to the list of transfers.
     /// @return a bit mask: bit i is set if queue pair i transfers a part of the data
-    std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept {
-        const std::uint32_t used = share(transfer, length);
-        transfer.request->transfer = &transfer;
-        transfers_.push_back(&transfer);
-        if (rails_.size() > 1) {
-            transfer.lost = transfer.pending = 0;
-            transfer.next_of_request = nullptr;
-            RdmaTransfer** last = &transfer.request->unconfirmed;
-            while (*last != nullptr) {
-                last = &(*last)->next_of_request;
-            }
-            *last = &transfer;
-            all_transfers_.push_back(&transfer);
-        }
-        if (transfer.keeps_order) {
-            hold_messages();
-        }
-        return used;
-    }
+    std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept;
     /// Returns false while a message must wait: messages must not overtake a transfer with
     /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair, nor a
     /// control message of hold_messages().
@@ -294,10 +184,7 @@ class RailSet {
     }
     /// Makes later messages wait for a control message that must not be overtaken; see
     /// order_allows_message().
-    void hold_messages() noexcept {
-        ++ordered_;
-        fast.sends = 0;
-    }
+    void hold_messages() noexcept;
     /// Called after such a control message was sent, or the FIN of a transfer with
     /// RdmaTransfer::keeps_order.
     void release_messages() noexcept { --ordered_; }
@@ -319,20 +206,10 @@ class RailSet {
     }
     /// Posts a fence: a write of 0 bytes with immediate data, on a queue pair other than the first.
     /// @return see post()
-    [[nodiscard]] bool post_fence(std::size_t rail, ibv_send_wr& work) noexcept {
-        if (!post(rail, work, nullptr, true, Work::fence)) {
-            return false;
-        }
-        ++rails_[rail].immediates_posted;
-        return true;
-    }
+    [[nodiscard]] bool post_fence(std::size_t rail, ibv_send_wr& work) noexcept;
     /// Called when a fence has succeeded.
     /// @param number  the member WorkId::number of its work request
-    void fence_completed(std::size_t rail, std::uint32_t number) noexcept {
-        // WorkId::number has only the lower bits of the number of the immediate data.
-        const std::uint32_t posted = rails_[rail].immediates_posted;
-        immediate_confirmed(rail, posted - ((posted - number) & WorkId::no_request));
-    }
+    void fence_completed(std::size_t rail, std::uint32_t number) noexcept;
     /// Returns true if one number of an RDMA write with immediate data is before another. The
     /// numbers wrap around.
     [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
@@ -348,157 +225,49 @@ class RailSet {
     /// Stops using a queue pair that has failed, and moves it to the error state. If the failed
     /// queue pair is the first one, which sends the messages, or if the peer is not connected yet,
     /// the whole channel fails; see suspend().
-    void leave_out(std::size_t rail, int error, const char* reason) noexcept {
-        if (rail == 0 || suspended_) {
-            fail(error, reason);
-            return;
-        }
-        ChannelRail& failed = rails_[rail];
-        if (broken_ != 0 || !failed.connected) {
-            return;
-        }
-        failed.failed_ns = now_ns();
-        if (failed.failure == nullptr) {
-            speed_ -= shared_.rails[failed.device]->speed;
-            const std::int64_t longest = std::chrono::nanoseconds(shared_.options.probation).count()
-                                         << max_replacements;
-            if (failed.failed_ns - failed.replaced_ns > longest) {
-                failed.replacements = 0;
-            }
-        }
-        failed.connected = false;
-        failed.failure = reason;
-        recovering_ |= 1U << rail;
-        shared_.recovers = true;
-        shared_.wake(channel_);
-        // stop() posts a last work request. Its completion is polled after the completions of all
-        // data that has arrived on this queue pair.
-        failed.stopped = stop(rail, true);
-    }
+    void leave_out(std::size_t rail, int error, const char* reason) noexcept;
     /// Continues to stop a failed queue pair, if it could not be moved to the error state, or if
     /// its last work request could not be posted.
-    void stop_again(std::size_t rail) noexcept {
-        ChannelRail& failed = rails_[rail];
-        failed.stopped = failed.stopped || stop(rail, true);
-    }
+    void stop_again(std::size_t rail) noexcept;
     /// Returns true if a queue pair in the error state takes no more receives from the shared
     /// receive queue, and the completions of those that it has taken were polled. Before that, the
     /// peer must not be told what has arrived, and the queue pair must not be destroyed: its
     /// receive buffers would be lost.
     /// @param waited  the time since the queue pair has failed, in nanoseconds
-    [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept {
-        const ChannelRail& failed = rails_[rail];
-        return failed.last_receive || waited >= last_receive_limit_ns ||
-               failed.queue_pair.native() == nullptr ||
-               shared_.rails[failed.device]->failure != nullptr;
-    }
+    [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept;
     /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
     /// called for it.
-    [[nodiscard]] bool is_drained(std::size_t rail) const noexcept {
-        const ChannelRail& failed = rails_[rail];
-        return failed.abandoned || (failed.stopped && failed.queue.idle() &&
-                                    receives_ended(rail, now_ns() - failed.failed_ns));
-    }
+    [[nodiscard]] bool is_drained(std::size_t rail) const noexcept;
     /// Returns true if the completions of a failed queue pair need not be awaited any longer: its
     /// device has failed and will report no completion of its send queue, or drain_limit_ns is
     /// over.
-    [[nodiscard]] bool is_overdue(std::size_t rail, std::int64_t now) const noexcept {
-        const ChannelRail& failed = rails_[rail];
-        return (failed.queue.idle() && shared_.rails[failed.device]->failure != nullptr) ||
-               now - failed.failed_ns > drain_limit_ns;
-    }
+    [[nodiscard]] bool is_overdue(std::size_t rail, std::int64_t now) const noexcept;
     /// Destroys a failed queue pair whose device reports no completions. Its work requests that
     /// have not completed count as failed.
     /// @return false if the queue pair cannot be destroyed. The device may then still execute the
     ///         work requests.
-    [[nodiscard]] bool abandon(std::size_t rail) noexcept {
-        if (!destroy(rail)) {
-            return false;
-        }
-        rails_[rail].abandoned = true;
-        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
-            RdmaTransfer::Share& share = i->shares[rail];
-            if (share.pending != 0) {
-                i->request->pending -= share.pending;
-                i->pending -= share.pending;
-                share.pending = 0;
-                i->lost |= 1U << rail;
-            }
-        }
-        return true;
-    }
+    [[nodiscard]] bool abandon(std::size_t rail) noexcept;
     /// Returns true if is_used() is true for all queue pairs.
-    [[nodiscard]] bool all_used() const noexcept {
-        return std::ranges::all_of(rails_,
-                                   [](const ChannelRail& rail) { return rail.failure == nullptr; });
-    }
+    [[nodiscard]] bool all_used() const noexcept;
     /// Puts a new queue pair in place of a failed one. Transfers use the new queue pair only after
     /// a test: see use(). Before the call, both ends must have posted again the data that the
     /// failed queue pair has not transferred.
     /// @param pair  nullptr if the new queue pair could not be connected; the caller must then call
     ///              leave_out()
-    void begin_probation(std::size_t rail, QueuePair* pair) noexcept {
-        delay_probation(rail);
-        ChannelRail& to = rails_[rail];
-        if (pair != nullptr) {
-            to.queue_pair = std::move(*pair);
-            to.queue = SendQueue(shared_.rails[to.device]->send_depth);
-            to.last_needed = test_first_count;
-        }
-        to.connected = true;
-        to.aborted = to.stopped = to.last_receive = false;
-        to.replaced_ns = to.heard_ns = now_ns();
-        to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = test_first_count;
-        // Share::number refers to a write on the failed queue pair. That write has arrived, so its
-        // number is no longer needed.
-        for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
-            i->shares[rail].has_number = i->shares[rail].is_covered = false;
-        }
-    }
+    void begin_probation(std::size_t rail, QueuePair* pair) noexcept;
     /// Doubles the time after which a new queue pair replaces the failed one. This time starts now.
-    void delay_probation(std::size_t rail) noexcept {
-        ChannelRail& failed = rails_[rail];
-        failed.failed_ns = now_ns();
-        if (failed.replacements < max_replacements) {
-            ++failed.replacements;
-        }
-    }
+    void delay_probation(std::size_t rail) noexcept;
     /// Called when the port of a device is active again. Resets the time until the next attempt to
     /// replace a failed queue pair of this device to its shortest value.
-    void port_active(std::size_t device) noexcept {
-        for (ChannelRail& rail : rails_) {
-            rail.replacements = rail.device == device ? 0 : rail.replacements;
-        }
-    }
+    void port_active(std::size_t device) noexcept;
     /// Called when the test of a new queue pair has succeeded. Transfers use the queue pair from
     /// now on.
-    void use(std::size_t rail) noexcept {
-        rails_[rail].failure = nullptr;
-        speed_ += shared_.rails[rails_[rail].device]->speed;
-    }
+    void use(std::size_t rail) noexcept;
     /// Called on a channel with several queue pairs, when a work request of @p request has
     /// completed.
     /// @param succeeded  false if the work request failed because its queue pair has failed
     /// @return false if the work request is not part of an RdmaTransfer
-    bool transfer_completed(std::size_t rail, const RequestState& request,
-                            bool succeeded) noexcept {
-        RdmaTransfer* transfer = request.unconfirmed;
-        while (transfer != nullptr && transfer->shares[rail].pending == 0) {
-            transfer = transfer->next_of_request;
-        }
-        if (transfer == nullptr) {
-            return false;
-        }
-        --transfer->shares[rail].pending;
-        --transfer->pending;
-        if (!succeeded) {
-            transfer->lost |= 1U << rail;
-        }
-        if (transfer->request->transfer != transfer) {
-            release_if_done(*transfer);
-        }
-        return true;
-    }
+    bool transfer_completed(std::size_t rail, const RequestState& request, bool succeeded) noexcept;
     /// Posts again, on the first queue pair, the data that a failed queue pair has not transferred.
     /// Called until it returns true.
     /// @param rail       the index of the failed queue pair
@@ -542,19 +311,8 @@ class RailSet {
 
     /// Makes can_send() and SendQueue::has_room() return false until resume() is called. Until
     /// then, nothing is posted except the last work requests of fail().
-    void suspend() noexcept {
-        suspended_ = true;
-        fast.sends = 0;
-        for (ChannelRail& rail : rails_) {
-            rail.queue.suspend();
-        }
-    }
-    void resume() noexcept {
-        suspended_ = false;
-        for (ChannelRail& rail : rails_) {
-            rail.queue.resume();
-        }
-    }
+    void suspend() noexcept;
+    void resume() noexcept;
 
     // Failure
 
@@ -573,21 +331,12 @@ class RailSet {
     /// @param flush_all  if true, drain() also waits until every completion of data that has
     ///                   already arrived was polled
     void fail(int error, const char* reason, const RequestState* culprit = nullptr,
-              int culprit_error = 0, bool flush_all = false) noexcept {
-        if (set_broken(error, reason, culprit, culprit_error)) {
-            stop_all(flush_all);
-        }
-    }
+              int culprit_error = 0, bool flush_all = false) noexcept;
     /// Fails the channel because the peer has closed it. The peer may have received data whose
     /// acknowledgement arrives later than its close message, or by another queue pair. Therefore
     /// the queue pairs are moved to the error state only when all signaled work requests have
     /// completed, or drain_limit_ns is over.
-    void close_by_peer() noexcept {
-        if (set_broken(ECONNRESET, "the peer has closed the channel", nullptr, 0)) {
-            awaits_acknowledgements_ = true;
-            stop_when_acknowledged(false);
-        }
-    }
+    void close_by_peer() noexcept;
     /// Returns true if a work request of the failed channel can still succeed, so that its request
     /// ends as in a channel that works; see close_by_peer().
     [[nodiscard]] bool may_succeed() const noexcept { return awaits_acknowledgements_; }
@@ -596,32 +345,9 @@ class RailSet {
     /// destroyed if it could not be moved to the error state, or after a second without
     /// completions: its device is then considered dead.
     /// @param polled  true if the last poll has found no completion in any completion queue
-    [[nodiscard]] bool drain(bool polled) noexcept {
-        if (awaits_acknowledgements_ && !stop_when_acknowledged(polled)) {
-            return false;
-        }
-        const bool late = is_drain_over(polled);
-        bool drained = true;
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            const bool idle = rails_[i].queue.idle();
-            drained = ((idle && rails_[i].aborted) || ((idle || late) && destroy(i))) && drained;
-        }
-        return drained;
-    }
+    [[nodiscard]] bool drain(bool polled) noexcept;
     /// Removes all transfers.
-    void drop_transfers() noexcept {
-        while (RdmaTransfer* const transfer = transfers_.pop_front()) {
-            transfer->request->transfer = nullptr;
-            if (rails_.size() == 1) {
-                shared_.transfers.give_back(transfer);
-            }
-        }
-        while (RdmaTransfer* const transfer = all_transfers_.pop_front()) {
-            transfer->request->unconfirmed = nullptr;
-            shared_.transfers.give_back(transfer);
-        }
-        ordered_ = 0;
-    }
+    void drop_transfers() noexcept;
     /// Returns all send buffers of the channel to the pool. drain() must have returned true.
     void release_buffers() noexcept { held_.release_all(); }
 
@@ -645,13 +371,7 @@ class RailSet {
     using AllTransfers = List<RdmaTransfer, &RdmaTransfer::all>;
     static constexpr std::uint64_t share_alignment = 4096;
 
-    static void copy(std::byte* to, const Header& header,
-                     std::span<const std::byte> body) noexcept {
-        std::memcpy(to, &header, sizeof header);
-        if (!body.empty()) {
-            std::memcpy(to + sizeof header, body.data(), body.size());
-        }
-    }
+    static void copy(std::byte* to, const Header& header, std::span<const std::byte> body) noexcept;
     /// Calls @p post with a work request for a message that consists of @p header and @p body.
     /// @param post  posts the work request, and returns true if this has succeeded
     /// @return the result of @p post; false if the channel may hold no more send buffers
@@ -702,108 +422,30 @@ class RailSet {
 
     /// @return false if the channel has failed before
     bool set_broken(int error, const char* reason, const RequestState* culprit,
-                    int culprit_error) noexcept {
-        if (broken_ != 0) {
-            return false;
-        }
-        broken_ = error;
-        reason_ = reason;
-        culprit_ = culprit;
-        culprit_error_ = culprit_error;
-        failed_ns_ = now_ns();
-        fast = {};
-        shared_.wake(channel_);
-        return true;
-    }
+                    int culprit_error) noexcept;
     /// Returns true if the channel failed more than drain_limit_ns ago, and all completions that
     /// the devices reported in this time were polled.
     /// @param polled  see drain()
     [[nodiscard]] bool is_drain_over(bool polled) const noexcept {
         return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > drain_limit_ns;
     }
-    void stop_all(bool flush_all) noexcept {
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (works(i)) {
-                static_cast<void>(stop(i, flush_all));
-            }
-        }
-    }
+    void stop_all(bool flush_all) noexcept;
     /// @return false if completions have to be awaited; see close_by_peer()
-    bool stop_when_acknowledged(bool polled) noexcept {
-        for (std::size_t i = 0; i < rails_.size() && !is_drain_over(polled); ++i) {
-            if (works(i) && rails_[i].queue.awaits_completion()) {
-                return false;
-            }
-        }
-        awaits_acknowledgements_ = false;
-        failed_ns_ = now_ns();
-        stop_all(true);
-        return true;
-    }
+    bool stop_when_acknowledged(bool polled) noexcept;
     /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
     /// empty or @p flush_all is true.
     /// @param flush_all  see fail()
     /// @return false if the queue pair is not in the error state, or if the last work request
     ///         cannot be posted
-    bool stop(std::size_t rail, bool flush_all) noexcept {
-        ChannelRail& stopped = rails_[rail];
-        // Until abort() succeeds, the peer can still write by RDMA to the memory of requests.
-        // Therefore abort() is called again if it fails, for example with ENOMEM.
-        for (int tries = 0; tries < 3 && !stopped.aborted; ++tries) {
-            stopped.aborted = static_cast<bool>(attempt([&] { stopped.queue_pair.abort(); }));
-        }
-        if (!stopped.aborted) {
-            return false; // drain() or abandon() destroys the queue pair.
-        }
-        if (!flush_all && stopped.queue.idle()) {
-            return true;
-        }
-        // Post one more work request. It completes at once with IBV_WC_WR_FLUSH_ERR, because the
-        // queue pair is in the error state. When its completion arrives, all earlier work requests
-        // have completed, including the unsignaled work requests.
-        ibv_send_wr last = make_send({});
-        return post(rail, last, nullptr, true);
-    }
+    bool stop(std::size_t rail, bool flush_all) noexcept;
     /// Destroys a queue pair, after which the device no longer accesses the memory of its work
     /// requests. @return false if ibv_destroy_qp(3) fails
-    [[nodiscard]] bool destroy(std::size_t rail) noexcept {
-        ChannelRail& dead = rails_[rail];
-        const std::uint32_t number = dead.queue_pair.native()->qp_num;
-        if (!attempt([&] { dead.queue_pair.close(); })) {
-            return false;
-        }
-        shared_.rails[dead.device]->queue_pairs.remove(number);
-        dead.connected = false;
-        dead.aborted = true;
-        dead.queue.completed(dead.queue.next() - 1);
-        return true;
-    }
+    [[nodiscard]] bool destroy(std::size_t rail) noexcept;
     /// Called when the device of the peer has acknowledged an RDMA write with immediate data.
-    void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept {
-        std::uint32_t& last = rails_[rail].immediates_confirmed;
-        if (is_before(last, acknowledged)) {
-            last = acknowledged;
-        }
-    }
+    void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept;
     /// Returns a transfer to its pool if it is posted completely and all its work requests have
     /// succeeded.
-    void release_if_done(RdmaTransfer& transfer) noexcept {
-        if (transfer.pending != 0 || transfer.lost != 0) {
-            return;
-        }
-        for (std::size_t i = 1; i < rails_.size(); ++i) {
-            if (transfer.shares[i].has_number) {
-                immediate_confirmed(i, transfer.shares[i].number);
-            }
-        }
-        RdmaTransfer** at = &transfer.request->unconfirmed;
-        while (*at != &transfer) {
-            at = &(*at)->next_of_request;
-        }
-        *at = transfer.next_of_request;
-        all_transfers_.remove(&transfer);
-        shared_.transfers.give_back(&transfer);
-    }
+    void release_if_done(RdmaTransfer& transfer) noexcept;
     /// Posts again, on the first queue pair, the part of a transfer that was assigned to queue pair
     /// @p rail, which has failed; see repeat().
     template <class EndRange>
@@ -828,105 +470,17 @@ class RailSet {
     /// @param left        the number of bytes that are left for this queue pair and the next ones
     /// @param speed_left  the sum of the speeds of this queue pair and the next ones
     [[nodiscard]] std::uint64_t part(std::size_t rail, std::uint64_t left,
-                                     std::uint64_t speed_left) const noexcept {
-        const std::uint64_t speed = shared_.rails[rails_[rail].device]->speed;
-        if (speed >= speed_left) {
-            return left;
-        }
-        auto part =
-            static_cast<std::uint64_t>(static_cast<double>(left) * static_cast<double>(speed) /
-                                       static_cast<double>(speed_left));
-        part = (part + share_alignment - 1) / share_alignment * share_alignment;
-        return std::min(left, std::max<std::uint64_t>(part, shared_.options.min_fragment));
-    }
+                                     std::uint64_t speed_left) const noexcept;
     /// Divides a transfer among the queue pairs. @return the bit mask that start() returns
-    [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept {
-        std::uint32_t used = 0;
-        std::uint32_t count = 0;
-        std::uint64_t begin = 0;
-        std::uint64_t speed_left = speed_;
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            if (!is_used(i)) [[unlikely]] {
-                transfer.shares[i] = {};
-                continue;
-            }
-            const std::uint64_t end = begin + part(i, length - begin, speed_left);
-            speed_left -= shared_.rails[rails_[i].device]->speed;
-            const bool is_used = end > begin || i == 0;
-            transfer.shares[i] = {.begin = begin, .next = begin, .end = end, .unposted = is_used};
-            used |= is_used ? 1U << i : 0U;
-            count += is_used ? 1 : 0;
-            begin = end;
-        }
-        transfer.immediate.rails = count;
-        return used;
-    }
+    [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept;
     /// Posts work requests of a transfer until the send queues are full. @return true if the
     /// transfer is posted completely
-    [[nodiscard]] bool advance(RdmaTransfer& transfer) noexcept {
-        bool complete = true;
-        for (std::size_t i = 0; i < rails_.size(); ++i) {
-            RdmaTransfer::Share& share = transfer.shares[i];
-            // If the queue pair has failed, repeat() posts its part on the first queue pair
-            // instead.
-            while (share.unposted && works(i) && rails_[i].queue.has_room(reserve) &&
-                   post_piece(transfer, i, share)) {
-            }
-            complete = complete && !share.unposted;
-            if (i == 0 && !share.unposted && transfer.keeps_order && !transfer.has_fin) {
-                transfer.keeps_order = false;
-                --ordered_;
-            }
-        }
-        return complete;
-    }
+    [[nodiscard]] bool advance(RdmaTransfer& transfer) noexcept;
     /// Posts the next work request for one part of a transfer.
     /// @param rail   the index of the queue pair on which the work request is posted
     /// @param share  the part: that of this queue pair, or that of a failed queue pair
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
-                                  RdmaTransfer::Share& share) noexcept {
-        TransferPiece piece;
-        const std::size_t device = rails_[rail].device;
-        const rdmabuf::Transfer rest = {.local_address = transfer.local_address + share.next,
-                                        .remote_address = transfer.remote_address + share.next,
-                                        .length = share.end - share.next};
-        if (rest.length > 0) {
-            if (!first_piece(*transfer.memory, transfer.remote, device, rest, max_message_,
-                             piece)) {
-                fail(ECONNABORTED, "the memory of a request is not registered completely",
-                     transfer.request, EFAULT);
-                return false;
-            }
-        } else {
-            piece.remote = {.address = transfer.remote_address,
-                            .rkey = transfer.remote.regions[0].rkeys[device]};
-        }
-        const std::span<const ibv_sge> local(&piece.local, rest.length > 0 ? 1 : 0);
-        const bool last = share.next + piece.local.length == share.end;
-        const bool immediate =
-            last && transfer.has_immediate && !(transfer.has_fin && rail == 0) && !share.repeated;
-        ibv_send_wr work = transfer.is_read ? make_read(local, piece.remote)
-                           : immediate
-                               ? make_write_imm(local, piece.remote, transfer.immediate.encode())
-                               : make_write(local, piece.remote);
-        if (!post(rail, work, transfer.request)) {
-            return false;
-        }
-        if (rails_.size() > 1) {
-            ++transfer.shares[rail].pending;
-            ++transfer.pending;
-            if (immediate && rail != 0) {
-                share.has_number = true;
-                share.number = ++rails_[rail].immediates_posted;
-            } else if (last && rail != 0 && !transfer.is_read) {
-                share.is_covered = true;
-                share.number = next_immediate(rail);
-            }
-        }
-        share.next += piece.local.length;
-        share.unposted = !last;
-        return true;
-    }
+                                  RdmaTransfer::Share& share) noexcept;
 
     SharedState& shared_;
     ChannelLinks& channel_;

@@ -21,31 +21,29 @@ struct SharedRail;
 /// A UD queue pair on the first device of an endpoint. The endpoint sends and receives the
 /// ConnectedDatagram messages of all its prepared channels on this queue pair. Datagrams can be
 /// lost: see PeerSetup.
-class SetupQueuePair {
+class RDMABUF_EXPORT SetupQueuePair {
   public:
     /// Creates the queue pair, posts all receives, and reserves entries in the completion queue of
     /// the device @p rail.
     /// @throws Error: the errors of PreparedQueuePair, MemoryRegion and
     ///         SharedState::reserve_completions()
-    RDMABUF_EXPORT SetupQueuePair(SharedRail& rail, const EndpointOptions& options);
+    SetupQueuePair(SharedRail& rail, const EndpointOptions& options);
     SetupQueuePair(const SetupQueuePair&) = delete;
     SetupQueuePair& operator=(const SetupQueuePair&) = delete;
-    RDMABUF_EXPORT ~SetupQueuePair();
+    ~SetupQueuePair();
 
     [[nodiscard]] const QueuePair& queue_pair() const noexcept { return *queue_pair_; }
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
     /// Creates the address handle for the SetupQueuePair of a peer.
     /// @throws Error: the errors of AddressHandle
-    [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<const AddressHandle> path_to(
-        const QueuePairAddress& peer) const;
+    [[nodiscard]] std::shared_ptr<const AddressHandle> path_to(const QueuePairAddress& peer) const;
 
     /// Sends a datagram. If ibv_post_send(3) fails, the function also returns true, as for a
     /// datagram that the network loses.
     /// @param path  the address handle for @p peer; used until the send has completed
     /// @return false if all send buffers are in use: the datagram was not sent
-    [[nodiscard]] RDMABUF_EXPORT bool send(std::shared_ptr<const AddressHandle> path,
-                                           const QueuePairAddress& peer,
-                                           const ConnectedDatagram& datagram) noexcept;
+    [[nodiscard]] bool send(std::shared_ptr<const AddressHandle> path, const QueuePairAddress& peer,
+                            const ConnectedDatagram& datagram) noexcept;
     /// Called when the completion of a send has arrived; the oldest send buffer in use is then
     /// free. Sends complete in the order in which they were posted.
     void send_completed() noexcept { paths_[sent_++ % sends].reset(); }
@@ -53,10 +51,10 @@ class SetupQueuePair {
     /// Returns the datagram in receive buffer number @p buffer; std::nullopt if the bytes are not a
     /// ConnectedDatagram of this version.
     /// @param size  WorkCompletion::byte_len
-    [[nodiscard]] RDMABUF_EXPORT std::optional<ConnectedDatagram> received(
-        std::uint32_t buffer, std::uint32_t size) const noexcept;
+    [[nodiscard]] std::optional<ConnectedDatagram> received(std::uint32_t buffer,
+                                                            std::uint32_t size) const noexcept;
     /// Posts a receive with receive buffer number @p buffer.
-    RDMABUF_EXPORT Status post_receive(std::uint32_t buffer) const noexcept;
+    Status post_receive(std::uint32_t buffer) const noexcept;
 
   private:
     static constexpr std::uint32_t sends = 64;

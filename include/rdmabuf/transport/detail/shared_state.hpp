@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <rdmabuf/completion_queue.hpp>
@@ -114,31 +112,27 @@ struct SharedRail {
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
 /// time may use this object.
-class SharedState {
+class RDMABUF_EXPORT SharedState {
   public:
     /// Creates the queues of each device and posts all receives.
     /// @throws Error with the errno value of a failed verbs call, std::bad_alloc
-    RDMABUF_EXPORT SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used);
+    SharedState(std::span<const ProtectionDomain> pds, const EndpointOptions& used);
     SharedState(const SharedState&) = delete;
     SharedState& operator=(const SharedState&) = delete;
-    RDMABUF_EXPORT ~SharedState();
+    ~SharedState();
 
     /// Creates the loopback queue pairs of the devices that work and whose ports are active, unless
     /// they exist. They are needed for requests with GPU memory.
     /// @throws Error with the errno value of creating or connecting a queue pair
-    RDMABUF_EXPORT void create_loopback();
+    void create_loopback();
     /// Reserves @p entries entries of the completion queue of a device.
     /// @throws Error ENOSPC if the device does not support a completion queue that is large enough
-    RDMABUF_EXPORT static void reserve_completions(SharedRail& rail, std::uint32_t entries);
+    static void reserve_completions(SharedRail& rail, std::uint32_t entries);
     /// Reserves completion queue entries for the queue pairs of another channel. The channel uses
     /// the first @p devices devices, and @p queue_pairs queue pairs on each of them.
     /// @throws Error ENOSPC if a device does not support a completion queue that is large enough
-    RDMABUF_EXPORT void reserve_completions(std::size_t devices, std::uint32_t queue_pairs);
-    void release_completions(std::size_t devices, std::uint32_t queue_pairs) noexcept {
-        for (std::size_t i = 0; i < devices; ++i) {
-            rails[i]->cq_reserved -= queue_pairs * rails[i]->send_depth;
-        }
-    }
+    void reserve_completions(std::size_t devices, std::uint32_t queue_pairs);
+    void release_completions(std::size_t devices, std::uint32_t queue_pairs) noexcept;
 
     /// Posts receive buffer number @p buffer again, after its message was processed.
     void repost(std::size_t rail, std::uint32_t buffer) noexcept {
@@ -152,36 +146,20 @@ class SharedState {
             post_receives(rail);
         }
     }
-    [[gnu::noinline]] void post_receives(SharedRail& rail) noexcept {
-        if (rail.replenisher.post(rail.srq.native()) != 0) {
-            fail(rail, "ibv_post_srq_recv failed on the shared receive queue of a device");
-        }
-    }
+    void post_receives(SharedRail& rail) noexcept;
     /// Marks a device as failed. progress() then stops using the queue pairs of the device, and
     /// ends the channels whose first queue pair is on the device.
     /// @param reason  a constant text
-    void fail(SharedRail& rail, const char* reason) noexcept {
-        if (rail.failure == nullptr) {
-            rail.failure = reason;
-            rail_failed = true;
-        }
-    }
+    void fail(SharedRail& rail, const char* reason) noexcept;
 
     /// Returns the time in nanoseconds after which a device reports that its peer does not respond.
-    [[nodiscard]] std::int64_t retransmission_ns() const noexcept {
-        // One transmission can take up to four times QueuePairOptions::timeout.
-        return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
-    }
+    [[nodiscard]] std::int64_t retransmission_ns() const noexcept;
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel
     /// @param channel_number  see RequestState::channel_number
     /// @param request         output: the handle by which the program identifies the request
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
-               const BufferRef& buffer, Request& request, void* context) const noexcept {
-        state.bytes = buffer.length;
-        state.context = context;
-        begin(state, channel, channel_number, buffer, request);
-    }
+               const BufferRef& buffer, Request& request, void* context) const noexcept;
     /// Like the function above, but does not set `bytes` and `context`.
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request) const noexcept {
@@ -194,52 +172,14 @@ class SharedState {
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
     }
     /// Ends a request. Its completion can then be reported to the program.
-    void complete(RequestState& request, int request_error = 0) noexcept {
-        request.done = true;
-        request.error = request_error;
-        // If the message is longer than the receive buffer, the completion reports the length of
-        // the message.
-        if (request_error != 0 &&
-            (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
-            request.bytes = 0;
-        }
-        if (request.context != nullptr) {
-            end_lease(request);
-            if (request.context != nullptr) {
-                completed.push_back(&request);
-            }
-        }
-    }
+    void complete(RequestState& request, int request_error = 0) noexcept;
     /// Makes a request the owner of the registration lease of its memory. If the request has
     /// already completed, ends the lease at once.
-    void hold(RequestState& request, LeasedMemory* memory) noexcept {
-        if (request.done) {
-            leases.give_back(memory);
-            return;
-        }
-        memory->context = std::exchange(request.context, memory);
-        request.leased = true;
-        request.simple = false; // Its end must also end the lease.
-    }
+    void hold(RequestState& request, LeasedMemory* memory) noexcept;
     /// Ends the lease that a request holds, if any.
-    void end_lease(RequestState& request) noexcept {
-        if (request.leased) {
-            auto* const memory = static_cast<LeasedMemory*>(request.context);
-            request.leased = false;
-            request.context = memory->context;
-            leases.give_back(memory);
-        }
-    }
+    void end_lease(RequestState& request) noexcept;
     /// Returns the request with this RequestState::index; nullptr if there is no such request.
-    [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
-        if (ReceiveRequest* const found = receive(index)) {
-            return found;
-        }
-        if (SendRequest* const found = sends.at(index - first_index(RequestType::send))) {
-            return found;
-        }
-        return one_sided.at(index - first_index(RequestType::one_sided));
-    }
+    [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept;
     /// Returns the position of a receive in its pool.
     [[nodiscard]] static std::uint32_t position_of_receive(std::uint32_t index) noexcept {
         return index - first_index(RequestType::receive);
@@ -247,25 +187,10 @@ class SharedState {
     [[nodiscard]] ReceiveRequest* receive(std::uint32_t index) const noexcept {
         return receives.at(position_of_receive(index));
     }
-    void give_back(RequestState& request) noexcept {
-        switch (request.type()) {
-            case RequestType::send:
-                sends.give_back(static_cast<SendRequest*>(&request));
-                break;
-            case RequestType::receive:
-                receives.give_back(static_cast<ReceiveRequest*>(&request));
-                break;
-            case RequestType::one_sided:
-                one_sided.give_back(static_cast<OneSidedRequest*>(&request));
-                break;
-        }
-    }
+    void give_back(RequestState& request) noexcept;
     /// Returns the number that identifies a receive or a send in messages of the protocol. It
     /// contains the position of the request in its pool, and the lower bits of its generation.
-    [[nodiscard]] static std::uint32_t wire_number(const RequestState& request) noexcept {
-        return (request.index & position_mask) | (request.generation & generation_mask)
-                                                     << RequestState::type_shift;
-    }
+    [[nodiscard]] static std::uint32_t wire_number(const RequestState& request) noexcept;
     /// Returns the receive of @p channel that has this wire_number(); nullptr if there is no such
     /// receive.
     [[nodiscard]] ReceiveRequest* receive_of(const ChannelState* channel,
@@ -290,12 +215,7 @@ class SharedState {
     /// The memory of the requests that the program started without a Memory object.
     LeasePool leases;
     /// Marks a channel, so that the next call of progress() calls ChannelState::advance() for it.
-    void wake(ChannelLinks& channel) noexcept {
-        if (!channel.is_busy) {
-            channel.is_busy = true;
-            busy.push_back(&channel);
-        }
-    }
+    void wake(ChannelLinks& channel) noexcept;
     /// The channels for which progress() calls ChannelState::advance().
     List<ChannelLinks, &ChannelLinks::busy> busy;
     /// The completed requests that were started with a `context` pointer. They are reported by

@@ -5,10 +5,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <span>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
@@ -18,7 +18,7 @@ namespace rdmabuf::transport::detail {
 
 /// A message that arrived before a matching receive was posted. The data of the message, or its
 /// RtsBody, is stored behind this object.
-struct UnexpectedMessage {
+struct RDMABUF_EXPORT UnexpectedMessage {
     /// The pool that has allocated the memory of the message.
     BlockPool* pool = nullptr;
     ChannelState* channel = nullptr;
@@ -39,39 +39,20 @@ struct UnexpectedMessage {
 
     /// Allocates a message with memory for @p stored bytes behind the object.
     /// @return the message; nullptr if memory is exhausted
-    [[nodiscard]] static UnexpectedMessage* make(BlockPool& pool, std::uint32_t stored) noexcept {
-        void* const memory = pool.take(sizeof(UnexpectedMessage) + stored);
-        if (memory == nullptr) {
-            return nullptr;
-        }
-        auto* const message = ::new (memory) UnexpectedMessage;
-        message->pool = &pool;
-        message->stored = stored;
-        return message;
-    }
-    static void destroy(UnexpectedMessage* message) noexcept {
-        BlockPool& pool = *message->pool;
-        const std::size_t size = sizeof(UnexpectedMessage) + message->stored;
-        message->~UnexpectedMessage();
-        pool.give_back(message, size);
-    }
+    [[nodiscard]] static UnexpectedMessage* make(BlockPool& pool, std::uint32_t stored) noexcept;
+    static void destroy(UnexpectedMessage* message) noexcept;
 };
 
 /// Matches messages with receives, for all channels of an endpoint. A message that arrives matches
 /// the first posted receive that accepts it. A receive that is posted matches the first stored
 /// message that it accepts. Receives for one channel and one tag are found by a hash table. All
 /// other receives (any channel, or a mask) are in a list in the order in which they were posted.
-class TagMatcher {
+class RDMABUF_EXPORT TagMatcher {
   public:
     TagMatcher() = default;
     TagMatcher(const TagMatcher&) = delete;
     TagMatcher& operator=(const TagMatcher&) = delete;
-    ~TagMatcher() {
-        while (UnexpectedMessage* const message = arrived_.front()) {
-            remove(*message);
-            UnexpectedMessage::destroy(message);
-        }
-    }
+    ~TagMatcher();
 
     // Posted receives
 
@@ -94,25 +75,7 @@ class TagMatcher {
     /// Returns the first posted receive that accepts a message of this channel with this tag;
     /// nullptr if no receive accepts it.
     [[nodiscard, gnu::noinline]] ReceiveRequest* find_receive(const ChannelState* channel,
-                                                              Tag tag) noexcept {
-        ReceiveRequest* found = nullptr;
-        for (ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
-             i = Receives::next(i)) {
-            if (i->tag == tag && i->channel == channel) {
-                found = i;
-                break;
-            }
-        }
-        for (ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
-            if (found != nullptr && found->sequence < i->sequence) {
-                break;
-            }
-            if (accepts(*i, channel, tag)) {
-                return i;
-            }
-        }
-        return found;
-    }
+                                                              Tag tag) noexcept;
     /// Removes and returns the first posted receive that accepts a message of this channel with
     /// this tag, and sets the tag of the receive to this one. Returns nullptr if no receive accepts
     /// it.
@@ -146,36 +109,17 @@ class TagMatcher {
     /// Returns true if a posted receive that was not advertised accepts messages of this channel
     /// with this tag. In this case, a later receive must not be advertised, because the next
     /// message matches the earlier receive.
-    [[nodiscard]] bool has_unadvertised(const ChannelState* channel, Tag tag) const noexcept {
-        for (const ReceiveRequest* i = exact_[hash(channel, tag)].front(); i != nullptr;
-             i = Receives::next(i)) {
-            if (i->tag == tag && i->channel == channel && !i->advertised) {
-                return true;
-            }
-        }
-        for (const ReceiveRequest* i = wildcards_.front(); i != nullptr; i = Receives::next(i)) {
-            if (accepts(*i, channel, tag)) {
-                return true;
-            }
-        }
-        return false;
-    }
+    [[nodiscard]] bool has_unadvertised(const ChannelState* channel, Tag tag) const noexcept;
 
     // Unexpected messages
 
     /// Adds a message that no posted receive accepts. The TagMatcher owns the message until
     /// remove().
-    void add(UnexpectedMessage& message) noexcept {
-        unexpected_[hash(message.channel, message.tag)].push_back(&message);
-        arrived_.push_back(&message);
-    }
+    void add(UnexpectedMessage& message) noexcept;
     /// Returns true if a message is stored that no posted receive has accepted.
     [[nodiscard]] bool has_messages() const noexcept { return !arrived_.empty(); }
     /// Removes a message from the lists. The caller then owns the message.
-    void remove(UnexpectedMessage& message) noexcept {
-        unexpected_[hash(message.channel, message.tag)].remove(&message);
-        arrived_.remove(&message);
-    }
+    void remove(UnexpectedMessage& message) noexcept;
     /// Hides the messages of a channel from receives of any channel, until release(). The program
     /// does not know the channel yet.
     /// @throws std::bad_alloc
@@ -185,27 +129,7 @@ class TagMatcher {
     /// there is none.
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
-                                                  Tag mask) noexcept {
-        if (arrived_.empty()) {
-            return nullptr;
-        }
-        if (channel != nullptr && mask == full_mask) {
-            for (UnexpectedMessage* i = unexpected_[hash(channel, tag)].front(); i != nullptr;
-                 i = SameHash::next(i)) {
-                if (i->tag == tag && i->channel == channel) {
-                    return i;
-                }
-            }
-            return nullptr;
-        }
-        for (UnexpectedMessage* i = arrived_.front(); i != nullptr; i = Arrivals::next(i)) {
-            if ((channel == nullptr ? !is_held(i->channel) : i->channel == channel) &&
-                ((i->tag ^ tag) & mask) == 0) {
-                return i;
-            }
-        }
-        return nullptr;
-    }
+                                                  Tag mask) noexcept;
     /// Calls @p visit for each stored message of a channel, in the order of arrival. @p visit may
     /// remove this message.
     template <class Visit>
@@ -248,10 +172,7 @@ class TagMatcher {
         return std::ranges::find(held_, channel) != held_.end();
     }
     [[nodiscard]] bool accepts(const ReceiveRequest& receive, const ChannelState* channel,
-                               Tag tag) const noexcept {
-        return (receive.channel == nullptr ? !is_held(channel) : receive.channel == channel) &&
-               ((receive.tag ^ tag) & receive.mask) == 0;
-    }
+                               Tag tag) const noexcept;
     [[nodiscard]] Receives& list_of(const ChannelState* channel, Tag tag, Tag mask) noexcept {
         return is_exact(channel, mask) ? exact_[hash(channel, tag)] : wildcards_;
     }

@@ -1,56 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This header defines how ChannelState processes what it receives from the peer.
-#pragma once
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <utility>
 
 #include <rdmabuf/transport/detail/channel_state.hpp>
 
 namespace rdmabuf::transport::detail {
 
-// Inlined into EndpointState::poll(), which saves a function call for each short message.
-[[gnu::always_inline]] inline bool ChannelState::message_arrived(const WorkCompletion& completion,
-                                                                 std::byte* bytes) noexcept {
-    heard_ = true;
-    // For a message without a header, the difference wraps around and is above each limit.
-    const auto length = static_cast<std::uint32_t>(completion.byte_len - sizeof(Header));
-    if ((length >= rails_.fast.arrivals || !control_.repeats_credits(bytes)) &&
-        !header_arrived(bytes, completion.byte_len)) {
-        return true;
-    }
-    control_.window.count_received();
-    if (control_.window.due()) [[unlikely]] {
-        wake();
-    }
-    Tag tag = 0;
-    std::memcpy(&tag, bytes + offsetof(Header, value), sizeof tag);
-    ReceiveRequest* const receive = shared_.matcher.take_receive(this, tag);
-    if (receive == nullptr) [[unlikely]] {
-        control_.eager_credits.waits(length);
-        set_fast_arrivals();
-        add_unexpected(Kind::eager, tag, {bytes + sizeof(Header), length}, length);
-        return true;
-    }
-    control_.eager_credits.consumed_at_once(length);
-    if (control_.eager_credits.due()) [[unlikely]] {
-        wake();
-    }
-    if (receive->simple && length <= receive->buffer.length) [[likely]] {
-        EagerProtocol::deliver_simple(*receive, bytes + sizeof(Header), length);
-        return true;
-    }
-    matched(*receive);
-    if (eager_.deliver(*receive, bytes + sizeof(Header), length)) {
-        return true;
-    }
-    wake();
-    receive->bounce_buffer = ReceiveReplenisher::number_of(completion.wr_id);
-    receive->stage = ReceiveRequest::Stage::copying;
-    copies_.push_back(receive);
-    start_copies();
-    return false;
-}
-
-[[gnu::noinline]] inline bool ChannelState::header_arrived(std::byte* bytes,
-                                                           std::uint32_t received) noexcept {
+bool ChannelState::header_arrived(std::byte* bytes, std::uint32_t received) noexcept {
     if (broken() != 0) [[unlikely]] {
         return false;
     }
@@ -76,14 +38,14 @@ namespace rdmabuf::transport::detail {
     return true;
 }
 
-inline void ChannelState::matched(ReceiveRequest& receive) noexcept {
+void ChannelState::matched(ReceiveRequest& receive) noexcept {
     rendezvous_receiver_.advertisement_used(receive);
     if (receive.channel == nullptr) {
         adopt(receive);
     }
 }
 
-inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte> body) noexcept {
+void ChannelState::rts_arrived(const Header& header, std::span<std::byte> body) noexcept {
     control_.window.count_received();
     if (!rendezvous_receiver_.rts_is_valid(body)) {
         protocol_error("the peer has sent an invalid message");
@@ -104,9 +66,8 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
     rendezvous_receiver_.rts_matched(*receive, body);
 }
 
-[[gnu::noinline]] inline void ChannelState::add_unexpected(Kind kind, Tag tag,
-                                                           std::span<std::byte> body,
-                                                           std::uint64_t length) noexcept {
+void ChannelState::add_unexpected(Kind kind, Tag tag, std::span<std::byte> body,
+                                  std::uint64_t length) noexcept {
     UnexpectedMessage* const message =
         UnexpectedMessage::make(shared_.blocks, static_cast<std::uint32_t>(body.size()));
     if (message == nullptr) {
@@ -121,8 +82,8 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
     shared_.matcher.add(*message);
 }
 
-[[gnu::noinline]] inline void ChannelState::control_message_arrived(
-    const Header& header, std::span<std::byte> body) noexcept {
+void ChannelState::control_message_arrived(const Header& header,
+                                           std::span<std::byte> body) noexcept {
     wake();
     bool valid = true;
     switch (header.kind) {
@@ -196,8 +157,8 @@ inline void ChannelState::rts_arrived(const Header& header, std::span<std::byte>
     }
 }
 
-inline void ChannelState::notification_arrived(const Header& header,
-                                               std::span<const std::byte> body) noexcept {
+void ChannelState::notification_arrived(const Header& header,
+                                        std::span<const std::byte> body) noexcept {
     const auto size = static_cast<std::uint32_t>(body.size());
     if (size > max_notification || !control_.notification_credits.arrived(size)) {
         protocol_error("the peer has sent more notifications than it had credits for");
@@ -217,8 +178,8 @@ inline void ChannelState::notification_arrived(const Header& header,
     last_notification_ = notification;
 }
 
-inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
-                                            std::uint32_t written) noexcept {
+void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
+                                     std::uint32_t written) noexcept {
     rails_[rail].heard = true;
     // A failed channel ignores the data. There is one exception: if the channel has failed because
     // the peer has closed it, writes on the other queue pairs may complete after the close message
@@ -242,9 +203,8 @@ inline void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t valu
     }
 }
 
-inline void ChannelState::data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
-                                       const std::uint64_t* length,
-                                       std::uint64_t written) noexcept {
+void ChannelState::data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
+                                const std::uint64_t* length, std::uint64_t written) noexcept {
     bool valid = true;
     ReceiveRequest* const receive =
         rendezvous_receiver_.data_arrived(request, rail, rails, length, written, valid);
@@ -255,7 +215,7 @@ inline void ChannelState::data_arrived(std::uint32_t request, std::size_t rail, 
     }
 }
 
-inline void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
+void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
     if (receive.bytes == 0 || !receive.buffer.memory->flush_on_receive) {
         shared_.complete(receive);
         return;
@@ -265,7 +225,7 @@ inline void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
     start_copies();
 }
 
-inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
+bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
     int error = 0;
     if (receive.stage == ReceiveRequest::Stage::flushing) {
         error = loopback_.flush(receive, rails_.devices());
@@ -300,7 +260,7 @@ inline bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
     return true;
 }
 
-inline void ChannelState::start_copies() noexcept {
+void ChannelState::start_copies() noexcept {
     while (!copies_.empty()) {
         ReceiveRequest& receive = *copies_.front();
         if (!start_copy(receive)) {
@@ -310,7 +270,7 @@ inline void ChannelState::start_copies() noexcept {
     }
 }
 
-inline void ChannelState::drop_copies() noexcept {
+void ChannelState::drop_copies() noexcept {
     while (!copies_.empty()) {
         ReceiveRequest& receive = *copies_.front();
         copies_.remove(&receive);
@@ -328,7 +288,7 @@ inline void ChannelState::drop_copies() noexcept {
     }
 }
 
-inline void ChannelState::loopback_completed(RequestState& request, ibv_wc_status status) noexcept {
+void ChannelState::loopback_completed(RequestState& request, ibv_wc_status status) noexcept {
     --request.pending;
     wake();
     if (status == IBV_WC_WR_FLUSH_ERR) {

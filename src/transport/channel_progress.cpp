@@ -1,13 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This header defines how ChannelState makes progress and how a channel fails.
-#pragma once
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include <rdmabuf/transport/detail/channel_state.hpp>
 
 namespace rdmabuf::transport::detail {
 
-inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
-                                         ibv_wc_status status) noexcept {
+void ChannelState::settled(RequestState& request) noexcept {
+    switch (request.type()) {
+        case RequestType::send:
+            rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
+            break;
+        case RequestType::receive:
+            if (request.pending == 0 && request.transfer == nullptr &&
+                request.unconfirmed == nullptr) {
+                rendezvous_receiver_.read_completed(static_cast<ReceiveRequest&>(request));
+                wake();
+            }
+            break;
+        case RequestType::one_sided:
+            one_sided_.settled(static_cast<OneSidedRequest&>(request));
+            break;
+    }
+}
+
+void ChannelState::send_completed(std::size_t rail, const WorkId& id,
+                                  ibv_wc_status status) noexcept {
     rails_[rail].heard = true;
     rails_.completed(rail, id.sequence);
     // After the requests have ended, this is a completion of a device that was considered dead.
@@ -43,25 +65,7 @@ inline void ChannelState::send_completed(std::size_t rail, const WorkId& id,
     settled(*request);
 }
 
-[[gnu::always_inline]] inline void ChannelState::settled(RequestState& request) noexcept {
-    switch (request.type()) {
-        case RequestType::send:
-            rendezvous_sender_.send_settled(static_cast<SendRequest&>(request));
-            break;
-        case RequestType::receive:
-            if (request.pending == 0 && request.transfer == nullptr &&
-                request.unconfirmed == nullptr) {
-                rendezvous_receiver_.read_completed(static_cast<ReceiveRequest&>(request));
-                wake();
-            }
-            break;
-        case RequestType::one_sided:
-            one_sided_.settled(static_cast<OneSidedRequest&>(request));
-            break;
-    }
-}
-
-inline void ChannelState::advance(bool polled) noexcept {
+void ChannelState::advance(bool polled) noexcept {
     if (!copies_.empty()) {
         start_copies();
     }
@@ -93,7 +97,7 @@ inline void ChannelState::advance(bool polled) noexcept {
     control_.send_credits();
 }
 
-inline void ChannelState::start_queued() noexcept {
+void ChannelState::start_queued() noexcept {
     if (rendezvous_sender_.has_work()) {
         rendezvous_sender_.advance();
     }
@@ -108,7 +112,7 @@ inline void ChannelState::start_queued() noexcept {
     }
 }
 
-inline void ChannelState::posted(RequestState& request) noexcept {
+void ChannelState::posted(RequestState& request) noexcept {
     switch (request.type()) {
         case RequestType::send:
             rendezvous_sender_.send_posted(static_cast<SendRequest&>(request));
@@ -122,8 +126,8 @@ inline void ChannelState::posted(RequestState& request) noexcept {
     }
 }
 
-inline void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup,
-                                     const std::optional<ConnectedDatagram>& kept) noexcept {
+void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup,
+                              const std::optional<ConnectedDatagram>& kept) noexcept {
     setup_ = std::move(setup);
     setup_->peer_connected = kept && kept->from == setup_->theirs;
     if (!setup_->peer_connected) {
@@ -132,7 +136,7 @@ inline void ChannelState::await_peer(std::unique_ptr<PeerSetup> setup,
     send_connected();
 }
 
-inline void ChannelState::send_connected() noexcept {
+void ChannelState::send_connected() noexcept {
     setup_->datagram_due = !setup_->queue_pair.send(
         setup_->path, setup_->peer,
         {.needs_reply = static_cast<std::uint16_t>(setup_->peer_connected ? 0 : 1),
@@ -143,7 +147,7 @@ inline void ChannelState::send_connected() noexcept {
     }
 }
 
-inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) noexcept {
+void ChannelState::connected_arrived(const ConnectedDatagram& datagram) noexcept {
     if (datagram.from != setup_->theirs || rails_.broken() != 0) {
         return; // The sender is not the peer of this channel, or the channel has failed.
     }
@@ -155,8 +159,8 @@ inline void ChannelState::connected_arrived(const ConnectedDatagram& datagram) n
     wake();
 }
 
-inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
-                                  const RequestState* culprit) noexcept {
+void ChannelState::explain(std::size_t rail, ibv_wc_status status,
+                           const RequestState* culprit) noexcept {
     if (!rails_.works(rail)) {
         wake(); // After the last completion of a failed queue pair, RailRecovery continues.
         return;
@@ -195,7 +199,7 @@ inline void ChannelState::explain(std::size_t rail, ibv_wc_status status,
     }
 }
 
-inline void ChannelState::check(std::int64_t now) noexcept {
+void ChannelState::check(std::int64_t now) noexcept {
     if (waits_for_peer() && rails_.broken() == 0) {
         if (now > setup_->deadline_ns) {
             fail(ETIMEDOUT,
@@ -230,7 +234,7 @@ inline void ChannelState::check(std::int64_t now) noexcept {
     }
 }
 
-inline bool ChannelState::socket_event() noexcept {
+bool ChannelState::socket_event() noexcept {
     if (rails_.broken() != 0) {
         return false;
     }
@@ -254,19 +258,19 @@ inline bool ChannelState::socket_event() noexcept {
     return false;
 }
 
-inline void ChannelState::say_goodbye() noexcept {
+void ChannelState::say_goodbye() noexcept {
     if (socket_) {
         static_cast<void>(
             ::send(socket_.get(), &goodbye, sizeof goodbye, MSG_DONTWAIT | MSG_NOSIGNAL));
     }
 }
 
-inline void ChannelState::peer_closed() noexcept {
+void ChannelState::peer_closed() noexcept {
     peer_closed_ = true;
     rails_.close_by_peer();
 }
 
-inline void ChannelState::end_requests(int error) noexcept {
+void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
         // The peer sees the closed socket and fails its channel with ECONNRESET, earlier than its

@@ -1,31 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This header defines how ChannelState starts requests.
-#pragma once
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include <rdmabuf/transport/detail/channel_state.hpp>
 
 namespace rdmabuf::transport::detail {
 
-[[gnu::always_inline]] inline int ChannelState::send(const BufferRef& buffer, Tag tag,
-                                                     Request& request, void* context) noexcept {
-    // A short message that can be sent at once needs no SendRequest object.
-    const auto length = static_cast<std::uint32_t>(buffer.length);
-    if (eager_.is_short(buffer.length) && buffer.is_inside_host_memory(endpoint_) &&
-        context == nullptr && rails_.fast.sends != 0) [[likely]] {
-        if (rails_.send_prepared(eager_.short_message().set(control_, rails_.queue().next(), tag,
-                                                            buffer.address, length))) [[likely]] {
-            control_.credits_sent(Kind::eager);
-            control_.eager_credits.sent(length);
-            rendezvous_sender_.count_unpaired(control_.window.sent(), tag);
-            control_.window.count_sent();
-            request = {.channel = number_, .generation = length, .index = Request::completed_index};
-            return 0;
-        }
-    }
-    return send_any(buffer.memory, buffer.address, buffer.length, tag, request, context);
-}
-
-inline void ChannelState::set_fast_sends() noexcept {
+void ChannelState::set_fast_sends() noexcept {
     const bool unusual = broken() != 0 || full() || !queued_.empty() ||
                          !rails_.order_allows_message() || rendezvous_sender_.has_advertised();
     rails_.fast.sends = unusual ? 0
@@ -33,10 +17,8 @@ inline void ChannelState::set_fast_sends() noexcept {
                                            rails_.queue().unsignaled_left(RailSet::reserve));
 }
 
-[[gnu::noinline]] inline int ChannelState::send_any(const MemoryState* memory,
-                                                    std::uintptr_t address, std::uint64_t bytes,
-                                                    Tag tag, Request& request,
-                                                    void* context) noexcept {
+int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
+                           Tag tag, Request& request, void* context) noexcept {
     const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
     if (const int error = refusal(); error != 0) [[unlikely]] {
         return error;
@@ -64,7 +46,7 @@ inline void ChannelState::set_fast_sends() noexcept {
     return start_send(buffer, tag, request, context);
 }
 
-inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcept {
+int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -83,8 +65,8 @@ inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) 
     return 0;
 }
 
-[[gnu::noinline]] inline int ChannelState::start_send(const BufferRef& buffer, Tag tag,
-                                                      Request& request, void* context) noexcept {
+int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request,
+                             void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -103,7 +85,7 @@ inline int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) 
     return 0;
 }
 
-inline void ChannelState::send_queued() noexcept {
+void ChannelState::send_queued() noexcept {
     while (!queued_.empty() && rails_.broken() == 0) {
         SendRequest& request = *queued_.front();
         // Remove the request from the queue before try_send(), which may complete and free the
@@ -120,7 +102,7 @@ inline void ChannelState::send_queued() noexcept {
     }
 }
 
-inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
+EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
     using Sent = EagerProtocol::Sent;
     if (!rails_.order_allows_message() || !rails_.can_send()) {
         return Sent::no;
@@ -158,31 +140,9 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     return Sent::posted;
 }
 
-[[gnu::always_inline]] inline int ChannelState::receive(const BufferRef& buffer, Tag tag, Tag mask,
-                                                        Request& request, void* context) noexcept {
-    // The most frequent case: a receive of an eager message that has not arrived yet.
-    if (buffer.length - 1 < eager_.limit() && buffer.is_inside_host_memory(endpoint_) &&
-        buffer.allows(Access::local_write | Access::remote_write) && context == nullptr &&
-        in_flight_ < rails_.fast.requests && !shared_.matcher.has_messages()) [[likely]] {
-        if (ReceiveRequest* const taken = shared_.receives.take({.in_use = true, .simple = true}))
-            [[likely]] {
-            ++in_flight_;
-            shared_.begin(*taken, this, number_, buffer, request);
-            taken->tag = tag;
-            taken->mask = mask;
-            shared_.matcher.post(*taken, this, tag, mask);
-            return 0;
-        }
-    }
-    return receive_any_length(buffer.memory, buffer.address, buffer.length, tag, mask, request,
-                              context);
-}
-
-[[gnu::noinline]] inline int ChannelState::receive_any_length(const MemoryState* memory,
-                                                              std::uintptr_t address,
-                                                              std::uint64_t bytes, Tag tag,
-                                                              Tag mask, Request& request,
-                                                              void* context) noexcept {
+int ChannelState::receive_any_length(const MemoryState* memory, std::uintptr_t address,
+                                     std::uint64_t bytes, Tag tag, Tag mask, Request& request,
+                                     void* context) noexcept {
     const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
     if (broken() != 0 && broken() != ECONNRESET) [[unlikely]] {
         return broken();
@@ -219,8 +179,8 @@ inline EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept
     return 0;
 }
 
-inline void ChannelState::receive_unexpected(ReceiveRequest& receive,
-                                             UnexpectedMessage& message) noexcept {
+void ChannelState::receive_unexpected(ReceiveRequest& receive,
+                                      UnexpectedMessage& message) noexcept {
     const bool has_data = message.kind == Kind::eager;
     match_unexpected(receive, message);
     if (!has_data) {
@@ -228,7 +188,7 @@ inline void ChannelState::receive_unexpected(ReceiveRequest& receive,
     }
 }
 
-inline void ChannelState::deliver_held_messages() noexcept {
+void ChannelState::deliver_held_messages() noexcept {
     shared_.matcher.release(this);
     shared_.matcher.for_each_message(this, [this](UnexpectedMessage& message) {
         // After a failure, the data of an RTS can no longer be transferred.
@@ -242,8 +202,7 @@ inline void ChannelState::deliver_held_messages() noexcept {
     });
 }
 
-inline void ChannelState::match_unexpected(ReceiveRequest& receive,
-                                           UnexpectedMessage& message) noexcept {
+void ChannelState::match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept {
     shared_.matcher.remove(message);
     receive.tag = message.tag;
     wake();
@@ -265,9 +224,9 @@ inline void ChannelState::match_unexpected(ReceiveRequest& receive,
     start_copies();
 }
 
-inline int ChannelState::begin_one_sided(OneSidedRequest::Operation operation,
-                                         const BufferRef& buffer, Request& request, void* context,
-                                         OneSidedRequest*& taken) noexcept {
+int ChannelState::begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,
+                                  Request& request, void* context,
+                                  OneSidedRequest*& taken) noexcept {
     taken = nullptr;
     if (full()) {
         return EAGAIN;
@@ -282,14 +241,14 @@ inline int ChannelState::begin_one_sided(OneSidedRequest::Operation operation,
     return 0;
 }
 
-inline int ChannelState::start(OneSidedRequest& request) noexcept {
+int ChannelState::start(OneSidedRequest& request) noexcept {
     one_sided_.start(request);
     wake();
     return 0;
 }
 
-inline int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
-                                        std::uint64_t offset) noexcept {
+int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMemory& remote,
+                                 std::uint64_t offset) noexcept {
     if (request.bytes > 0) {
         request.transfer = shared_.transfers.take(request, 0);
         if (request.transfer == nullptr) {
@@ -305,9 +264,9 @@ inline int ChannelState::start_transfer(OneSidedRequest& request, const RemoteMe
     return 0;
 }
 
-inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote,
-                             std::uint64_t offset, std::span<const std::byte> notification,
-                             bool notifies, Request& request, void* context) noexcept {
+int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
+                      std::span<const std::byte> notification, bool notifies, Request& request,
+                      void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -349,8 +308,8 @@ inline int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote
     return start_transfer(*put, remote, offset);
 }
 
-inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote,
-                             std::uint64_t offset, Request& request, void* context) noexcept {
+int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
+                      Request& request, void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -366,9 +325,9 @@ inline int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote
     return start_transfer(*get, remote, offset);
 }
 
-inline int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_read,
-                                       std::span<const std::byte> notification, bool notifies,
-                                       Request& request, void* context) noexcept {
+int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_read,
+                                std::span<const std::byte> notification, bool notifies,
+                                Request& request, void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -404,10 +363,9 @@ inline int ChannelState::transfer_list(std::span<const TransferEntry> entries, b
     return start(*list);
 }
 
-inline int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& result,
-                                const RemoteMemory& remote, std::uint64_t offset,
-                                std::uint64_t operand, std::uint64_t compare, Request& request,
-                                void* context) noexcept {
+int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& result,
+                         const RemoteMemory& remote, std::uint64_t offset, std::uint64_t operand,
+                         std::uint64_t compare, Request& request, void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -432,7 +390,7 @@ inline int ChannelState::atomic(OneSidedRequest::Operation operation, const Buff
     return start(*atomic);
 }
 
-inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
+int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
     // A flush uses only the loopback queue pairs. Therefore received data can still be flushed
     // after the peer has closed the channel.
     const int closed = broken();
@@ -468,7 +426,7 @@ inline int ChannelState::flush(const BufferRef& buffer, Request& request, void* 
     return 0;
 }
 
-inline int ChannelState::fence(Request& request, void* context) noexcept {
+int ChannelState::fence(Request& request, void* context) noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -481,7 +439,7 @@ inline int ChannelState::fence(Request& request, void* context) noexcept {
     return start(*fence);
 }
 
-inline int ChannelState::take_notification(std::span<std::byte> bytes) noexcept {
+int ChannelState::take_notification(std::span<std::byte> bytes) noexcept {
     if (notifications_ == nullptr || !one_sided_.fences_arrived(notifications_->fences)) {
         return -EAGAIN;
     }
@@ -497,7 +455,7 @@ inline int ChannelState::take_notification(std::span<std::byte> bytes) noexcept 
     return static_cast<int>(size);
 }
 
-inline int ChannelState::cancel(ReceiveRequest& receive) noexcept {
+int ChannelState::cancel(ReceiveRequest& receive) noexcept {
     if (receive.stage != ReceiveRequest::Stage::posted || receive.cancel_requested) {
         return EALREADY;
     }

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/transport/detail/control_channel.hpp>
+
+namespace rdmabuf::transport::detail {
+
+void ControlChannel::add_credits(Header& header) const noexcept {
+    header.received = window.received();
+    if (returns_eager_credits(header.kind)) {
+        header.number = eager_credits.consumed();
+    }
+}
+
+bool ControlChannel::send(Header header, std::span<const std::byte> body, RequestState* request,
+                          bool always_signal) noexcept {
+    add_credits(header);
+    if (!rails_.send(header, body, request, always_signal)) {
+        return false;
+    }
+    credits_sent(header.kind);
+    return true;
+}
+
+RailSet::Posted ControlChannel::write_and_send(ibv_send_wr& write, Header header,
+                                               std::span<const std::byte> body,
+                                               RequestState& request) noexcept {
+    add_credits(header);
+    const RailSet::Posted posted = rails_.write_and_send(write, header, body, request);
+    if (posted == RailSet::Posted::both) {
+        credits_sent(header.kind);
+    }
+    return posted;
+}
+
+bool ControlChannel::credits_arrived(const Header& header) noexcept {
+    if (!window.peer_received(header.received)) {
+        return false;
+    }
+    bool valid = true;
+    switch (header.kind) {
+        case Kind::eager:
+        case Kind::rts:
+            valid = eager_credits.peer_consumed(header.number);
+            break;
+        case Kind::credit:
+            valid = eager_credits.peer_consumed(header.number) &&
+                    notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
+            break;
+        default:
+            break;
+    }
+    const Header same = {
+        .kind = Kind::eager, .received = header.received, .number = eager_credits.peer_consumed()};
+    same_credits_ = start_of(&same);
+    return valid;
+}
+
+void ControlChannel::send_credits() noexcept {
+    if (!credit_due() || !rails_.queue().has_room()) {
+        return;
+    }
+    if (send({.kind = Kind::credit, .value = notification_credits.consumed()}, {})) {
+        notification_credits.reported();
+    }
+}
+
+void ControlChannel::probe() noexcept {
+    for (std::size_t i = 0; i < rails_.size(); ++i) {
+        // While a new queue pair is tested, the peer may not have connected its own yet.
+        if (rails_.is_used(i)) {
+            probe(i);
+        }
+    }
+}
+
+void ControlChannel::probe(std::size_t rail) noexcept {
+    const SendQueue& queue = rails_[rail].queue;
+    if (queue.has_room() && (queue.idle() || !queue.all_signaled())) {
+        ibv_send_wr work = make_write({}, probe_target(rail));
+        rails_.post(rail, work, nullptr, true);
+    }
+}
+
+bool ControlChannel::send_close() noexcept {
+    // The close message is signaled, because a later work request may never be acknowledged:
+    // the peer moves its queue pairs to the error state when it has received the close message.
+    return rails_.queue().has_room() && send({.kind = Kind::close}, {}, nullptr, true);
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include <rdmabuf/transport/detail/endpoint_state.hpp>
+
+namespace rdmabuf::transport::detail {
+
+[[gnu::always_inline]] inline void EndpointState::receive_completed(
+    SharedRail& rail, const WorkCompletion& completion) noexcept {
+    ReceiveReplenisher::Receive& receive = rail.replenisher.find(completion.wr_id);
+    const QueuePairTable::Entry* queue_pair = &rail.queue_pairs.first(completion.qp_num);
+    if (queue_pair->number != completion.qp_num) [[unlikely]] {
+        queue_pair = &rail.queue_pairs.find(completion.qp_num);
+    }
+    bool reusable = true;
+    if (completion.status == IBV_WC_SUCCESS && completion.opcode == IBV_WC_RECV &&
+        queue_pair->is_first) [[likely]] {
+        reusable = queue_pair->channel->message_arrived(completion, receive.bytes());
+    } else if (queue_pair->channel != nullptr) {
+        other_receive_completed(*queue_pair, completion);
+    }
+    if (reusable) [[likely]] {
+        shared.repost(rail, receive);
+    }
+}
+
+[[gnu::always_inline]] inline bool EndpointState::poll(std::size_t device) noexcept {
+    std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
+    SharedRail& rail = *shared.rails[device];
+    const int count = rail.cq.poll(completions);
+    if (count <= 0) {
+        if (count < 0) [[unlikely]] {
+            shared.fail(rail, "ibv_poll_cq failed on a device of this side");
+        }
+        return false;
+    }
+    const WorkCompletion* completion = completions.data();
+    const WorkCompletion* const end = completion + count;
+    do {
+        if (rail.replenisher.contains(completion->wr_id)) [[likely]] {
+            receive_completed(rail, *completion);
+        } else {
+            complete(device, rail, *completion);
+        }
+    } while (++completion != end);
+    return true;
+}
+
+[[gnu::always_inline]] inline bool EndpointState::poll() noexcept {
+    bool any = poll(0);
+    if (shared.several_rails || shared.rail_failed) [[unlikely]] {
+        any = poll_other_devices() || any;
+    }
+    return any;
+}
+
+bool EndpointState::progress() noexcept {
+    const OneThread one_thread(user_);
+    const bool any = poll();
+    if (!any) {
+        post_all_receives();
+    }
+    if (!shared.busy.empty()) [[unlikely]] {
+        advance_channels(!any);
+    }
+    if (++calls_ == 0) [[unlikely]] {
+        check(now_ns());
+    }
+    return any;
+}
+
+Completion EndpointState::test_any(std::uint32_t channel, Request& request,
+                                   bool progressed) noexcept {
+    const OneThread one_thread(user_);
+    RequestState* const state = shared.request(request.index);
+    if (state == nullptr || request.channel != channel) {
+        return failed(request.index == Request::empty_index ? ESTALE : EINVAL);
+    }
+    if (!state->in_use || state->generation != request.generation) {
+        return failed(ESTALE);
+    }
+    if (!state->done && !progressed) {
+        progress();
+    }
+    Completion completion;
+    if (state->done) {
+        if (state->context != nullptr) {
+            shared.completed.remove(state);
+        }
+        report(*state, completion);
+        request = {};
+    }
+    return completion;
+}
+
+std::size_t EndpointState::poll_completions(std::span<Completion> completions) noexcept {
+    const OneThread one_thread(user_);
+    std::size_t count = 0;
+    while (count < completions.size() && !shared.completed.empty()) {
+        report(*shared.completed.pop_front(), completions[count++]);
+    }
+    return count;
+}
+
+const UnexpectedMessage* EndpointState::probe(const ChannelState* channel, Tag tag,
+                                              Tag mask) noexcept {
+    progress();
+    return shared.matcher.find_message(channel, tag, mask);
+}
+
+int EndpointState::cancel(std::uint32_t channel, const Request& request) noexcept {
+    const OneThread one_thread(user_);
+    RequestState* const state = shared.request(request.index);
+    if (request.channel != channel || state == nullptr || state->type() == RequestType::send) {
+        return EINVAL;
+    }
+    if (!state->in_use || state->generation != request.generation) {
+        return ESTALE;
+    }
+    if (state->done) {
+        return EALREADY;
+    }
+    if (state->type() == RequestType::one_sided) {
+        return state->channel->cancel(static_cast<OneSidedRequest&>(*state));
+    }
+    auto& receive = static_cast<ReceiveRequest&>(*state);
+    if (receive.channel == nullptr) {
+        shared.matcher.remove(receive);
+        shared.complete(receive, ECANCELED);
+        return 0;
+    }
+    return receive.channel->cancel(receive);
+}
+
+void EndpointState::report(RequestState& state, Completion& completion) noexcept {
+    completion = {.done = true,
+                  .error = {state.error, std::system_category()},
+                  .bytes = static_cast<std::size_t>(state.bytes),
+                  .tag = state.tag,
+                  .channel = state.channel_number,
+                  .context = state.context};
+    if (state.channel != nullptr) {
+        state.channel->give_back(state);
+    } else {
+        shared.give_back(state);
+    }
+}
+
+int EndpointState::lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
+                         Access access) noexcept {
+    RegistrationCache::Lease found = cache.load()->find(address, length, access);
+    if (!found) {
+        auto made = attempt([&] { return cache.load()->acquire(address, length, access); });
+        if (!made) {
+            registration_error = made.error_info();
+            return made.error();
+        }
+        found = *std::move(made);
+    }
+    memory.endpoint = this;
+    memory.address = address;
+    memory.length = length;
+    memory.access = access;
+    memory.rails = pds.size();
+    use_lease(memory, std::move(found), registering);
+    if (!memory.host && !shared.rails.back()->loopback) {
+        if (const auto made = attempt([this] { shared.create_loopback(); }); !made) {
+            registration_error = made.error_info();
+            return made.error();
+        }
+    }
+    return 0;
+}
+
+void EndpointState::advance_channels(bool polled) noexcept {
+    for (ChannelLinks* i = shared.busy.front(); i != nullptr;) {
+        auto* const channel = static_cast<ChannelState*>(i);
+        i = Busy::next(i);
+        if (channel->rails().recovering() != 0) {
+            read_async_events(); // RailSet::is_drained() waits for an event.
+        }
+        channel->advance(polled);
+        if (!channel->has_work()) {
+            shared.busy.remove(channel);
+            channel->is_busy = false;
+        }
+    }
+}
+
+bool EndpointState::poll_other_devices() noexcept {
+    bool any = false;
+    for (std::size_t device = 1; device < shared.rails.size(); ++device) {
+        any = poll(device) || any;
+    }
+    if (shared.rail_failed) {
+        leave_out_failed_devices();
+    }
+    return any;
+}
+
+void EndpointState::post_all_receives() noexcept {
+    for (const auto& rail : shared.rails) {
+        if (!rail->replenisher.empty()) {
+            shared.post_receives(*rail);
+        }
+    }
+}
+
+void EndpointState::complete(std::size_t device, SharedRail& rail,
+                             const WorkCompletion& completion) noexcept {
+    const WorkId id = WorkId::decode(completion.wr_id);
+    if (id.work == Work::loopback || id.work == Work::loopback_receive) {
+        loopback_completed(device, id, completion.status);
+        return;
+    }
+    if (id.work == Work::setup_send || id.work == Work::setup_receive) [[unlikely]] {
+        setup_completed(id, completion);
+        return;
+    }
+    const QueuePairTable::Entry& queue_pair = rail.queue_pairs.find(completion.qp_num);
+    if (queue_pair.channel != nullptr) {
+        queue_pair.channel->send_completed(queue_pair.rail, id, completion.status);
+    }
+}
+
+void EndpointState::other_receive_completed(const QueuePairTable::Entry& queue_pair,
+                                            const WorkCompletion& completion) noexcept {
+    ChannelState& channel = *queue_pair.channel;
+    if (completion.status != IBV_WC_SUCCESS) [[unlikely]] {
+        channel.receive_failed(queue_pair.rail, completion.status);
+    } else if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        channel.immediate_arrived(queue_pair.rail, immediate(completion), completion.byte_len);
+    } else {
+        channel.fail(EPROTO, "the peer has sent a message by another queue pair than the first");
+    }
+}
+
+void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
+                                       ibv_wc_status status) noexcept {
+    SharedRail& shared_rail = *shared.rails[rail];
+    shared_rail.tested = false;
+    if (shared_rail.loopback) {
+        Loopback& loopback = *shared_rail.loopback;
+        if (status != IBV_WC_SUCCESS) {
+            loopback.failed = true;
+            // A flush read of memory that cannot be accessed moves its own queue pair to the
+            // error state, and is flushed itself. Work requests are executed in order, so that
+            // the first one that is flushed is the cause, unless the device has failed. A work
+            // request is not the cause if it fails because the port is not active.
+            const bool first = !std::exchange(loopback.cause_known, true);
+            if (status == IBV_WC_RETRY_EXC_ERR) {
+                status = IBV_WC_WR_FLUSH_ERR;
+            } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
+                       attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
+                status = IBV_WC_GENERAL_ERR;
+            }
+        }
+        if (id.work == Work::loopback_receive) {
+            --loopback.receives;
+        } else {
+            loopback.queue.completed(id.sequence);
+        }
+    }
+    RequestState* const request = shared.request(id.number);
+    if (request != nullptr && request->in_use && request->channel != nullptr) {
+        ChannelState& channel = *request->channel;
+        channel.loopback_completed(*request, status);
+    }
+    if (status != IBV_WC_SUCCESS) {
+        loopback_failed_ = true;
+    }
+}
+
+int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
+                               void* context) noexcept {
+    const OneThread one_thread(user_);
+    if (!creator_.is_current()) {
+        return EBADF;
+    }
+    if (const int error = buffer.check(this); error != 0) {
+        return error;
+    }
+    if (!buffer.allows(Access::local_write | Access::remote_write)) {
+        return EACCES;
+    }
+    if (shared.rails[0]->failure != nullptr) {
+        return EIO;
+    }
+    ReceiveRequest* const taken = shared.receives.take();
+    if (taken == nullptr) {
+        return ENOMEM;
+    }
+    shared.begin(*taken, nullptr, any_channel, buffer, request, context);
+    taken->from_any = true;
+    taken->tag = tag;
+    taken->mask = mask;
+    if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
+        ChannelState& channel = *message->channel;
+        channel.adopt(*taken);
+        channel.receive_unexpected(*taken, *message);
+        return 0;
+    }
+    shared.matcher.post(*taken);
+    return 0;
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/transport/detail/one_sided.hpp>
+
+namespace rdmabuf::transport::detail {
+
+void OneSided::start(OneSidedRequest& request) noexcept {
+    request.posted = false;
+    if (rails_.size() > 1 && (!request.list.empty() || request.operation == Operation::fence)) {
+        request.striped = true;
+        request.whole_list = request.list;
+        request.pending_on = {};
+        striped_.push_back(&request);
+    }
+    queued_.push_back(&request);
+    advance();
+}
+
+bool OneSided::put_now(OneSidedRequest& request, const ibv_sge& data, RemoteAddress remote,
+                       bool inline_data) noexcept {
+    if (!queued_.empty() || rails_.has_transfers() || !rails_.can_send()) {
+        return false;
+    }
+    ibv_sge entry = data;
+    ibv_send_wr work = make_write(std::span<const ibv_sge>(&entry, 1), remote);
+    work.send_flags = inline_data ? unsigned{IBV_SEND_INLINE} : 0U;
+    if (request.notifies) {
+        return put_and_notify(request, work);
+    }
+    if (!rails_.post(0, work, &request)) {
+        return false;
+    }
+    request.posted = true;
+    return true;
+}
+
+void OneSided::advance() noexcept {
+    while (!queued_.empty() && rails_.broken() == 0) {
+        OneSidedRequest& request = *queued_.front();
+        if (!begin(request)) {
+            break;
+        }
+        queued_.remove(&request);
+        if (request.notifies) {
+            notifying_.push_back(&request);
+        } else {
+            posted_all(request);
+        }
+    }
+    while (!notifying_.empty() && rails_.broken() == 0 && notify(*notifying_.front())) {
+        OneSidedRequest& request = *notifying_.pop_front();
+        request.notifies = false;
+        posted_all(request);
+    }
+}
+
+void OneSided::settled(OneSidedRequest& request) noexcept {
+    if (request.pending == 0 && request.transfer == nullptr && request.unconfirmed == nullptr &&
+        request.posted && !request.notifies && request.lost == 0) {
+        if (request.striped) {
+            request.striped = false;
+            striped_.remove(&request);
+        }
+        shared_.complete(request, request.error);
+    }
+}
+
+int OneSided::cancel(OneSidedRequest& request) noexcept {
+    if (request.list.size() < 2) {
+        return EALREADY;
+    }
+    if (request.striped) {
+        request.whole_list =
+            request.whole_list.first(request.whole_list.size() - request.list.size() + 1);
+    }
+    if (repeating_ == &request) {
+        repeating_ = nullptr;
+    }
+    request.list = request.list.first(1);
+    request.notifies = false;
+    request.error = ECANCELED;
+    return 0;
+}
+
+void OneSided::repeat_flush(OneSidedRequest& flush) noexcept {
+    flush.posted = false;
+    queued_.push_front(&flush);
+}
+
+void OneSided::completed(OneSidedRequest& request, std::size_t rail, bool succeeded) noexcept {
+    --request.pending_on[rail];
+    if (!succeeded) {
+        request.lost |= 1U << rail;
+    }
+}
+
+void OneSided::abandon(std::size_t rail) noexcept {
+    for (OneSidedRequest* i = striped_.front(); i != nullptr; i = Striped::next(i)) {
+        std::uint32_t& pending = i->pending_on[rail];
+        if (pending != 0) {
+            i->pending -= pending;
+            pending = 0;
+            i->lost |= 1U << rail;
+        }
+    }
+}
+
+void OneSided::failure_agreed(std::size_t rail, std::uint32_t arrived) noexcept {
+    for (OneSidedRequest* i = striped_.front(); i != nullptr;) {
+        OneSidedRequest& request = *i;
+        i = Striped::next(i);
+        if (request.operation == Operation::put && (request.lost >> rail & 1U) != 0 &&
+            !RailSet::is_before(arrived, request.covered_by[rail])) {
+            request.lost &= ~(1U << rail);
+            settled(request);
+        }
+    }
+}
+
+bool OneSided::repeat_lost() noexcept {
+    // Post the lists first: a fence must follow all writes that were started before the fence.
+    for (const bool fences : {false, true}) {
+        for (OneSidedRequest* i = striped_.front(); i != nullptr;) {
+            OneSidedRequest& request = *i;
+            i = Striped::next(i);
+            if (request.lost == 0 || fences != (request.operation == Operation::fence)) {
+                continue;
+            }
+            if (!(fences ? post_fence_read(request, 0) : repeat_list(request))) {
+                return false;
+            }
+            request.lost = 0;
+            settled(request);
+        }
+    }
+    return true;
+}
+
+void OneSided::forget_fences(std::size_t rail) noexcept {
+    used_since_notification_ &= ~(1U << rail);
+    fences_.rails &= ~(1U << rail);
+}
+
+void OneSided::begin_probation(std::size_t rail) noexcept {
+    recovered_ &= ~(1U << rail);
+    if (is_before(fences_arrived_[rail], last_notification_)) {
+        fences_arrived_[rail] = last_notification_;
+    }
+}
+
+void OneSided::stop() noexcept {
+    queued_.clear();
+    notifying_.clear();
+    repeating_ = nullptr;
+    while (OneSidedRequest* const request = striped_.pop_front()) {
+        request->striped = false;
+        request->lost = 0;
+    }
+}
+
+bool OneSided::fences_arrived(NotificationFences wanted) const noexcept {
+    for (std::size_t i = 1; i < rails_.size(); ++i) {
+        if (((wanted.rails & ~recovered_) >> i & 1U) != 0 &&
+            is_before(fences_arrived_[i], wanted.number)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void OneSided::notification_reported(std::uint32_t number) noexcept {
+    // Update the entries of queue pairs that had no fence for a long time. Otherwise their old
+    // numbers would be compared wrongly after the numbers have wrapped around.
+    for (std::size_t i = 1; i < rails_.size(); ++i) {
+        if (is_before(fences_arrived_[i], number)) {
+            fences_arrived_[i] = number;
+        }
+    }
+}
+
+bool OneSided::begin(OneSidedRequest& request) noexcept {
+    switch (request.operation) {
+        case Operation::put:
+        case Operation::get:
+            return request.list.empty() ? begin_transfer(request)
+                                        : post_list(request, request.list, request.operand, false);
+        case Operation::flush:
+            return begin_flush(request);
+        case Operation::fetch_add:
+        case Operation::compare_swap:
+            return begin_atomic(request);
+        case Operation::fence:
+            return begin_fence(request);
+    }
+    return true;
+}
+
+bool OneSided::begin_transfer(OneSidedRequest& request) noexcept {
+    if (request.transfer != nullptr) {
+        const std::uint32_t used = rails_.start(*request.transfer, request.bytes);
+        if (request.operation == Operation::put) {
+            used_since_notification_ |= used;
+        }
+    }
+    return true;
+}
+
+bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry>& entries,
+                         std::uint64_t& done, bool repeats) noexcept {
+    if (rails_.size() == 1) {
+        return post_list_on_one(request, entries, done);
+    }
+    ListPosition at = {.entries = entries, .done = done};
+    while (at.skip_empty()) {
+        const std::size_t rail = repeats ? 0 : next_rail();
+        ibv_sge local{};
+        ibv_send_wr work{};
+        if (!rails_[rail].queue.has_room(RailSet::reserve) ||
+            !take_work(request, at, rail, local, work) || !rails_.post(rail, work, &request)) {
+            return false;
+        }
+        if (request.operation == Operation::put) {
+            used_since_notification_ |= 1U << rail;
+        }
+        count_striped(request, rail);
+        request.covered_by[rail] = rails_.next_immediate(rail);
+        next_rail_ += at.done == 0 && !repeats ? 1 : 0;
+        entries = at.entries;
+        done = at.done;
+    }
+    entries = {};
+    return true;
+}
+
+bool OneSided::post_list_on_one(OneSidedRequest& request, std::span<const TransferEntry>& entries,
+                                std::uint64_t& done) noexcept {
+    constexpr std::uint32_t batch = 16;
+    // Set below.
+    std::array<ibv_send_wr, batch> works; // NOLINT(*-member-init)
+    std::array<ibv_sge, batch> local;     // NOLINT(*-member-init)
+    std::array<ListPosition, batch + 1> positions;
+    ListPosition at = {.entries = entries, .done = done};
+    bool more = at.skip_empty();
+    while (more) {
+        std::uint32_t count = 0;
+        while (more && count < batch && rails_[0].queue.has_room(RailSet::reserve + count)) {
+            positions[count] = at;
+            if (!take_work(request, at, 0, local[count], works[count])) {
+                return false;
+            }
+            if (count > 0) {
+                works[count - 1].next = &works[count];
+            }
+            ++count;
+            more = at.skip_empty();
+        }
+        positions[count] = at;
+        const std::size_t posted = count > 0 ? rails_.post_chain(works[0], request) : 0;
+        entries = positions[posted].entries;
+        done = positions[posted].done;
+        if (posted < count || count == 0) {
+            return false;
+        }
+    }
+    entries = {};
+    return true;
+}
+
+bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t rail,
+                         ibv_sge& local, ibv_send_wr& work) noexcept {
+    const TransferEntry& entry = at.entries.front();
+    const MemoryState& memory = *entry.memory->state();
+    const std::size_t device = rails_[rail].device;
+    const rdmabuf::Transfer rest = {
+        .local_address =
+            memory.device_address(reinterpret_cast<std::uintptr_t>(entry.address)) + at.done,
+        .remote_address = entry.remote->address() + entry.offset + at.done,
+        .length = entry.length - at.done};
+    TransferPiece piece;
+    if (!first_piece(memory, entry.remote->table(), device, rest, rails_.max_message(), piece)) {
+        rails_.fail(ECONNABORTED, "the memory of a list is not registered completely", &request,
+                    EFAULT);
+        return false;
+    }
+    local = piece.local;
+    const std::span<const ibv_sge> data(&local, 1);
+    work = request.operation == OneSidedRequest::Operation::get ? make_read(data, piece.remote)
+                                                                : make_write(data, piece.remote);
+    at.done += piece.local.length;
+    if (at.done == entry.length) {
+        at.done = 0;
+        at.entries = at.entries.subspan(1);
+    }
+    return true;
+}
+
+std::size_t OneSided::next_rail() noexcept {
+    while (!rails_.is_used(next_rail_ % rails_.size())) {
+        ++next_rail_;
+    }
+    return next_rail_ % rails_.size();
+}
+
+void OneSided::count_striped(OneSidedRequest& request, std::size_t rail) noexcept {
+    if (rail != 0) {
+        ++request.pending_on[rail];
+    }
+}
+
+bool OneSided::repeat_list(OneSidedRequest& request) noexcept {
+    if (repeating_ != &request) {
+        repeating_ = &request;
+        repeat_list_ = request.whole_list;
+        repeat_done_ = 0;
+    }
+    if (!post_list(request, repeat_list_, repeat_done_, true)) {
+        return false;
+    }
+    repeating_ = nullptr;
+    return true;
+}
+
+bool OneSided::begin_flush(OneSidedRequest& request) noexcept {
+    if (request.buffer.is_host()) {
+        return true;
+    }
+    const int error = loopback_.flush(request, rails_.devices());
+    if (error != 0 && error != EAGAIN) {
+        request.error = error; // A flush read of another device may be in flight.
+        rails_.fail(ECONNABORTED, "a flush read cannot be posted", &request, error);
+    }
+    return error == 0;
+}
+
+bool OneSided::begin_atomic(OneSidedRequest& request) noexcept {
+    if (!rails_.can_send()) {
+        return false;
+    }
+    const std::uint64_t at = request.buffer.device_address();
+    const LocalChunk* chunk = rdmabuf::detail::find_chunk(request.buffer.memory->rail(0), at);
+    ibv_sge entry = {.addr = at, .length = sizeof(std::uint64_t), .lkey = chunk->lkey};
+    const std::span<const ibv_sge> local(&entry, 1);
+    ibv_send_wr work =
+        request.operation == OneSidedRequest::Operation::fetch_add
+            ? make_fetch_add(local, request.remote, request.operand)
+            : make_compare_swap(local, request.remote, request.compare, request.operand);
+    return rails_.post(0, work, &request);
+}
+
+bool OneSided::begin_fence(OneSidedRequest& request) noexcept {
+    // The fence must follow all earlier writes. Those that failed with a queue pair must first
+    // be posted again.
+    if (rails_.has_transfers() || rails_.recovering() != 0) {
+        return false;
+    }
+    for (std::size_t i = 0; i < rails_.size(); ++i) {
+        if (rails_.is_used(i) && !rails_[i].queue.has_room(RailSet::reserve)) {
+            return false;
+        }
+    }
+    for (std::size_t i = 0; i < rails_.size(); ++i) {
+        if (rails_.is_used(i) && !post_fence_read(request, i)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool OneSided::post_fence_read(OneSidedRequest& request, std::size_t rail) noexcept {
+    if (!rails_[rail].queue.has_room(RailSet::reserve)) {
+        return false;
+    }
+    ibv_sge entry = {.addr = reinterpret_cast<std::uintptr_t>(shared_.pool.scratch_line()),
+                     .length = 1,
+                     .lkey = shared_.rails[rails_[rail].device]->bounce_buffers.lkey()};
+    ibv_send_wr work = make_read(std::span<const ibv_sge>(&entry, 1), control_.probe_target(rail));
+    if (!rails_.post(rail, work, &request)) {
+        return false;
+    }
+    count_striped(request, rail);
+    return true;
+}
+
+bool OneSided::notify(OneSidedRequest& request) noexcept {
+    // The notification must be posted after all earlier transfers, so that it arrives after
+    // their data.
+    if (rails_.has_transfers() || !rails_.can_send() ||
+        !control_.notification_credits.available(request.notification_size) || !fence() ||
+        !control_.send(notification_header(), notification_of(request), &request)) {
+        return false;
+    }
+    notification_sent(request);
+    return true;
+}
+
+bool OneSided::put_and_notify(OneSidedRequest& request, ibv_send_wr& write) noexcept {
+    // In these cases, the notification must wait: for an earlier notification, for credits, for
+    // a fence, or for room in the send queue.
+    if (!notifying_.empty() || used_since_notification_ >> 1U != 0 || !rails_.can_send(2) ||
+        !control_.notification_credits.available(request.notification_size)) {
+        return false;
+    }
+    switch (
+        control_.write_and_send(write, notification_header(), notification_of(request), request)) {
+        case RailSet::Posted::none:
+            return false;
+        case RailSet::Posted::write:
+            notifying_.push_back(&request);
+            return true;
+        case RailSet::Posted::both:
+            break;
+    }
+    notification_sent(request);
+    request.notifies = false;
+    request.posted = true;
+    return true;
+}
+
+void OneSided::notification_sent(const OneSidedRequest& request) noexcept {
+    control_.notification_credits.sent(request.notification_size);
+    fences_ = {.number = (fences_.number + 1) & Immediate::max_request, .rails = 0};
+}
+
+bool OneSided::fence() noexcept {
+    for (std::size_t i = 1; i < rails_.size(); ++i) {
+        // An earlier call for the same notification may already have posted the fence. Writes
+        // after this fence only need a fence for the next notification.
+        if (((used_since_notification_ & ~fences_.rails) >> i & 1U) == 0) {
+            continue;
+        }
+        // A failed queue pair needs no fence: the peer waits for the message `rail_recovered`
+        // instead.
+        if (rails_.is_used(i)) {
+            if (!rails_[i].queue.has_room()) {
+                return false;
+            }
+            const Immediate immediate = {.fence = true, .request = fences_.number};
+            ibv_send_wr work = make_write_imm({}, control_.probe_target(i), immediate.encode());
+            if (!rails_.post_fence(i, work)) {
+                return false;
+            }
+        }
+        used_since_notification_ &= ~(1U << i);
+        fences_.rails |= 1U << i;
+    }
+    return true;
+}
+
+void OneSided::posted_all(OneSidedRequest& request) noexcept {
+    request.posted = true;
+    settled(request);
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include <rdmabuf/transport/detail/rendezvous_receiver.hpp>
+
+namespace rdmabuf::transport::detail {
+
+void RendezvousReceiver::advertise(ReceiveRequest& receive) noexcept {
+    if (advertised_ == CtsRing::capacity ||
+        shared_.matcher.has_unadvertised(receive.channel, receive.tag) || !rails_.can_send()) {
+        return;
+    }
+    const BufferRef& buffer = receive.buffer;
+    ChunkTable table; // A buffer of 0 bytes may have no memory.
+    if (buffer.length > 0) {
+        table = ChunkTable::describe(*buffer.memory, buffer.device_address(), buffer.length);
+    }
+    if (table.length != buffer.length) {
+        return;
+    }
+    Header header = {.kind = Kind::advertisement, .value = receive.tag};
+    if (control_.send(header, cts_body(receive, table), table.regions)) {
+        receive.advertised = true;
+        ++advertised_;
+    }
+}
+
+bool RendezvousReceiver::can_advertise(Tag tag, std::uint32_t count) const noexcept {
+    return advertised_ + count <= CtsRing::capacity && rails_.can_send(count) &&
+           rails_.may_hold(count) && !shared_.matcher.has_unadvertised(channel_, tag);
+}
+
+void RendezvousReceiver::advertisement_used(ReceiveRequest& receive) noexcept {
+    if (receive.advertised) {
+        receive.advertised = false;
+        --advertised_;
+    }
+}
+
+void RendezvousReceiver::rts_matched(ReceiveRequest& receive,
+                                     std::span<const std::byte> bytes) noexcept {
+    RtsBody body;
+    std::memcpy(&body, bytes.data(), sizeof body); // rts_is_valid() has checked the body.
+    receive.bytes = body.length;
+    receive.peer_request = body.request;
+    receive.cts_bytes = 0;
+    if (body.length > receive.buffer.length) {
+        queue(receive, ReceiveRequest::Stage::sending_nack);
+        return;
+    }
+    if (body.chunks == 0 || body.length == 0 || !start_read(receive, body, bytes)) {
+        queue(receive, body.length == 0 ? ReceiveRequest::Stage::sending_rget_done
+                                        : ReceiveRequest::Stage::sending_cts);
+    }
+}
+
+bool RendezvousReceiver::rts_is_valid(std::span<const std::byte> bytes) const noexcept {
+    RtsBody body;
+    RemoteTable table;
+    return read_body(bytes, body) && body.request <= Immediate::max_request &&
+           (body.chunks == 0 ? bytes.size() == sizeof body
+                             : body.rails >= rails_.devices() &&
+                                   ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
+                                                      rails_.devices(), body.length, table));
+}
+
+ReceiveRequest* RendezvousReceiver::data_arrived(std::uint32_t number, std::size_t rail,
+                                                 std::uint32_t rails, const std::uint64_t* length,
+                                                 std::uint64_t written, bool& valid) noexcept {
+    ReceiveRequest* const receive = shared_.receive_of(channel_, number);
+    const std::uint32_t bit = 1U << rail;
+    valid = receive != nullptr && rails >= 1 && rails <= rails_.size() &&
+            (receive->rails_arrived & bit) == 0 && written <= receive->buffer.length &&
+            take_advertised(*receive, length);
+    if (!valid) {
+        return nullptr;
+    }
+    if (length != nullptr) {
+        receive->bytes = *length;
+        receive->fin_arrived = true;
+    }
+    receive->written += written;
+    receive->rails_arrived |= bit;
+    if (rails != 1 && std::popcount(receive->rails_arrived) < static_cast<int>(rails)) {
+        return nullptr;
+    }
+    if (receive->written_by_advertisement && !receive->fin_arrived) {
+        receive->bytes = receive->written;
+        valid = receive->written <= receive->buffer.length;
+        if (!valid) {
+            return nullptr;
+        }
+    }
+    receive->rails_arrived = 0;
+    if (receive->cts_bytes < receive->bytes) {
+        queue(*receive, ReceiveRequest::Stage::sending_cts);
+        return nullptr;
+    }
+    return receive;
+}
+
+void RendezvousReceiver::cancel(ReceiveRequest& receive) noexcept {
+    receive.cancel_requested = true;
+    ++cancels_;
+}
+
+ReceiveRequest* RendezvousReceiver::cancelled_arrived(std::uint32_t number) const noexcept {
+    ReceiveRequest* const receive = shared_.receive_of(channel_, number);
+    return receive != nullptr && receive->stage == ReceiveRequest::Stage::posted &&
+                   receive->advertised && receive->cancel_requested
+               ? receive
+               : nullptr;
+}
+
+void RendezvousReceiver::stop() noexcept {
+    answers_.clear();
+    cancels_ = 0;
+}
+
+CtsBody RendezvousReceiver::cts_body(const ReceiveRequest& receive,
+                                     const ChunkTable& table) const noexcept {
+    return {.length = table.length,
+            .request = SharedState::wire_number(receive),
+            .chunks = table.chunks,
+            .rails = static_cast<std::uint16_t>(rails_.devices())};
+}
+
+bool RendezvousReceiver::start_read(ReceiveRequest& receive, const RtsBody& body,
+                                    std::span<const std::byte> bytes) noexcept {
+    RdmaTransfer* const transfer = shared_.transfers.take(receive, 0);
+    if (transfer == nullptr) {
+        return false;
+    }
+    static_cast<void>(ChunkTable::decode(bytes.subspan(sizeof body), body.chunks, rails_.devices(),
+                                         body.length, transfer->remote));
+    transfer->is_read = true;
+    transfer->remote_address = transfer->remote.regions[0].address;
+    receive.stage = ReceiveRequest::Stage::transferring;
+    rails_.start(*transfer, body.length);
+    return true;
+}
+
+void RendezvousReceiver::queue(ReceiveRequest& receive, ReceiveRequest::Stage stage) noexcept {
+    receive.stage = stage;
+    answers_.push_back(&receive);
+}
+
+bool RendezvousReceiver::answer(ReceiveRequest& receive) noexcept {
+    if (receive.stage == ReceiveRequest::Stage::sending_cts) {
+        const ChunkTable table = ChunkTable::describe(
+            *receive.buffer.memory, receive.buffer.device_address() + receive.cts_bytes,
+            receive.bytes - receive.cts_bytes);
+        Header header = {.kind = Kind::cts, .number = receive.peer_request};
+        if (!control_.send(header, cts_body(receive, table), table.regions)) {
+            return false;
+        }
+        receive.cts_bytes += table.length;
+        return true;
+    }
+    Header header = {
+        .kind = receive.stage == ReceiveRequest::Stage::sending_nack ? Kind::nack : Kind::rget_done,
+        .number = receive.peer_request};
+    return control_.send(header, {});
+}
+
+bool RendezvousReceiver::take_advertised(ReceiveRequest& receive,
+                                         const std::uint64_t* length) noexcept {
+    if (receive.stage == ReceiveRequest::Stage::waiting_for_data) {
+        // A FIN (@p length is not nullptr) is valid only for an advertised receive. Data for a
+        // CTS ends with immediate data.
+        return length == nullptr ||
+               (receive.written_by_advertisement && *length <= receive.buffer.length);
+    }
+    if (receive.stage != ReceiveRequest::Stage::posted || !receive.advertised ||
+        (length != nullptr && *length > receive.buffer.length)) {
+        return false;
+    }
+    shared_.matcher.remove(receive);
+    advertisement_used(receive);
+    receive.stage = ReceiveRequest::Stage::waiting_for_data;
+    receive.written_by_advertisement = true;
+    receive.bytes = receive.cts_bytes = receive.buffer.length;
+    return true;
+}
+
+void RendezvousReceiver::send_cancels() noexcept {
+    // Receives that have ended since cancel() need no cancellation message.
+    cancels_ = 0;
+    shared_.receives.for_each([this](ReceiveRequest& receive) {
+        if (receive.channel != channel_ || !receive.cancel_requested || receive.cancel_sent ||
+            receive.done) {
+            return;
+        }
+        Header header = {.kind = Kind::cancel, .number = SharedState::wire_number(receive)};
+        if (rails_.can_send() && control_.send(header, {})) {
+            receive.cancel_sent = true;
+        } else {
+            ++cancels_;
+        }
+    });
+}
+
+} // namespace rdmabuf::transport::detail
