@@ -17,17 +17,21 @@ void ChannelState::set_fast_sends() noexcept {
                                            rails_.queue().unsignaled_left(RailSet::reserve));
 }
 
-int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
-                           Tag tag, Request& request, void* context) noexcept {
-    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
+int ChannelState::check_send(const BufferRef& buffer) noexcept {
     if (const int error = refusal(); error != 0) [[unlikely]] {
         return error;
     }
     if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
         return error;
     }
-    if (full()) [[unlikely]] {
-        return EAGAIN;
+    return full() ? EAGAIN : 0;
+}
+
+int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
+                           Tag tag, Request& request, void* context) noexcept {
+    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
+    if (const int error = check_send(buffer); error != 0) [[unlikely]] {
+        return error;
     }
     // A message whose data is copied, and that can be sent at once, needs no SendRequest object.
     if (EagerProtocol::is_copied(buffer) && queued_.empty() && eager_.fits(buffer.length) &&
@@ -43,7 +47,15 @@ int ChannelState::send_any(const MemoryState* memory, std::uintptr_t address, st
             return 0;
         }
     }
-    return start_send(buffer, tag, request, context);
+    return start_send(buffer, tag, request, context, false);
+}
+
+int ChannelState::send_synchronously(const BufferRef& buffer, Tag tag, Request& request,
+                                     void* context) noexcept {
+    if (const int error = check_send(buffer); error != 0) [[unlikely]] {
+        return error;
+    }
+    return start_send(buffer, tag, request, context, true);
 }
 
 int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcept {
@@ -65,11 +77,8 @@ int ChannelState::send_copy(std::span<const std::byte> message, Tag tag) noexcep
     return 0;
 }
 
-int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request,
-                             void* context) noexcept {
-    if (const int error = refusal(); error != 0) {
-        return error;
-    }
+int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
+                             bool synchronous) noexcept {
     wake();
     SendRequest* const taken = begin(shared_.sends.take(), buffer, request, context);
     if (taken == nullptr) {
@@ -78,6 +87,7 @@ int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request,
     taken->tag = tag;
     taken->stage = SendRequest::Stage::queued;
     taken->needs_fin = false;
+    taken->synchronous = synchronous;
     taken->cts_bytes = 0;
     queued_.push_back(taken);
     rails_.fast.sends = 0;
@@ -115,7 +125,7 @@ EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
         return Sent::no;
     }
     ibv_sge data{};
-    if (eager_.fits(request.bytes)) {
+    if (eager_.fits(request.bytes) && !request.synchronous) {
         if (EagerProtocol::is_copied(request.buffer)) {
             if (!eager_.send_copied(request.buffer.host_bytes(), request.tag)) {
                 return Sent::no;
@@ -140,10 +150,7 @@ EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
     return Sent::posted;
 }
 
-int ChannelState::receive_any_length(const MemoryState* memory, std::uintptr_t address,
-                                     std::uint64_t bytes, Tag tag, Tag mask, Request& request,
-                                     void* context) noexcept {
-    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
+int ChannelState::check_receive(const BufferRef& buffer) noexcept {
     if (broken() != 0 && broken() != ECONNRESET) [[unlikely]] {
         return broken();
     }
@@ -153,10 +160,34 @@ int ChannelState::receive_any_length(const MemoryState* memory, std::uintptr_t a
     if (!buffer.allows(Access::local_write | Access::remote_write)) [[unlikely]] {
         return EACCES;
     }
-    if (full()) [[unlikely]] {
-        return EAGAIN;
+    return full() ? EAGAIN : 0;
+}
+
+int ChannelState::receive_any_length(const MemoryState* memory, std::uintptr_t address,
+                                     std::uint64_t bytes, Tag tag, Tag mask, Request& request,
+                                     void* context) noexcept {
+    const BufferRef buffer = {.memory = memory, .address = address, .length = bytes};
+    if (const int error = check_receive(buffer); error != 0) [[unlikely]] {
+        return error;
     }
-    UnexpectedMessage* const message = shared_.matcher.find_message(this, tag, mask);
+    return start_receive(buffer, shared_.matcher.find_message(this, tag, mask), tag, mask, request,
+                         context);
+}
+
+int ChannelState::receive_claimed(const BufferRef& buffer, std::uint64_t claim, Request& request,
+                                  void* context) noexcept {
+    if (const int error = check_receive(buffer); error != 0) {
+        return error;
+    }
+    UnexpectedMessage* const message = shared_.matcher.find_claimed(this, claim);
+    if (message == nullptr) {
+        return broken() != 0 ? broken() : ESTALE;
+    }
+    return start_receive(buffer, message, message->tag, full_mask, request, context);
+}
+
+int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag,
+                                Tag mask, Request& request, void* context) noexcept {
     // The peer has closed the channel (ECONNRESET). A receive then starts only if its message has
     // already arrived completely, which is true of an eager message.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -10,6 +11,16 @@
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 
 namespace rdmabuf::transport::detail {
+
+namespace {
+
+MessageInfo info_of(const UnexpectedMessage& message) noexcept {
+    return {.tag = message.tag,
+            .length = static_cast<std::size_t>(message.length),
+            .channel = message.channel->number()};
+}
+
+} // namespace
 
 [[gnu::always_inline]] inline void EndpointState::receive_completed(
     SharedRail& rail, const WorkCompletion& completion) noexcept {
@@ -108,10 +119,22 @@ std::size_t EndpointState::poll_completions(std::span<Completion> completions) n
     return count;
 }
 
-const UnexpectedMessage* EndpointState::probe(const ChannelState* channel, Tag tag,
-                                              Tag mask) noexcept {
+std::optional<MessageInfo> EndpointState::probe(const ChannelState* channel, Tag tag,
+                                                Tag mask) noexcept {
     progress();
-    return shared.matcher.find_message(channel, tag, mask);
+    const UnexpectedMessage* const message = shared.matcher.find_message(channel, tag, mask);
+    return message == nullptr ? std::nullopt : std::optional(info_of(*message));
+}
+
+std::optional<MatchedMessage> EndpointState::mprobe(const ChannelState* channel, Tag tag,
+                                                    Tag mask) noexcept {
+    progress();
+    UnexpectedMessage* const message = shared.matcher.find_message(channel, tag, mask);
+    if (message == nullptr) {
+        return std::nullopt;
+    }
+    shared.matcher.claim(*message);
+    return MatchedMessage{info_of(*message), message->claim};
 }
 
 int EndpointState::cancel(std::uint32_t channel, const Request& request) noexcept {

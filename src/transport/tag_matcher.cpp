@@ -26,9 +26,11 @@ void UnexpectedMessage::destroy(UnexpectedMessage* message) noexcept {
 }
 
 TagMatcher::~TagMatcher() {
-    while (UnexpectedMessage* const message = arrived_.front()) {
-        remove(*message);
-        UnexpectedMessage::destroy(message);
+    for (const Arrivals* const list : {&arrived_, &claimed_}) {
+        while (UnexpectedMessage* const message = list->front()) {
+            remove(*message);
+            UnexpectedMessage::destroy(message);
+        }
     }
 }
 
@@ -73,8 +75,28 @@ void TagMatcher::add(UnexpectedMessage& message) noexcept {
 }
 
 void TagMatcher::remove(UnexpectedMessage& message) noexcept {
+    if (message.claim != 0) {
+        claimed_.remove(&message);
+        return;
+    }
     unexpected_[hash(message.channel, message.tag)].remove(&message);
     arrived_.remove(&message);
+}
+
+void TagMatcher::claim(UnexpectedMessage& message) noexcept {
+    remove(message);
+    message.claim = ++claims_;
+    claimed_.push_back(&message);
+}
+
+UnexpectedMessage* TagMatcher::find_claimed(const ChannelState* channel,
+                                            std::uint64_t number) noexcept {
+    for (UnexpectedMessage* i = claimed_.front(); i != nullptr; i = Arrivals::next(i)) {
+        if (i->claim == number && i->channel == channel) {
+            return i;
+        }
+    }
+    return nullptr;
 }
 
 UnexpectedMessage* TagMatcher::find_message(const ChannelState* channel, Tag tag,

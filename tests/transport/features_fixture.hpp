@@ -17,6 +17,7 @@
 namespace rdmabuf::testing {
 
 using transport::full_mask;
+using transport::MatchedMessage;
 using transport::MessageInfo;
 
 /// Two endpoints with a channel, memory at both ends, and a third endpoint for tests of receives

@@ -142,6 +142,118 @@ TEST_F(Matching, probe_describes_a_message_and_leaves_it_to_its_receive) {
     }
 }
 
+TEST_F(Matching, mprobe_takes_a_message_from_all_other_receives) {
+    connect_third();
+    for (const std::size_t length : lengths) {
+        SCOPED_TRACE(length);
+        Request sent = send(length, 5, 1);
+        Request behind = send(length, 5, 7);
+        std::optional<MatchedMessage> taken;
+        ASSERT_TRUE(progress_until([&] {
+            taken = right().mprobe(0, 0);
+            return taken.has_value();
+        }));
+        EXPECT_EQ(taken->tag, 5);
+        EXPECT_EQ(taken->length, length);
+        EXPECT_EQ(taken->channel, right().number());
+        Request other = receive(length, 5);
+        EXPECT_EQ(complete(right(), other).bytes, length);
+        EXPECT_TRUE(received(0, 7, length));
+        EXPECT_EQ(right().mprobe(5), std::nullopt);
+
+        Request request;
+        EXPECT_EQ(right_of_third().imrecv(*taken, to_->memory(), to_->data(), length, request),
+                  code(ESTALE));
+        ASSERT_EQ(right().imrecv(*taken, to_->memory(), to_->data(), length, request), code(0));
+        const Completion completion = complete(right(), request);
+        EXPECT_EQ(completion.error, code(0));
+        EXPECT_EQ(completion.tag, 5);
+        EXPECT_EQ(completion.bytes, length);
+        EXPECT_TRUE(received(0, 1, length));
+        EXPECT_EQ(right().imrecv(*taken, to_->memory(), to_->data(), length, request),
+                  code(ESTALE));
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_EQ(complete(left(), behind).error, code(0));
+    }
+}
+
+TEST_F(Matching, mprobe_of_the_endpoint_takes_a_message_of_any_channel) {
+    connect_third();
+    const TestMemory theirs = third_memory();
+    Request sent;
+    send_from_third(theirs, 10, 4, sent);
+    std::optional<MatchedMessage> taken;
+    ASSERT_TRUE(progress_until([&] {
+        taken = right_end().mprobe(4, full_mask);
+        return taken.has_value();
+    }));
+    EXPECT_EQ(taken->channel, right_of_third().number());
+    EXPECT_EQ(right_end().probe(0, 0), std::nullopt);
+    Request request;
+    ASSERT_EQ(right_of_third().imrecv(*taken, to_->data(), 10, request), code(0));
+    EXPECT_EQ(complete(right_of_third(), request).bytes, 10);
+    EXPECT_TRUE(to_->bytes(0, 10) == theirs.bytes(0, 10));
+    EXPECT_EQ(complete(third(), sent).error, code(0));
+}
+
+TEST_F(Matching, a_taken_message_that_has_arrived_outlives_its_sender) {
+    Request eager = send(10, 1);
+    Request by_rdma = send(200000, 2);
+    std::optional<MatchedMessage> short_one;
+    std::optional<MatchedMessage> long_one;
+    ASSERT_TRUE(progress_until([&] {
+        short_one = short_one ? short_one : right().mprobe(1);
+        long_one = long_one ? long_one : right().mprobe(2);
+        return short_one && long_one;
+    }));
+    EXPECT_EQ(complete(left(), eager).error, code(0));
+    EXPECT_NE(left().close(), code(0)); // the long message was not received
+    ASSERT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
+    Request request;
+    EXPECT_EQ(right().imrecv(*long_one, to_->memory(), to_->data(), 200000, request),
+              code(ECONNRESET));
+    ASSERT_EQ(right().imrecv(*short_one, to_->memory(), to_->data(), 10, request), code(0));
+    EXPECT_EQ(complete(right(), request).bytes, 10);
+    EXPECT_TRUE(received(0, 0, 10));
+}
+
+TEST_F(Matching, a_taken_message_is_freed_with_its_channel) {
+    Request sent = send(10, 1);
+    ASSERT_TRUE(progress_until([&] { return right().mprobe(1).has_value(); }));
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    right_.reset();
+    EXPECT_TRUE(progress_until([&] { return left().state() == code(ECONNRESET); }));
+}
+
+TEST_F(Matching, a_synchronous_send_completes_after_its_message_has_matched_a_receive) {
+    for (const std::size_t length : lengths) {
+        SCOPED_TRACE(length);
+        Request sent;
+        ASSERT_EQ(left().issend(from_->memory(), from_->data(3), length, 5, sent), code(0));
+        Request behind = send(10, 6);
+        ASSERT_TRUE(progress_until([&] { return right().probe(6).has_value(); }));
+        for (int i = 0; i < 100; ++i) {
+            progress_all();
+        }
+        EXPECT_FALSE(left().test(sent).done);
+        EXPECT_EQ(right().probe(5)->length, length);
+        Request request = receive(length, 5);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_EQ(complete(right(), request).bytes, length);
+        EXPECT_TRUE(received(0, 3, length));
+        request = receive(10, 6);
+        EXPECT_EQ(complete(right(), request).bytes, 10);
+        EXPECT_EQ(complete(left(), behind).error, code(0));
+
+        request = receive(length, 5, 100);
+        ASSERT_EQ(left().issend(from_->data(4), length, 5, sent), code(0));
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_EQ(complete(right(), request).bytes, length);
+        EXPECT_TRUE(received(100, 4, length));
+    }
+    EXPECT_EQ(left().in_flight(), 0);
+}
+
 TEST_F(Matching, probe_sees_only_the_messages_of_its_channel) {
     connect_third();
     Request sent = send(10, 1);

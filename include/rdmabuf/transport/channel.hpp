@@ -127,6 +127,26 @@ class Channel {
                                 return channel.send(memory, tag, request, context);
                             });
     }
+    /// Sends a message as isend() does, but the request completes only after the message has
+    /// matched a receive of the peer. A short message, too, then takes a round trip and an RDMA
+    /// read.
+    [[nodiscard]] std::error_code issend(const Memory& memory, const void* address,
+                                         std::size_t length, Tag tag, Request& request,
+                                         void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.send_synchronously(buffer(memory, address, length), tag, request,
+                                              context);
+        });
+    }
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
+    [[nodiscard]] std::error_code issend(const void* address, std::size_t length, Tag tag,
+                                         Request& request, void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::remote_read, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.send_synchronously(memory, tag, request, context);
+                            });
+    }
     /// Sends a short message from host memory that need not be registered. The call copies the
     /// message, so it starts no request, and the program may reuse the memory at once. The peer
     /// receives the message as one of isend().
@@ -197,13 +217,35 @@ class Channel {
     /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
     /// std::nullopt if no such message has arrived.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
-        const detail::UnexpectedMessage* const message =
-            channel_ ? endpoint_->probe(channel_.get(), tag, mask) : nullptr;
-        return message == nullptr
-                   ? std::nullopt
-                   : std::optional(MessageInfo{.tag = message->tag,
-                                               .length = static_cast<std::size_t>(message->length),
-                                               .channel = number()});
+        return channel_ ? endpoint_->probe(channel_.get(), tag, mask) : std::nullopt;
+    }
+    /// As probe(), but also takes the message, so that only imrecv() receives it. Until then, or
+    /// until the channel is destroyed, the message counts towards EndpointOptions::unexpected_limit
+    /// of the peer.
+    [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
+        return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
+    }
+    /// Receives a message that mprobe() of this channel, or of the endpoint, has taken, as irecv()
+    /// does.
+    /// @return also ESTALE if the message was received before or came from another channel
+    [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, const Memory& memory,
+                                         void* address, std::size_t length, Request& request,
+                                         void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.receive_claimed(buffer(memory, address, length), message.number, request,
+                                           context);
+        });
+    }
+    /// Overload without a Memory object: the registration of the memory is looked up in the cache
+    /// of the endpoint; see Channel.
+    [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, void* address,
+                                         std::size_t length, Request& request,
+                                         void* context = nullptr) noexcept {
+        return begin_leased(address, length, Access::local_write | Access::remote_write, request,
+                            [&](detail::ChannelState& channel, const detail::BufferRef& memory) {
+                                return channel.receive_claimed(memory, message.number, request,
+                                                               context);
+                            });
     }
     /// Cancels a receive, iput_list() or iget_list(). If the call succeeds, the request ends with
     /// ECANCELED. If the message of a receive was already in flight, the receive may end normally

@@ -207,12 +207,13 @@ class Endpoint {
     /// message has arrived.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask) const noexcept {
         const detail::OneThread one_thread = state_->use();
-        const detail::UnexpectedMessage* const message = state_->probe(nullptr, tag, mask);
-        return message == nullptr
-                   ? std::nullopt
-                   : std::optional(MessageInfo{.tag = message->tag,
-                                               .length = static_cast<std::size_t>(message->length),
-                                               .channel = message->channel->number()});
+        return state_->probe(nullptr, tag, mask);
+    }
+    /// As probe(), but also takes the message, so that only Channel::imrecv() of the channel with
+    /// the number MessageInfo::channel receives it; see Channel::mprobe().
+    [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask) const noexcept {
+        const detail::OneThread one_thread = state_->use();
+        return state_->mprobe(nullptr, tag, mask);
     }
     /// Returns the state of a request that irecv() of this endpoint started; see Channel::test().
     [[nodiscard]] Completion test(Request& request) const noexcept {

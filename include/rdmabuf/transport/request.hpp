@@ -61,4 +61,10 @@ struct MessageInfo {
     std::uint32_t channel = 0;
 };
 
+/// A message that mprobe() has taken, for Channel::imrecv().
+struct MatchedMessage : MessageInfo {
+    /// Identifies the message among those that mprobe() has taken.
+    std::uint64_t number = 0;
+};
+
 } // namespace rdmabuf::transport

@@ -243,6 +243,9 @@ void World::send(std::size_t which) {
     const std::error_code error =
         send.length <= longest_copy && random_.one_in(5) && !node.is_dmabuf(*slot)
             ? copy_message(node, side, send)
+        : registered && send.id % 8 == 3
+            ? side.channel->issend(node.memory_of(*slot), at, send.length, send.tag, send.request,
+                                   context)
         : registered ? side.channel->isend(node.memory_of(*slot), at, send.length, send.tag,
                                            send.request, context)
                      : side.channel->isend(at, send.length, send.tag, send.request, context);
@@ -321,7 +324,11 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
     Channel& channel = *links_[made->link]->sides[made->side].channel;
     Request& request = made->request;
     std::error_code error;
-    if (registered) {
+    const std::optional<MatchedMessage> taken =
+        registered && !any && made->id % 4 == 1 ? channel.mprobe(tag, mask) : std::nullopt;
+    if (taken) {
+        error = channel.imrecv(*taken, node.memory_of(*slot), at, length, request, context);
+    } else if (registered) {
         const Memory& memory = node.memory_of(*slot);
         error = any ? node.endpoint->irecv(memory, at, length, tag, mask, request, context)
                     : channel.irecv_masked(memory, at, length, tag, mask, request, context);

@@ -25,6 +25,7 @@ using transport::Channel;
 using transport::Completion;
 using transport::Endpoint;
 using transport::EndpointOptions;
+using transport::MatchedMessage;
 using transport::Memory;
 using transport::RemoteMemory;
 using transport::Request;

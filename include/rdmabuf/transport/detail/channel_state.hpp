@@ -116,9 +116,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
                  Request& request, void* context) noexcept;
     /// Sends a message that is copied before the call returns. @return see Channel::send_copy()
     int send_copy(std::span<const std::byte> message, Tag tag) noexcept;
-    /// Starts a send that cannot complete at once. Either the send must wait for earlier messages,
-    /// or the NIC reads the data from the program's memory after the work request was posted.
-    int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
+    /// See Channel::issend().
+    int send_synchronously(const BufferRef& buffer, Tag tag, Request& request,
+                           void* context) noexcept;
     /// @param mask  the bits in which the tag of a message must be equal to @p tag; see Tag
     int receive(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                 void* context) noexcept;
@@ -126,6 +126,11 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// buffer.
     int receive_any_length(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
                            Tag tag, Tag mask, Request& request, void* context) noexcept;
+    /// Starts the receive of a claimed message.
+    /// @param claim  UnexpectedMessage::claim
+    /// @return also ESTALE if there is no such message
+    int receive_claimed(const BufferRef& buffer, std::uint64_t claim, Request& request,
+                        void* context) noexcept;
     int put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
             std::span<const std::byte> notification, bool notifies, Request& request,
             void* context) noexcept;
@@ -274,6 +279,18 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
     void count_request() noexcept;
 
+    /// Returns why a send of this buffer cannot start: an errno value; 0 if it can.
+    [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
+    /// Starts a send that cannot complete at once. It waits for earlier messages, the NIC reads the
+    /// data from the program's memory after the work request was posted, or it is synchronous.
+    int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
+                   bool synchronous) noexcept;
+    /// Returns why a receive into this buffer cannot start: an errno value; 0 if it can.
+    [[nodiscard]] int check_receive(const BufferRef& buffer) noexcept;
+    /// Starts a receive.
+    /// @param message  the message that it receives; nullptr if it has to be posted
+    int start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag, Tag mask,
+                      Request& request, void* context) noexcept;
     /// Like receive_unexpected(), but advance() must still be called.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;

@@ -237,8 +237,12 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Starts a receive from any channel.
     int receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                     void* context) noexcept;
-    [[nodiscard]] const UnexpectedMessage* probe(const ChannelState* channel, Tag tag,
-                                                 Tag mask) noexcept;
+    /// @param channel  nullptr for messages of any channel
+    [[nodiscard]] std::optional<MessageInfo> probe(const ChannelState* channel, Tag tag,
+                                                   Tag mask) noexcept;
+    /// @param channel  nullptr for messages of any channel
+    [[nodiscard]] std::optional<MatchedMessage> mprobe(const ChannelState* channel, Tag tag,
+                                                       Tag mask) noexcept;
     /// Cancels a receive or a transfer list; see Channel::cancel() for the result.
     int cancel(std::uint32_t channel, const Request& request) noexcept;
 

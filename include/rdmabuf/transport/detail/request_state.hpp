@@ -164,6 +164,8 @@ struct SendRequest : RequestState {
     /// True if a FIN with the length of the message must follow the data, which was written to an
     /// advertised receive.
     bool needs_fin = false;
+    /// True if the request completes only after the message has matched a receive.
+    bool synchronous = false;
     /// The number of queue pairs that transfer the data. This number is sent in the FIN.
     std::uint8_t fin_rails = 1;
     /// The links of the request in the queue of unsent messages or in the queue of unsent FINs.

@@ -28,6 +28,8 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     std::uint64_t length = 0;
     /// The number of bytes that are stored behind this object.
     std::uint32_t stored = 0;
+    /// The number that TagMatcher::claim() has given to the message; 0 if it is not claimed.
+    std::uint64_t claim = 0;
     /// The links of the message in the list of messages with the same hash value.
     Link<UnexpectedMessage> same_hash{};
     /// The links of the message in the list of all messages, in the order of arrival.
@@ -118,8 +120,14 @@ class RDMABUF_EXPORT TagMatcher {
     void add(UnexpectedMessage& message) noexcept;
     /// Returns true if a message is stored that no posted receive has accepted.
     [[nodiscard]] bool has_messages() const noexcept { return !arrived_.empty(); }
-    /// Removes a message from the lists. The caller then owns the message.
+    /// Removes a message, claimed or not. The caller then owns the message.
     void remove(UnexpectedMessage& message) noexcept;
+    /// Hides a stored message from has_messages(), find_message() and for_each_message().
+    void claim(UnexpectedMessage& message) noexcept;
+    /// Returns the claimed message of this channel with this UnexpectedMessage::claim; nullptr if
+    /// there is none.
+    [[nodiscard]] UnexpectedMessage* find_claimed(const ChannelState* channel,
+                                                  std::uint64_t number) noexcept;
     /// Hides the messages of a channel from receives of any channel, until release(). The program
     /// does not know the channel yet.
     /// @throws std::bad_alloc
@@ -134,7 +142,31 @@ class RDMABUF_EXPORT TagMatcher {
     /// remove this message.
     template <class Visit>
     void for_each_message(const ChannelState* channel, const Visit& visit) noexcept {
-        for (UnexpectedMessage* i = arrived_.front(); i != nullptr;) {
+        for_each_message(arrived_, channel, visit);
+    }
+    /// Removes and destroys the stored messages of a channel, claimed or not, for which @p unwanted
+    /// returns true.
+    template <class Unwanted>
+    void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
+        for (const Arrivals* const list : {&arrived_, &claimed_}) {
+            for_each_message(*list, channel, [&](UnexpectedMessage& message) {
+                if (unwanted(message)) {
+                    remove(message);
+                    UnexpectedMessage::destroy(&message);
+                }
+            });
+        }
+    }
+
+  private:
+    using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
+    using SameHash = List<UnexpectedMessage, &UnexpectedMessage::same_hash>;
+    using Arrivals = List<UnexpectedMessage, &UnexpectedMessage::arrival>;
+
+    template <class Visit>
+    static void for_each_message(const Arrivals& list, const ChannelState* channel,
+                                 const Visit& visit) noexcept {
+        for (UnexpectedMessage* i = list.front(); i != nullptr;) {
             UnexpectedMessage& message = *i;
             i = Arrivals::next(i);
             if (message.channel == channel) {
@@ -142,21 +174,6 @@ class RDMABUF_EXPORT TagMatcher {
             }
         }
     }
-    /// Removes and destroys the stored messages of a channel for which @p unwanted returns true.
-    template <class Unwanted>
-    void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
-        for_each_message(channel, [&](UnexpectedMessage& message) {
-            if (unwanted(message)) {
-                remove(message);
-                UnexpectedMessage::destroy(&message);
-            }
-        });
-    }
-
-  private:
-    using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
-    using SameHash = List<UnexpectedMessage, &UnexpectedMessage::same_hash>;
-    using Arrivals = List<UnexpectedMessage, &UnexpectedMessage::arrival>;
 
     static constexpr std::size_t hash_bits = 8;
     static constexpr std::size_t buckets = std::size_t{1} << hash_bits;
@@ -182,6 +199,8 @@ class RDMABUF_EXPORT TagMatcher {
     std::uint64_t wildcards_posted_ = 0;
     std::array<SameHash, buckets> unexpected_{};
     Arrivals arrived_;
+    Arrivals claimed_;
+    std::uint64_t claims_ = 0;
     std::vector<const ChannelState*> held_;
 };
 
