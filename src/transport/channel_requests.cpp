@@ -9,14 +9,6 @@
 
 namespace rdmabuf::transport::detail {
 
-void ChannelState::set_fast_sends() noexcept {
-    const bool unusual = broken() != 0 || full() || !queued_.empty() ||
-                         !rails_.order_allows_message() || rendezvous_sender_.has_advertised();
-    rails_.fast.sends = unusual ? 0
-                                : std::min(eager_.short_messages(),
-                                           rails_.queue().unsignaled_left(RailSet::reserve));
-}
-
 int ChannelState::check_send(const BufferRef& buffer) noexcept {
     if (const int error = refusal(); error != 0) [[unlikely]] {
         return error;

@@ -33,16 +33,6 @@ void ChannelState::receive_failed(std::size_t rail, ibv_wc_status status) noexce
     }
 }
 
-bool ChannelState::has_work() const noexcept {
-    if (!copies_.empty() || (rails_.broken() != 0 && !ended_)) {
-        return true;
-    }
-    if (setup_ != nullptr && rails_.broken() == 0) {
-        return setup_->datagram_due || (setup_->peer_connected && has_queued());
-    }
-    return has_queued();
-}
-
 bool ChannelState::all_acknowledged() noexcept {
     if (has_work() || waits_for_peer() || rails_.recovering() != 0 || !rails_.queue().idle()) {
         return false;

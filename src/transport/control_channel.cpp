@@ -14,16 +14,6 @@ void ControlChannel::add_credits(Header& header) const noexcept {
     }
 }
 
-bool ControlChannel::send(Header header, std::span<const std::byte> body, RequestState* request,
-                          bool always_signal) noexcept {
-    add_credits(header);
-    if (!rails_.send(header, body, request, always_signal)) {
-        return false;
-    }
-    credits_sent(header.kind);
-    return true;
-}
-
 RailSet::Posted ControlChannel::write_and_send(ibv_send_wr& write, Header header,
                                                std::span<const std::byte> body,
                                                RequestState& request) noexcept {
@@ -33,38 +23,6 @@ RailSet::Posted ControlChannel::write_and_send(ibv_send_wr& write, Header header
         credits_sent(header.kind);
     }
     return posted;
-}
-
-bool ControlChannel::credits_arrived(const Header& header) noexcept {
-    if (!window.peer_received(header.received)) {
-        return false;
-    }
-    bool valid = true;
-    switch (header.kind) {
-        case Kind::eager:
-        case Kind::rts:
-            valid = eager_credits.peer_consumed(header.number);
-            break;
-        case Kind::credit:
-            valid = eager_credits.peer_consumed(header.number) &&
-                    notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
-            break;
-        default:
-            break;
-    }
-    const Header same = {
-        .kind = Kind::eager, .received = header.received, .number = eager_credits.peer_consumed()};
-    same_credits_ = start_of(&same);
-    return valid;
-}
-
-void ControlChannel::send_credits() noexcept {
-    if (!credit_due() || !rails_.queue().has_room()) {
-        return;
-    }
-    if (send({.kind = Kind::credit, .value = notification_credits.consumed()}, {})) {
-        notification_credits.reported();
-    }
 }
 
 void ControlChannel::probe() noexcept {

@@ -86,6 +86,20 @@ bool EndpointState::progress() noexcept {
     return any;
 }
 
+inline void EndpointState::report(RequestState& state, Completion& completion) noexcept {
+    completion = {.done = true,
+                  .error = {state.error, std::system_category()},
+                  .bytes = static_cast<std::size_t>(state.bytes),
+                  .tag = state.tag,
+                  .channel = state.channel_number,
+                  .context = state.context};
+    if (state.channel != nullptr) {
+        state.channel->give_back(state);
+    } else {
+        shared.give_back(state);
+    }
+}
+
 Completion EndpointState::test_any(std::uint32_t channel, Request& request,
                                    bool progressed) noexcept {
     const OneThread one_thread(user_);
@@ -159,20 +173,6 @@ int EndpointState::cancel(std::uint32_t channel, const Request& request) noexcep
         return 0;
     }
     return receive.channel->cancel(receive);
-}
-
-void EndpointState::report(RequestState& state, Completion& completion) noexcept {
-    completion = {.done = true,
-                  .error = {state.error, std::system_category()},
-                  .bytes = static_cast<std::size_t>(state.bytes),
-                  .tag = state.tag,
-                  .channel = state.channel_number,
-                  .context = state.context};
-    if (state.channel != nullptr) {
-        state.channel->give_back(state);
-    } else {
-        shared.give_back(state);
-    }
 }
 
 int EndpointState::lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,

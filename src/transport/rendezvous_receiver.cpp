@@ -41,33 +41,6 @@ void RendezvousReceiver::advertisement_used(ReceiveRequest& receive) noexcept {
     }
 }
 
-void RendezvousReceiver::rts_matched(ReceiveRequest& receive,
-                                     std::span<const std::byte> bytes) noexcept {
-    RtsBody body;
-    std::memcpy(&body, bytes.data(), sizeof body); // rts_is_valid() has checked the body.
-    receive.bytes = body.length;
-    receive.peer_request = body.request;
-    receive.cts_bytes = 0;
-    if (body.length > receive.buffer.length) {
-        queue(receive, ReceiveRequest::Stage::sending_nack);
-        return;
-    }
-    if (body.chunks == 0 || body.length == 0 || !start_read(receive, body, bytes)) {
-        queue(receive, body.length == 0 ? ReceiveRequest::Stage::sending_rget_done
-                                        : ReceiveRequest::Stage::sending_cts);
-    }
-}
-
-bool RendezvousReceiver::rts_is_valid(std::span<const std::byte> bytes) const noexcept {
-    RtsBody body;
-    RemoteTable table;
-    return read_body(bytes, body) && body.request <= Immediate::max_request &&
-           (body.chunks == 0 ? bytes.size() == sizeof body
-                             : body.rails >= rails_.devices() &&
-                                   ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
-                                                      rails_.devices(), body.length, table));
-}
-
 ReceiveRequest* RendezvousReceiver::data_arrived(std::uint32_t number, std::size_t rail,
                                                  std::uint32_t rails, const std::uint64_t* length,
                                                  std::uint64_t written, bool& valid) noexcept {

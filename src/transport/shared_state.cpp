@@ -179,30 +179,6 @@ std::int64_t SharedState::retransmission_ns() const noexcept {
     return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
 }
 
-void SharedState::begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
-                        const BufferRef& buffer, Request& request, void* context) const noexcept {
-    state.bytes = buffer.length;
-    state.context = context;
-    begin(state, channel, channel_number, buffer, request);
-}
-
-void SharedState::complete(RequestState& request, int request_error) noexcept {
-    request.done = true;
-    request.error = request_error;
-    // If the message is longer than the receive buffer, the completion reports the length of
-    // the message.
-    if (request_error != 0 &&
-        (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
-        request.bytes = 0;
-    }
-    if (request.context != nullptr) {
-        end_lease(request);
-        if (request.context != nullptr) {
-            completed.push_back(&request);
-        }
-    }
-}
-
 void SharedState::hold(RequestState& request, LeasedMemory* memory) noexcept {
     if (request.done) {
         leases.give_back(memory);
@@ -220,16 +196,6 @@ void SharedState::end_lease(RequestState& request) noexcept {
         request.context = memory->context;
         leases.give_back(memory);
     }
-}
-
-RequestState* SharedState::request(std::uint32_t index) const noexcept {
-    if (ReceiveRequest* const found = receive(index)) {
-        return found;
-    }
-    if (SendRequest* const found = sends.at(index - first_index(RequestType::send))) {
-        return found;
-    }
-    return one_sided.at(index - first_index(RequestType::one_sided));
 }
 
 void SharedState::give_back(RequestState& request) noexcept {

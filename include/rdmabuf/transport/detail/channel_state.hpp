@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstddef>
@@ -193,7 +194,15 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void loopback_completed(RequestState& request, ibv_wc_status status) noexcept;
 
     /// Returns true if advance() has something to do.
-    [[nodiscard]] bool has_work() const noexcept;
+    [[nodiscard]] bool has_work() const noexcept {
+        if (!copies_.empty() || (rails_.broken() != 0 && !ended_)) {
+            return true;
+        }
+        if (setup_ != nullptr && rails_.broken() == 0) {
+            return setup_->datagram_due || (setup_->peer_connected && has_queued());
+        }
+        return has_queued();
+    }
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
     /// @param polled  see RailSet::drain()
@@ -314,7 +323,13 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @param received  the number of bytes that have arrived, with the header
     /// @return true for a valid eager message, whose data the caller must process
     [[nodiscard]] bool header_arrived(std::byte* bytes, std::uint32_t received) noexcept;
-    void set_fast_sends() noexcept;
+    void set_fast_sends() noexcept {
+        const bool unusual = broken() != 0 || full() || !queued_.empty() ||
+                             !rails_.order_allows_message() || rendezvous_sender_.has_advertised();
+        rails_.fast.sends = unusual ? 0
+                                    : std::min(eager_.short_messages(),
+                                               rails_.queue().unsignaled_left(RailSet::reserve));
+    }
     /// Sets FastLimits::arrivals. Called when ByteCredits::room() has changed.
     void set_fast_arrivals() noexcept;
     /// Processes a received message of any kind except `eager`.

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <span>
 
-#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
@@ -15,21 +14,45 @@ namespace rdmabuf::transport::detail {
 
 /// The descriptions of memory regions (address, length and remote keys) at the end of a protocol
 /// message.
-struct RDMABUF_EXPORT ChunkTable : RemoteTable {
+struct ChunkTable : RemoteTable {
     /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
     /// Describes @p wanted bytes of registered memory that begin at @p address. If this needs more
     /// than max_chunks regions, the table describes only the first bytes; see `length`.
     static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
-                               std::uint64_t wanted) noexcept;
+                               std::uint64_t wanted) noexcept {
+        ChunkTable result;
+        result.length = Memory::fill(memory, result, address, wanted);
+        return result;
+    }
     /// Decodes the regions that follow the body of a message, and stores them in @p table.
     /// @param rails   the number of devices of the channel
     /// @param length  the total number of bytes that the regions must have; 0: there is no region
     /// @return false if the regions are invalid
     [[nodiscard]] static bool decode(std::span<const std::byte> bytes, std::uint16_t count,
                                      std::size_t rails, std::uint64_t length,
-                                     RemoteTable& table) noexcept;
+                                     RemoteTable& table) noexcept {
+        if (count > max_chunks || bytes.size() != count * sizeof(KeyedChunk)) {
+            return false;
+        }
+        table.chunks = count;
+        table.rails = static_cast<std::uint16_t>(rails);
+        std::uint64_t total = 0;
+        std::uint64_t next = 0;
+        for (std::size_t c = 0; c < count; ++c) {
+            KeyedChunk& chunk = table.regions[c];
+            std::memcpy(&chunk, bytes.data() + c * sizeof chunk, sizeof chunk);
+            if (chunk.length == 0 || chunk.length > length - total ||
+                chunk.address + (chunk.length - 1) < chunk.address ||
+                (c > 0 && (chunk.address != next || next == 0))) {
+                return false;
+            }
+            total += chunk.length;
+            next = chunk.address + chunk.length;
+        }
+        return total == length;
+    }
 };
 
 /// Copies the first bytes of a received message to @p body.

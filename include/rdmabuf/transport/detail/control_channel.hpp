@@ -41,7 +41,14 @@ class RDMABUF_EXPORT ControlChannel {
     /// Sends a message whose header also returns credits. RailSet::can_send() must be true. The
     /// parameters and the result are those of RailSet::send().
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
-                            RequestState* request = nullptr, bool always_signal = false) noexcept;
+                            RequestState* request = nullptr, bool always_signal = false) noexcept {
+        add_credits(header);
+        if (!rails_.send(header, body, request, always_signal)) {
+            return false;
+        }
+        credits_sent(header.kind);
+        return true;
+    }
     /// Posts a write and, behind it, a message whose header also returns credits. The conditions,
     /// the parameters and the result are those of RailSet::write_and_send().
     [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
@@ -66,7 +73,30 @@ class RDMABUF_EXPORT ControlChannel {
     }
     /// Processes the credits in the header of a received message.
     /// @return false if the credits are impossible, which is a protocol error
-    [[nodiscard]] bool credits_arrived(const Header& header) noexcept;
+    [[nodiscard]] bool credits_arrived(const Header& header) noexcept {
+        if (!window.peer_received(header.received)) {
+            return false;
+        }
+        bool valid = true;
+        switch (header.kind) {
+            case Kind::eager:
+            case Kind::rts:
+                valid = eager_credits.peer_consumed(header.number);
+                break;
+            case Kind::credit:
+                valid =
+                    eager_credits.peer_consumed(header.number) &&
+                    notification_credits.peer_consumed(static_cast<std::uint32_t>(header.value));
+                break;
+            default:
+                break;
+        }
+        const Header same = {.kind = Kind::eager,
+                             .received = header.received,
+                             .number = eager_credits.peer_consumed()};
+        same_credits_ = start_of(&same);
+        return valid;
+    }
     /// Returns true if this end must return so many credits for eager messages to the peer that a
     /// separate credit message is worth its cost.
     [[nodiscard]] bool eager_credit_due() const noexcept {
@@ -78,7 +108,14 @@ class RDMABUF_EXPORT ControlChannel {
     }
     /// Sends a credit message if enough credits have accumulated. It may use the send queue entries
     /// that RailSet::reserve keeps free, because the peer may be waiting for the credits.
-    void send_credits() noexcept;
+    void send_credits() noexcept {
+        if (!credit_due() || !rails_.queue().has_room()) {
+            return;
+        }
+        if (send({.kind = Kind::credit, .value = notification_credits.consumed()}, {})) {
+            notification_credits.reported();
+        }
+    }
 
     /// Makes each queue pair report a completion, which shows that the devices of both ends
     /// respond: see probe(rail).

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
 #include <rdmabuf/transport/detail/send_queue.hpp>
 
@@ -16,7 +15,7 @@ namespace rdmabuf::transport::detail {
 /// The messages of a channel do not complete while its peer takes none. So that such channels do
 /// not stop the others, a channel that holds 8 buffers takes no more of the last half of the pool,
 /// and a channel that holds one takes no more of the last quarter.
-class RDMABUF_EXPORT HeldBuffers {
+class HeldBuffers {
   public:
     explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}
 
@@ -27,17 +26,46 @@ class RDMABUF_EXPORT HeldBuffers {
 
     /// Adds a send buffer.
     /// @param sequence  the sequence number of the work request that reads the buffer
-    void hold(std::uint32_t buffer, std::uint32_t sequence) noexcept;
+    void hold(std::uint32_t buffer, std::uint32_t sequence) noexcept {
+        pool_.use(buffer) = {.next = BouncePool::none, .sequence = sequence};
+        if (first_ == BouncePool::none) {
+            first_ = buffer;
+        } else {
+            pool_.use(last_).next = buffer;
+        }
+        last_ = buffer;
+    }
     /// Returns the send buffers of completed messages to the pool.
     /// @param queue  the send queue on which the messages were posted
-    void release_completed(const SendQueue& queue) noexcept;
-    void release_all() noexcept;
+    void release_completed(const SendQueue& queue) noexcept {
+        while (first_ != BouncePool::none && queue.is_completed(pool_.use(first_).sequence)) {
+            release_first();
+        }
+    }
+    void release_all() noexcept {
+        while (first_ != BouncePool::none) {
+            release_first();
+        }
+    }
 
   private:
     static constexpr std::size_t few = 8;
 
-    bool may_hold_scarce(std::size_t count) const noexcept;
-    void release_first() noexcept;
+    [[gnu::noinline]] bool may_hold_scarce(std::size_t count) const noexcept {
+        std::size_t held = 0;
+        for (std::uint32_t i = first_; i != BouncePool::none && held < few; i = pool_.use(i).next) {
+            ++held;
+        }
+        const std::size_t left = held + count <= 1     ? 0
+                                 : held + count <= few ? pool_.send_buffers() / 4
+                                                       : pool_.send_buffers();
+        return pool_.unused() >= left + count;
+    }
+    void release_first() noexcept {
+        const std::uint32_t buffer = first_;
+        first_ = pool_.use(buffer).next;
+        pool_.give_back(buffer);
+    }
 
     BouncePool& pool_;
     std::uint32_t first_ = BouncePool::none;

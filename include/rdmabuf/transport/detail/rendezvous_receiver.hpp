@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include <rdmabuf/detail/export.hpp>
@@ -34,9 +35,31 @@ class RDMABUF_EXPORT RendezvousReceiver {
     void advertisement_used(ReceiveRequest& receive) noexcept;
     /// Starts to transfer the data of a message. The RTS of this message has matched @p receive.
     /// @param bytes  the body of the RTS
-    void rts_matched(ReceiveRequest& receive, std::span<const std::byte> bytes) noexcept;
+    void rts_matched(ReceiveRequest& receive, std::span<const std::byte> bytes) noexcept {
+        RtsBody body;
+        std::memcpy(&body, bytes.data(), sizeof body); // rts_is_valid() has checked the body.
+        receive.bytes = body.length;
+        receive.peer_request = body.request;
+        receive.cts_bytes = 0;
+        if (body.length > receive.buffer.length) {
+            queue(receive, ReceiveRequest::Stage::sending_nack);
+            return;
+        }
+        if (body.chunks == 0 || body.length == 0 || !start_read(receive, body, bytes)) {
+            queue(receive, body.length == 0 ? ReceiveRequest::Stage::sending_rget_done
+                                            : ReceiveRequest::Stage::sending_cts);
+        }
+    }
     /// Returns true if the body of an RTS is valid.
-    [[nodiscard]] bool rts_is_valid(std::span<const std::byte> bytes) const noexcept;
+    [[nodiscard]] bool rts_is_valid(std::span<const std::byte> bytes) const noexcept {
+        RtsBody body;
+        RemoteTable table;
+        return read_body(bytes, body) && body.request <= Immediate::max_request &&
+               (body.chunks == 0 ? bytes.size() == sizeof body
+                                 : body.rails >= rails_.devices() &&
+                                       ChunkTable::decode(bytes.subspan(sizeof body), body.chunks,
+                                                          rails_.devices(), body.length, table));
+    }
     /// Called when one queue pair has transferred its part of the data of a message.
     /// @param rail     the index of this queue pair
     /// @param rails    the number of queue pairs that transfer the data

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -159,7 +160,11 @@ class RDMABUF_EXPORT SharedState {
     /// @param channel_number  see RequestState::channel_number
     /// @param request         output: the handle by which the program identifies the request
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
-               const BufferRef& buffer, Request& request, void* context) const noexcept;
+               const BufferRef& buffer, Request& request, void* context) const noexcept {
+        state.bytes = buffer.length;
+        state.context = context;
+        begin(state, channel, channel_number, buffer, request);
+    }
     /// Like the function above, but does not set `bytes` and `context`.
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request) const noexcept {
@@ -172,14 +177,37 @@ class RDMABUF_EXPORT SharedState {
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
     }
     /// Ends a request. Its completion can then be reported to the program.
-    void complete(RequestState& request, int request_error = 0) noexcept;
+    void complete(RequestState& request, int request_error = 0) noexcept {
+        request.done = true;
+        request.error = request_error;
+        // If the message is longer than the receive buffer, the completion reports the length of
+        // the message.
+        if (request_error != 0 &&
+            (request_error != EMSGSIZE || request.type() != RequestType::receive)) {
+            request.bytes = 0;
+        }
+        if (request.context != nullptr) {
+            end_lease(request);
+            if (request.context != nullptr) {
+                completed.push_back(&request);
+            }
+        }
+    }
     /// Makes a request the owner of the registration lease of its memory. If the request has
     /// already completed, ends the lease at once.
     void hold(RequestState& request, LeasedMemory* memory) noexcept;
     /// Ends the lease that a request holds, if any.
     void end_lease(RequestState& request) noexcept;
     /// Returns the request with this RequestState::index; nullptr if there is no such request.
-    [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept;
+    [[nodiscard]] RequestState* request(std::uint32_t index) const noexcept {
+        if (ReceiveRequest* const found = receive(index)) {
+            return found;
+        }
+        if (SendRequest* const found = sends.at(index - first_index(RequestType::send))) {
+            return found;
+        }
+        return one_sided.at(index - first_index(RequestType::one_sided));
+    }
     /// Returns the position of a receive in its pool.
     [[nodiscard]] static std::uint32_t position_of_receive(std::uint32_t index) noexcept {
         return index - first_index(RequestType::receive);

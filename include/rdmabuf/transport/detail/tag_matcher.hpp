@@ -81,7 +81,8 @@ class RDMABUF_EXPORT TagMatcher {
     /// Removes and returns the first posted receive that accepts a message of this channel with
     /// this tag, and sets the tag of the receive to this one. Returns nullptr if no receive accepts
     /// it.
-    [[nodiscard]] ReceiveRequest* take_receive(const ChannelState* channel, Tag tag) noexcept {
+    [[nodiscard, gnu::always_inline]] ReceiveRequest* take_receive(const ChannelState* channel,
+                                                                   Tag tag) noexcept {
         if (!wildcards_.empty()) [[unlikely]] {
             ReceiveRequest* const found = find_receive(channel, tag);
             if (found != nullptr) {
