@@ -115,8 +115,8 @@ class End {
                 value(endpoint_.connect(Handle::decode(bytes).value(), std::chrono::seconds(10))));
         }
         const RemoteMemory mine = value(memory_.remote());
-        std::array<std::byte, RemoteMemory::wire_size> bytes{};
-        send_all(socket, mine.bytes());
+        std::array<std::byte, sizeof(RemoteMemory)> bytes{};
+        send_all(socket, std::as_bytes(std::span(&mine, 1)));
         receive_all(socket, bytes);
         theirs_ = RemoteMemory::decode(bytes).value();
     }

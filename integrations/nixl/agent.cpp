@@ -76,11 +76,7 @@ void Agent::deregister(LocalMemory memory) {
 
 std::string Agent::describe(const LocalMemory& memory) {
     const RemoteMemory remote = value(memory->remote());
-    std::string bytes(reinterpret_cast<const char*>(remote.bytes().data()),
-                      RemoteMemory::wire_size);
-    // Most bytes describe devices and regions that the memory does not have.
-    bytes.resize(bytes.find_last_not_of('\0') + 1);
-    return bytes;
+    return {reinterpret_cast<const char*>(remote.bytes().data()), remote.bytes().size()};
 }
 
 RemotePointer Agent::load_remote(const std::string& remote_agent, std::uintptr_t address,
@@ -89,11 +85,9 @@ RemotePointer Agent::load_remote(const std::string& remote_agent, std::uintptr_t
         const Lock lock(mutex_);
         static_cast<void>(peer(remote_agent));
     }
-    std::string padded(bytes);
-    padded.resize(std::max(bytes.size(), RemoteMemory::wire_size));
     return std::make_shared<const RemoteBuffer>(
         RemoteBuffer{.address = address,
-                     .memory = value(RemoteMemory::decode(std::as_bytes(std::span(padded))))});
+                     .memory = value(RemoteMemory::decode(std::as_bytes(std::span(bytes))))});
 }
 
 RemotePointer Agent::load_local(const LocalMemory& memory) {

@@ -310,16 +310,16 @@ int ChannelState::put(const BufferRef& buffer, const RemoteMemory& remote, std::
     if (buffer.length > 0 && buffer.length <= rails_.max_message() &&
         !rails_.is_striped(buffer.length)) {
         // A write that fits into one work request is posted without an RdmaTransfer.
-        const KeyedChunk* const region = remote.table().find(remote.address() + offset);
+        const KeyedChunk* const region = remote.table().find(remote.iova() + offset);
         ibv_sge data{};
         if (EagerProtocol::gather(buffer, data) && region != nullptr &&
-            buffer.length <= region->length - (remote.address() + offset - region->address)) {
+            buffer.length <= region->length - (remote.iova() + offset - region->address)) {
             const bool inline_data = buffer.memory->host && rails_.fits_inline(buffer.length);
             if (inline_data) {
                 data.addr = buffer.address;
             }
             if (one_sided_.put_now(*put, data,
-                                   {.address = remote.address() + offset, .rkey = region->rkeys[0]},
+                                   {.address = remote.iova() + offset, .rkey = region->rkeys[0]},
                                    inline_data)) {
                 if (put->notifies) [[unlikely]] {
                     wake(); // The notification is not posted yet.
@@ -397,8 +397,8 @@ int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& 
         return error;
     }
     ibv_sge data{};
-    const KeyedChunk* const region = remote.table().find(remote.address() + offset);
-    if ((remote.address() + offset) % sizeof(std::uint64_t) != 0 || region == nullptr ||
+    const KeyedChunk* const region = remote.table().find(remote.iova() + offset);
+    if ((remote.iova() + offset) % sizeof(std::uint64_t) != 0 || region == nullptr ||
         !EagerProtocol::gather(result, data)) {
         return EINVAL;
     }
@@ -409,7 +409,7 @@ int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& 
     }
     atomic->operand = operand;
     atomic->compare = compare;
-    atomic->remote = {.address = remote.address() + offset, .rkey = region->rkeys[0]};
+    atomic->remote = {.address = remote.iova() + offset, .rkey = region->rkeys[0]};
     return start(*atomic);
 }
 

@@ -311,7 +311,7 @@ TEST_F(DeadlinesOfSilentPeers, end_a_notification_for_which_the_peer_has_no_room
     const KeyedChunk chunk = raw_->chunk(4096);
     transport::detail::RemoteTable table = {.chunks = 1, .rails = 1};
     table.regions[0] = chunk;
-    const RemoteMemory target(table, chunk.length, Access::remote_write);
+    const RemoteMemory target(table, chunk.address, chunk.length, Access::remote_write);
     constexpr std::size_t room = 4096 / (8 + 64);
     expect_timeout_after(room, [&](Request& request) {
         return channel_->iput_notify(to_->memory(), to_->data(), 8, target, 0, 1, request);

@@ -113,15 +113,24 @@ TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {
     const auto remote = memory.memory().remote();
     ASSERT_TRUE(remote.ok());
     std::vector<std::byte> bytes(remote->bytes().begin(), remote->bytes().end());
-    EXPECT_TRUE(RemoteMemory::decode(bytes));
-    EXPECT_EQ(RemoteMemory::decode(std::span(bytes).first(799)).error(), EMSGSIZE);
+    EXPECT_EQ(bytes.size(), 60);
+    const auto decoded = RemoteMemory::decode(bytes);
+    ASSERT_TRUE(decoded);
+    EXPECT_EQ(decoded->address(), reinterpret_cast<std::uintptr_t>(memory.data()));
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+        EXPECT_EQ(RemoteMemory::decode(std::span(bytes).first(size)).error(), EMSGSIZE) << size;
+    }
+    std::vector<std::byte> longer = bytes;
+    longer.resize(1000, std::byte{0xff});
+    EXPECT_TRUE(std::ranges::equal(RemoteMemory::decode(longer)->bytes(), bytes));
+    EXPECT_EQ(std::memcmp(&*decoded, &*remote, sizeof *remote), 0);
     bytes[0] ^= std::byte{1};
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO);
     bytes[0] ^= std::byte{1};
     bytes[4] ^= std::byte{1};
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTONOSUPPORT);
     bytes[4] ^= std::byte{1};
-    for (const unsigned at : {16U, 24U, 26U, 40U}) { // length, counts, the first region
+    for (const unsigned at : {16U, 32U, 48U}) { // length, number of regions, the first region
         bytes[at] ^= std::byte{0x40};
         EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO) << at;
         bytes[at] ^= std::byte{0x40};

@@ -189,7 +189,7 @@ class MaliciousPeerTest : public RawPeerTest {
         const KeyedChunk chunk = raw_->chunk(length);
         transport::detail::RemoteTable table = {.chunks = 1, .rails = 1};
         table.regions[0] = chunk;
-        const transport::RemoteMemory valid(table, length, Access::remote_read);
+        const transport::RemoteMemory valid(table, chunk.address, length, Access::remote_read);
         std::vector<std::byte> bytes(valid.bytes().begin(), valid.bytes().end());
         if (below(4) == 0) {
             bytes[input_.take<std::uint16_t>() % bytes.size()] ^= input_.take<std::byte>();

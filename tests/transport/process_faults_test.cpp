@@ -104,7 +104,7 @@ constexpr Range get = {500000, 60000};
 constexpr Range list = {570000, 60000};
 constexpr Range old_value = {640000, 8};
 constexpr Range counter = {640128, 8};
-constexpr Range descriptor = {641000, RemoteMemory::wire_size};
+constexpr Range descriptor = {641000, sizeof(RemoteMemory)};
 constexpr std::size_t memory_size = 650000;
 constexpr std::array ranges = {source, short_message, medium_message, long_message, put,
                                get,    list,          old_value,      counter,      descriptor};

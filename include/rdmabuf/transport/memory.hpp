@@ -108,7 +108,7 @@ class Memory {
         }
         detail::RemoteTable table;
         fill(table, state_->iova, state_->length);
-        return RemoteMemory(table, state_->length, state_->access);
+        return RemoteMemory(table, state_->address, state_->length, state_->access);
     }
 
     // Only Endpoint and Channel call the following functions.

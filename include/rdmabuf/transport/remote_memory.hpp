@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -61,22 +62,29 @@ class RemoteMemory {
     /// Returns the access flags with which the peer has registered the memory.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
-    /// The size of a descriptor in bytes; the wire format is the memory layout.
-    static constexpr std::size_t wire_size = 416;
-    [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
-        return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first<wire_size>();
+    /// Returns the address with which the peer has registered the memory. A program that knows the
+    /// peer's address of an object in this memory subtracts this one to get the offset for iput()
+    /// and iget().
+    [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
+
+    /// The largest size of bytes(): that of memory with 8 regions on 8 devices.
+    static constexpr std::size_t max_wire_size = 424;
+    /// Returns the bytes for the peer: 56 and 4 for each device, and 48 for each further region of
+    /// memory that is longer than max_mr_size of a device. They are the first bytes of this object,
+    /// so that a program whose messages have a fixed size can send the whole object.
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+        return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first(wire_size());
     }
-    /// Creates a descriptor from bytes that bytes() has returned.
-    /// @return a descriptor, or an error: EMSGSIZE if the number of bytes is not wire_size; EPROTO
-    ///         for bytes that are not a descriptor, or whose regions are inconsistent;
-    ///         EPROTONOSUPPORT for a descriptor of another version of this library
+    /// Creates a descriptor from bytes that bytes() has returned. More bytes may follow them.
+    /// @return a descriptor, or an error: EMSGSIZE for too few bytes; EPROTO for bytes that are not
+    ///         a descriptor, or whose regions are inconsistent; EPROTONOSUPPORT for a descriptor of
+    ///         another version of this library
     [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
-        if (bytes.size() != wire_size) {
-            return ErrorInfo{EMSGSIZE, "decode",
-                             "the number of bytes is not RemoteMemory::wire_size"};
-        }
         RemoteMemory memory;
-        std::memcpy(&memory, bytes.data(), wire_size);
+        std::memcpy(&memory, bytes.data(), std::min(bytes.size(), max_wire_size));
+        if (bytes.size() < empty_size) {
+            return ErrorInfo{EMSGSIZE, "decode", "these are fewer bytes than a RemoteMemory has"};
+        }
         if (memory.magic_ != magic) {
             return ErrorInfo{EPROTO, "decode", "these bytes are not a RemoteMemory"};
         }
@@ -85,6 +93,11 @@ class RemoteMemory {
                              "the RemoteMemory is of another version: use the same release "
                              "of rdmabuf everywhere"};
         }
+        if (bytes.size() < memory.wire_size()) {
+            return ErrorInfo{EMSGSIZE, "decode", "these are fewer bytes than a RemoteMemory has"};
+        }
+        std::memset(reinterpret_cast<std::byte*>(&memory) + memory.wire_size(), 0,
+                    max_wire_size - memory.wire_size());
         if (!memory.consistent()) {
             return ErrorInfo{
                 EPROTO, "decode",
@@ -95,18 +108,32 @@ class RemoteMemory {
 
     // Only Memory and Channel call the following functions.
 
-    RemoteMemory(const detail::RemoteTable& table, std::uint64_t length, Access access) noexcept
+    RemoteMemory(const detail::RemoteTable& table, std::uint64_t address, std::uint64_t length,
+                 Access access) noexcept
         : magic_(magic),
           version_(version),
           access_(static_cast<std::uint32_t>(access)),
           length_(length),
+          address_(address),
           table_(table) {}
     [[nodiscard]] const detail::RemoteTable& table() const noexcept { return table_; }
-    [[nodiscard]] std::uint64_t address() const noexcept { return table_.regions[0].address; }
+    /// Returns the address of the first byte in work requests.
+    [[nodiscard]] std::uint64_t iova() const noexcept { return table_.regions[0].address; }
 
   private:
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
-    static constexpr std::uint32_t version = 2;
+    static constexpr std::uint32_t version = 3;
+    /// The number of bytes before the first region.
+    static constexpr std::size_t empty_size = max_wire_size - sizeof(detail::RemoteTable::regions);
+
+    [[nodiscard]] std::size_t wire_size() const noexcept {
+        const std::size_t chunks = std::min<std::size_t>(table_.chunks, detail::max_chunks);
+        const std::size_t rails = std::min<std::size_t>(table_.rails, max_rails);
+        // The remote keys of the last region end with that of the last device.
+        return chunks == 0 ? empty_size
+                           : empty_size + chunks * sizeof(detail::KeyedChunk) -
+                                 (max_rails - rails) * sizeof(std::uint32_t);
+    }
 
     /// Returns true if the regions are sorted by address, have no gaps, and have a total length of
     /// length_ bytes.
@@ -115,7 +142,7 @@ class RemoteMemory {
             table_.rails > max_rails) {
             return false;
         }
-        std::uint64_t next = address();
+        std::uint64_t next = iova();
         std::uint64_t left = length_;
         for (const detail::KeyedChunk& region : table_.used()) {
             if (region.address != next || region.length == 0 || region.length > left ||
@@ -133,10 +160,11 @@ class RemoteMemory {
     std::uint32_t access_ = 0;
     [[maybe_unused]] std::uint32_t reserved_ = 0;
     std::uint64_t length_ = 0;
+    std::uint64_t address_ = 0;
     detail::RemoteTable table_{};
 };
 
-static_assert(sizeof(RemoteMemory) == RemoteMemory::wire_size);
+static_assert(sizeof(RemoteMemory) == RemoteMemory::max_wire_size);
 static_assert(std::is_trivially_copyable_v<RemoteMemory>);
 
 } // namespace rdmabuf::transport

@@ -167,12 +167,12 @@ class Rank {
     }
     void exchange_memory() {
         const RemoteMemory mine = value(memory_.remote());
-        std::vector<std::byte> all(size_ * RemoteMemory::wire_size);
-        MPI_Allgather(mine.bytes().data(), RemoteMemory::wire_size, MPI_BYTE, all.data(),
-                      RemoteMemory::wire_size, MPI_BYTE, MPI_COMM_WORLD);
+        std::vector<RemoteMemory> all(size_);
+        MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE,
+                      MPI_COMM_WORLD);
         for (std::size_t peer = 0; peer < size_; ++peer) {
-            remote_.push_back(value(RemoteMemory::decode(
-                std::span(all).subspan(peer * RemoteMemory::wire_size, RemoteMemory::wire_size))));
+            remote_.push_back(
+                value(RemoteMemory::decode(std::as_bytes(std::span(all).subspan(peer, 1)))));
         }
     }
 
