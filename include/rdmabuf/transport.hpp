@@ -34,3 +34,4 @@
 #include <rdmabuf/transport/remote_memory.hpp>
 #include <rdmabuf/transport/request.hpp>
 #include <rdmabuf/transport/transfer_entry.hpp>
+#include <rdmabuf/transport/wait_any.hpp>

@@ -13,6 +13,9 @@ namespace rdmabuf::transport::detail {
 ChannelState::~ChannelState() {
     shared_.matcher.drop(this, [](const UnexpectedMessage&) { return true; });
     shared_.matcher.release(this);
+    if (is_failed) {
+        shared_.failed.remove(this);
+    }
     while (notifications_ != nullptr) {
         drop_notification();
     }

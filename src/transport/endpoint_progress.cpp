@@ -124,6 +124,15 @@ Completion EndpointState::test_any(std::uint32_t channel, Request& request,
     return completion;
 }
 
+std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
+    ChannelLinks* const channel = shared.failed.pop_front();
+    if (channel == nullptr) {
+        return std::nullopt;
+    }
+    channel->is_failed = false;
+    return static_cast<ChannelState&>(*channel).number();
+}
+
 std::size_t EndpointState::poll_completions(std::span<Completion> completions) noexcept {
     const OneThread one_thread(user_);
     std::size_t count = 0;

@@ -371,6 +371,10 @@ bool RailSet::set_broken(int error, const char* reason, const RequestState* culp
     failed_ns_ = now_ns();
     fast = {};
     shared_.wake(channel_);
+    if (error != EBADF) { // Otherwise the program closes the channel.
+        shared_.failed.push_back(&channel_);
+        channel_.is_failed = true;
+    }
     return true;
 }
 

@@ -186,6 +186,57 @@ TEST_F(Completions, wait_any_reports_requests_of_a_closed_channel_once) {
     EXPECT_EQ(transport::wait_any(pending, completion, wait_forever), pending.size());
 }
 
+TEST_F(Completions, wait_and_wait_any_take_receives_of_any_channel) {
+    Request any;
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 64, 0, 0, any), code(0));
+    EXPECT_FALSE(right_end().wait(any, 1ms).done);
+    Request sent = send(10, 7);
+    Completion completion = right_end().wait(any, time_limit);
+    EXPECT_EQ(completion.error, code(0));
+    EXPECT_EQ(completion.tag, 7);
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+
+    std::array<transport::Pending, 2> pending = {
+        {{.channel = &right(), .request = receive(64, 9)}, {.endpoint = &right_end()}}};
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 64, 8, full_mask, pending[1].request),
+              code(0));
+    EXPECT_EQ(transport::wait_any(pending, completion, 1ms), pending.size());
+    sent = send(10, 8);
+    EXPECT_EQ(transport::wait_any(pending, completion, time_limit), 1);
+    EXPECT_EQ(completion.tag, 8);
+    EXPECT_EQ(completion.channel, right().number());
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    sent = send(10, 9);
+    EXPECT_EQ(transport::wait_any(pending, completion, time_limit), 0);
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+}
+
+TEST_F(Completions, poll_failed_reports_each_failed_channel_once) {
+    connect_third();
+    EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+    const std::uint32_t first = right().number();
+    const std::uint32_t second = right_of_third().number();
+    EXPECT_EQ(third().close(), code(0));
+    std::optional<std::uint32_t> failed;
+    ASSERT_TRUE(progress_until([&] {
+        failed = right_end().poll_failed();
+        return failed.has_value();
+    }));
+    EXPECT_EQ(failed, second);
+    EXPECT_EQ(right_of_third().state(), code(ECONNRESET));
+    EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+    EXPECT_EQ(left().close(), code(0));
+    ASSERT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
+    EXPECT_EQ(right_end().poll_failed(), first);
+    EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+    // A channel that the program closes is not reported, nor is one that it has closed.
+    connect_third();
+    EXPECT_EQ(third().close(), code(0));
+    ASSERT_TRUE(progress_until([&] { return right_of_third().state() == code(ECONNRESET); }));
+    static_cast<void>(right_of_third().close());
+    EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+}
+
 TEST_F(Completions, wait_any_skips_empty_entries) {
     std::array<transport::Pending, 3> pending = {
         {{.channel = nullptr, .request = {}},

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Handles, descriptors of memory, and failures while a channel is set up.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -106,6 +108,29 @@ TEST_F(Handshakes, bytes_that_are_no_handle_are_rejected) {
         EXPECT_FALSE(Handle::decode(bytes));
     }
     EXPECT_EQ(left_end().start_connect(Handle()).code(), code(EINVAL));
+}
+
+TEST_F(Handshakes, the_descriptor_of_a_connector_says_when_it_can_continue) {
+    Listener listener = listen();
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector) << connector.message();
+    std::optional<Channel> connected;
+    std::optional<Channel> accepted;
+    short events = 0;
+    ASSERT_TRUE(eventually([&] {
+        if (!accepted) {
+            const std::error_code error = listener.try_accept(accepted);
+            EXPECT_TRUE(!error || error == code(EAGAIN)) << error.message();
+        }
+        const std::optional<int> descriptor = connector->descriptor(events);
+        pollfd entry = {.fd = descriptor.value(), .events = events, .revents = 0};
+        if (::poll(&entry, 1, 0) == 1) {
+            const std::error_code error = connector->try_connect(connected);
+            EXPECT_TRUE(!error || error == code(EAGAIN)) << error.message();
+        }
+        return connected && accepted;
+    }));
+    EXPECT_EQ(connector->descriptor(events), std::nullopt);
 }
 
 TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {

@@ -639,47 +639,4 @@ class Channel {
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// A request together with its channel: the element type of the parameter of wait_any().
-struct Pending {
-    Channel* channel = nullptr;
-    Request request = {};
-};
-
-/// Tests requests of one or several channels until one request is done. Entries whose Request is
-/// empty are skipped. The call first polls for a short time and then sleeps.
-/// @param completion  set to the Completion of the request that is done; the Request of this entry
-///                    is then empty
-/// @param timeout     wait_forever for no time limit
-/// @return the index of the request that is done; requests.size() if the time is over or if all
-///         entries are empty
-[[nodiscard]] inline std::size_t wait_any(std::span<Pending> requests, Completion& completion,
-                                          std::chrono::milliseconds timeout) noexcept {
-    detail::SpinWait spin(timeout);
-    for (;;) {
-        detail::EndpointState* endpoint = nullptr;
-        bool several_endpoints = false;
-        for (std::size_t i = 0; i < requests.size(); ++i) {
-            if (requests[i].request.index == Request::empty_index) {
-                continue;
-            }
-            detail::EndpointState* const owner = requests[i].channel->endpoint();
-            several_endpoints = several_endpoints || (endpoint != nullptr && endpoint != owner);
-            endpoint = owner;
-            completion = requests[i].channel->test(requests[i].request);
-            if (completion.done) {
-                requests[i].request = {}; // test() keeps a request of a closed channel.
-                return i;
-            }
-        }
-        const auto sleep = [&](std::chrono::milliseconds left) {
-            // Events of other endpoints do not end this sleep. Therefore, if the requests belong to
-            // several endpoints, the sleep ends after 1 ms at the latest.
-            endpoint->sleep(several_endpoints ? std::chrono::milliseconds(1) : left);
-        };
-        if (endpoint == nullptr || !spin.wait(sleep)) {
-            return requests.size();
-        }
-    }
-}
-
 } // namespace rdmabuf::transport

@@ -61,6 +61,17 @@ class Connector {
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
+    /// Returns a descriptor for epoll(7) or poll(2), and in @p events the events (POLLIN, POLLOUT;
+    /// EPOLLIN and EPOLLOUT are the same) after which try_connect() can continue. They can differ
+    /// after each call of try_connect(). Returns std::nullopt after the end of the connector, which
+    /// owns the descriptor.
+    [[nodiscard]] std::optional<int> descriptor(short& events) const noexcept {
+        if (handshake_ == nullptr) {
+            return std::nullopt;
+        }
+        events = handshake_->events();
+        return handshake_->socket();
+    }
     /// Returns the details of the last error that try_connect() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 

@@ -21,6 +21,7 @@
 #include <rdmabuf/transport/connector.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/registering.hpp>
+#include <rdmabuf/transport/detail/spin_wait.hpp>
 #include <rdmabuf/transport/handle.hpp>
 #include <rdmabuf/transport/listener.hpp>
 #include <rdmabuf/transport/memory.hpp>
@@ -220,6 +221,19 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         return state_->test_any(detail::EndpointState::any_channel, request);
     }
+    /// Tests a request that irecv() of this endpoint started until it is done or @p timeout is
+    /// over; see Channel::wait().
+    [[nodiscard]] Completion wait(Request& request,
+                                  std::chrono::milliseconds timeout) const noexcept {
+        detail::SpinWait spin(timeout);
+        for (;;) {
+            const Completion completion = test(request);
+            if (completion.done ||
+                !spin.wait([this](std::chrono::milliseconds left) { state_->sleep(left); })) {
+                return completion;
+            }
+        }
+    }
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
         const detail::OneThread one_thread = state_->use();
@@ -234,6 +248,14 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         state_->progress();
         return state_->poll_completions(completions);
+    }
+    /// Reports a channel that has failed, also one without requests. Each channel is reported once.
+    /// The call does not make progress: call progress() before.
+    /// @return Channel::number() of the channel, whose state() has the error; std::nullopt if every
+    ///         channel that has failed was reported or closed
+    [[nodiscard]] std::optional<std::uint32_t> poll_failed() const noexcept {
+        const detail::OneThread one_thread = state_->use();
+        return state_->poll_failed();
     }
     /// Makes progress on all requests of all channels. The time that the call takes does not depend
     /// on the number of channels without requests.
@@ -269,6 +291,9 @@ class Endpoint {
     /// and read.
     static constexpr Access default_access =
         Access::local_write | Access::remote_write | Access::remote_read;
+
+    // Only wait_any() calls this function.
+    [[nodiscard]] detail::EndpointState* state() const noexcept { return state_.get(); }
 
   private:
     explicit Endpoint(std::shared_ptr<detail::EndpointState> state) noexcept

@@ -80,11 +80,11 @@ class RemoteMemory {
     ///         a descriptor, or whose regions are inconsistent; EPROTONOSUPPORT for a descriptor of
     ///         another version of this library
     [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
-        RemoteMemory memory;
-        std::memcpy(&memory, bytes.data(), std::min(bytes.size(), max_wire_size));
         if (bytes.size() < empty_size) {
             return ErrorInfo{EMSGSIZE, "decode", "these are fewer bytes than a RemoteMemory has"};
         }
+        RemoteMemory memory;
+        std::memcpy(&memory, bytes.data(), std::min(bytes.size(), max_wire_size));
         if (memory.magic_ != magic) {
             return ErrorInfo{EPROTO, "decode", "these bytes are not a RemoteMemory"};
         }

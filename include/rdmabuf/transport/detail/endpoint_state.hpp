@@ -203,6 +203,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     [[nodiscard, gnu::noinline]] static Completion failed(int error) noexcept {
         return {.done = true, .error = {error, std::system_category()}};
     }
+    /// See Endpoint::poll_failed().
+    std::optional<std::uint32_t> poll_failed() noexcept;
     /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept;
     /// Starts a request with memory that the program has not registered. The registration comes

@@ -37,6 +37,9 @@ struct ChannelLinks {
     bool is_busy = false;
     /// The links of the channel in the list of all channels of the endpoint.
     Link<ChannelLinks> all{};
+    /// The links of the channel in SharedState::failed.
+    Link<ChannelLinks> failed{};
+    bool is_failed = false;
     /// The links of the channel in the list of channels that EndpointState::close() closes.
     Link<ChannelLinks> closing{};
     /// True if the close message was sent.
@@ -246,6 +249,8 @@ class RDMABUF_EXPORT SharedState {
     void wake(ChannelLinks& channel) noexcept;
     /// The channels for which progress() calls ChannelState::advance().
     List<ChannelLinks, &ChannelLinks::busy> busy;
+    /// The channels that have failed and that Endpoint::poll_failed() has not reported.
+    List<ChannelLinks, &ChannelLinks::failed> failed;
     /// The completed requests that were started with a `context` pointer. They are reported by
     /// Endpoint::poll_completions().
     List<RequestState, &RequestState::completed> completed;
