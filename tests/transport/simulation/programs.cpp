@@ -325,9 +325,12 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
     Request& request = made->request;
     std::error_code error;
     const std::optional<MatchedMessage> taken =
-        registered && !any && made->id % 4 == 1 ? channel.mprobe(tag, mask) : std::nullopt;
+        registered && !any && made->id % 4 == 1 && channel.in_flight() < node.options.depth
+            ? channel.mprobe(tag, mask)
+            : std::nullopt;
     if (taken) {
         error = channel.imrecv(*taken, node.memory_of(*slot), at, length, request, context);
+        expect(!error || channel.state(), "a message that was taken can be received");
     } else if (registered) {
         const Memory& memory = node.memory_of(*slot);
         error = any ? node.endpoint->irecv(memory, at, length, tag, mask, request, context)

@@ -92,7 +92,7 @@ class RDMABUF_EXPORT RailRecovery {
     [[nodiscard]] bool is_recovering(std::size_t rail) const noexcept {
         return (rails_.recovering() >> rail & 1U) != 0;
     }
-    [[nodiscard, gnu::noinline]] bool any_step_due() const noexcept;
+    [[nodiscard]] bool any_step_due() const noexcept;
     /// Returns true if a message of step 1 or a transfer of step 3 can be posted.
     [[nodiscard]] bool is_step_due(std::size_t rail) const noexcept;
     /// Returns true if queue pairs have failed, and the transfers of all of them are posted again.

@@ -76,8 +76,7 @@ class RDMABUF_EXPORT TagMatcher {
     }
     /// Returns the first posted receive that accepts a message of this channel with this tag;
     /// nullptr if no receive accepts it.
-    [[nodiscard, gnu::noinline]] ReceiveRequest* find_receive(const ChannelState* channel,
-                                                              Tag tag) noexcept;
+    [[nodiscard]] ReceiveRequest* find_receive(const ChannelState* channel, Tag tag) noexcept;
     /// Removes and returns the first posted receive that accepts a message of this channel with
     /// this tag, and sets the tag of the receive to this one. Returns nullptr if no receive accepts
     /// it.
