@@ -65,8 +65,7 @@ enum class CachePolicy : std::uint8_t {
     /// hit then includes a call of Exporter::find(), which in most exporters calls the vendor's
     /// driver. For some memory no generation can be compared: host memory that no exporter knows,
     /// exporters without generations, and a range of more than one allocation. Such memory is
-    /// registered once for all leases that exist at the same time, and deregistered with the last
-    /// lease.
+    /// registered for each lease, and deregistered with it.
     checked,
 };
 

@@ -211,6 +211,9 @@ class CacheCore {
     [[nodiscard]] Registration register_pending(Pending& pending, const CacheRange& asked);
     [[nodiscard]] CacheEntry& publish(Registration registration, const Pending& pending,
                                       Retired& retired);
+    /// Returns false if the entry is for one lease only: nothing would tell a second one whether
+    /// the memory was freed meanwhile, of which the first lease forbids only a part.
+    [[nodiscard]] bool is_shared(const CacheEntry& entry) const noexcept;
     void fill(CacheEntry& entry, Registration registration, const Pending& pending) const;
 
     // The caller of the following functions holds the lock of the cache.

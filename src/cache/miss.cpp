@@ -328,7 +328,9 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
                                             }
                                         });
         settle_all(taken_out, retired);
-        entries.index.insert(entry);
+        if (is_shared(entry)) {
+            entries.index.insert(entry);
+        }
     } catch (...) {
         entry.details->registration.reset();
         entries_.put(entry);
@@ -336,12 +338,20 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
     }
     entry.state.begin(entry.details->watched); // From here on, readers may take leases.
     entry.take(Platform::thread_slot());       // Before this call, the lock keeps the entry.
-    hints_.learn(entry.address, entry.access, entry);
+    if (is_shared(entry)) {
+        hints_.learn(entry.address, entry.access, entry);
+    } else {
+        entry.state.retire();
+    }
     ++holds_;
     if (retire_list_.size() >= retire_list_capacity) {
         wait();
     }
     return entry;
+}
+
+bool CacheCore::is_shared(const CacheEntry& entry) const noexcept {
+    return options_.policy != CachePolicy::checked || entry.details->exporter != nullptr;
 }
 
 void CacheCore::fill(CacheEntry& entry, Registration registration, const Pending& pending) const {

@@ -500,14 +500,22 @@ TEST_F(RegistrationCacheLifetime, NoticesThatCheckedMemoryWasFreed) {
 
 TEST_F(RegistrationCacheLifetime, KeepsNoHostMemoryThatNobodyCanCheck) {
     RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
-    Lease first = cache.acquire(host(), 4096, Access::local_write);
-    Lease second = cache.acquire(host(), 4096, Access::local_write);
-    EXPECT_EQ(first.lkey(), second.lkey());
-    EXPECT_EQ(cache.statistics().hits, 1U);
-    first.reset();
+    Lease all = cache.acquire(host(), 8192, Access::local_write);
+    // This lease does not keep the program from freeing the rest of the memory.
+    Lease part = cache.acquire(host(), 4096, Access::local_write);
+    EXPECT_NE(all.lkey(), part.lkey());
+    EXPECT_EQ(live(), 2U);
+    all.reset();
     EXPECT_EQ(live(), 1U);
-    second.reset();
+    EXPECT_FALSE(cache.find(host(), 8192, Access::local_write));
+    Lease again = cache.acquire(host(), 8192, Access::local_write);
+    EXPECT_EQ(cache.statistics().hits, 0U);
+    EXPECT_EQ(cache.statistics().entries, 2U);
+    cache.invalidate(host(), 8192);
+    again.reset();
+    part.reset();
     EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache.statistics().entries, 0U);
     EXPECT_FALSE(cache.find(host(), 4096, Access::local_write));
 }
 
