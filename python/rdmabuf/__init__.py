@@ -25,6 +25,7 @@ import os
 import pathlib
 import sys
 import threading
+import weakref
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
@@ -117,15 +118,11 @@ class _Mr(ctypes.Structure):
 
 
 class _PyBuffer(ctypes.Structure):
-    """Py_buffer. Ends with its last reference, also if an exception comes between any two steps."""
+    """Py_buffer"""
 
     _fields_ = [("buf", _pointer), ("obj", _pointer), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
                 ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", _pointer),
                 ("strides", _pointer), ("suboffsets", _pointer), ("internal", _pointer)]
-
-    def __del__(self) -> None:
-        if self.obj and _release_buffer:  # None when the interpreter ends
-            _release_buffer(ctypes.byref(self))
 
 
 class _DlTensor(ctypes.Structure):
@@ -205,6 +202,73 @@ def _number(value: Any, bits: int, name: str) -> int:
     return number
 
 
+class _State(weakref.ref):
+    """What has to end with its owner: a handle that the library has written, or a locked buffer, and the memory that stays
+    alive until then.
+
+    The handler of a signal can raise between any two steps of Python, also at the first one of a __del__(), which then does
+    nothing. A reference calls _orphans.append() when its owner is gone: that is no step of Python. The next call ends it."""
+
+    __slots__ = ("end", "handle", "memory", "others", "lock")
+
+    def __new__(cls, owner: Any, *_: Any) -> Any:
+        return super().__new__(cls, owner, _orphans.append)
+
+    def __init__(self, owner: Any, end: Any, handle: Any, memory: Any = None, others: Any = None) -> None:
+        super().__init__(owner, _orphans.append)  # type: ignore[call-arg]
+        self.end, self.handle, self.memory, self.others = end, handle, memory, others
+        self.lock = threading.RLock()
+
+    def finish(self) -> None:
+        with self.lock:
+            if _library:  # None when the interpreter ends
+                self.end(self.handle)
+            if self.memory is not None:
+                self.memory.release()
+            self.memory = self.others = None
+
+
+_orphans: list[_State] = []
+
+
+def _end_orphans() -> None:
+    for state in list(_orphans):
+        if state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
+            try:
+                state.finish()
+                _orphans.remove(state)
+            except (Error, ValueError):
+                pass  # Memory windows are bound to it: the next call tries again. Or another thread has ended it.
+            finally:
+                state.lock.release()
+
+
+class _Owner:
+    """The owner of a _State."""
+
+    def __del__(self) -> None:
+        try:
+            self._state.finish()
+        except AttributeError:
+            pass  # __init__() failed
+        except Error:
+            _orphans.append(self._state)  # The garbage collector calls nothing for a reference that it frees.
+            raise  # Python writes it to stderr
+
+
+class _BufferLock(_Owner):
+    """Keeps the bytes of the buffer protocol at their place until its last reference ends."""
+
+    def __init__(self) -> None:
+        self.buffer = _PyBuffer()
+        self._state = _State(self, self._release, self.buffer)
+
+    @staticmethod
+    def _release(buffer: _PyBuffer) -> None:
+        if buffer.obj:
+            _release_buffer(ctypes.byref(buffer))
+
+
 # DLDeviceType of dlpack.h: those whose tensors have an address, and whether a driver must know it. The others, such as OpenCL
 # and Vulkan, have handles.
 _ADDRESSES = {1: False,  # CPU
@@ -276,7 +340,8 @@ class _Memory:
         self.length = item * math.prod(shape)
 
     def _from_host(self, owner: Any) -> None:
-        buffer = _PyBuffer()
+        lock = _BufferLock()
+        buffer = lock.buffer
         try:
             # The garbage collector sees to what a memoryview refers, so that an object that refers to its own Region can end.
             # Some elements of NumPy, such as datetime64, have no memoryview.
@@ -293,7 +358,7 @@ class _Memory:
             return
         self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
         if self._view is None:
-            self._view = buffer
+            self._view = lock
 
     def _from_dlpack(self, capsule: Any) -> None:
         tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
@@ -362,27 +427,27 @@ def _pd_array(pds: list) -> ctypes.Array:
     return (_pointer * len(pds))(*(_pd_pointer(pd) for pd in pds))
 
 
-class _Handle:
-    """An object of the C library, which writes the handle. It cannot be copied, because each copy would destroy it."""
+class _Handle(_Owner):
+    """An object of the C library, which writes the handle. It ends with its last reference. It cannot be copied, because
+    each copy would destroy it."""
 
-    def __init__(self) -> None:
+    _end = ""  # the function that ends the handle
+
+    def __init__(self, memory: Any = None, *others: Any) -> None:
+        _end_orphans()
         self._handle = _pointer()
+        self._state = _State(self, self._end_handle, self._handle, memory, others)
+
+    @classmethod
+    def _end_handle(cls, handle: ctypes.c_void_p) -> None:
+        if handle:
+            _check(getattr(_library, cls._end)(ctypes.byref(handle)) or 0)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(f"a {type(self).__name__} cannot be copied")
 
 
-class _Counted(_Handle):
-    """An object that ends with its last reference."""
-
-    _end = ""  # the function that ends the handle
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None) and _library:  # None when the interpreter ends
-            getattr(_library, self._end)(ctypes.byref(self._handle))
-
-
-class Resolver(_Counted):
+class Resolver(_Handle):
     """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
 
     _end = "rdmabuf_resolver_destroy"
@@ -414,23 +479,15 @@ class _Closing(_Handle):
     and close() in another wait for each other.
 
     The handler of a signal can raise or call close() between any two steps of Python, but not during a call of the library.
-    So the library itself writes the handle into this object, and sets it to None when it has ended it. Only then the memory
-    is released."""
+    So the library itself writes the handle into this object. When the library has ended the handle, it sets the handle to
+    None. Only then the memory is released."""
 
-    _end = ""  # the function that ends the handle
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.RLock()
+    def __init__(self, memory: Any = None, *others: Any) -> None:
+        super().__init__(memory, *others)
+        self._lock = self._state.lock
 
     def close(self) -> None:
-        with self._lock:
-            if self._handle:
-                _check(getattr(_library, self._end)(ctypes.byref(self._handle)) or 0)
-            self._ended()
-
-    def _ended(self) -> None:
-        pass
+        self._state.finish()
 
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
@@ -443,17 +500,6 @@ class _Closing(_Handle):
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        try:
-            self.close()
-        except AttributeError:
-            pass  # __init__() failed
-        except Error:
-            _busy.append(self)  # with its memory, which the NIC can still access
-            raise  # Python writes it to stderr
-
-
-_busy: list[_Closing] = []
 
 
 class External(_Closing):
@@ -462,8 +508,7 @@ class External(_Closing):
     _end = "rdmabuf_external_remove"
 
     def __init__(self, resolver: Resolver) -> None:
-        super().__init__()
-        self._resolver = resolver
+        super().__init__(None, resolver)
 
 
 _shared = Resolver()
@@ -479,8 +524,7 @@ class Region(_Closing):
     _end = "rdmabuf_deregister"
 
     def __init__(self, memory: _Memory, pds: list, resolver: Resolver | None) -> None:
-        super().__init__()
-        self._memory, self._pds, self._resolver = memory, pds, resolver
+        super().__init__(memory, pds, resolver)
         self.address: int = memory.address
         self.length: int = memory.length
 
@@ -529,9 +573,6 @@ class Region(_Closing):
     def close(self) -> None:
         """Deregisters the memory. Raises EBUSY while memory windows are bound to it."""
         super().close()
-
-    def _ended(self) -> None:
-        self._memory.release()
 
     def __str__(self) -> str:
         with self._lock:
@@ -599,8 +640,8 @@ class Lease(_Closing):
     _end = "rdmabuf_lease_release"
 
     def __init__(self, memory: _Memory, cache: Cache) -> None:
-        super().__init__()
-        self._memory, self._cache = memory, cache
+        super().__init__(memory, cache)
+        self._cache = cache
         self.address: int = memory.address
         self.length: int = memory.length
 
@@ -623,12 +664,9 @@ class Lease(_Closing):
         """A peer that has it can access the whole registered range, which may be longer than the object."""
         return self.keys()[1]
 
-    def _ended(self) -> None:
-        self._memory.release()
 
-
-class _CacheHandle(_Counted):
-    """Its last reference is that of the Cache, or of a call that another thread has begun."""
+class _CacheHandle(_Handle):
+    """The Cache refers to it, and each call of another thread until it returns."""
 
     _end = "rdmabuf_cache_destroy"
 
@@ -637,7 +675,7 @@ class Cache(_Closing):
     """Keeps registrations for later use, until close().
 
     With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
-    it, is registered as long as a lease on it exists. Without it, the program calls invalidate() before memory is freed.
+    it, is registered for each lease. Without it, the program calls invalidate() before memory is freed.
     Several threads can use a cache at the same time; the last call destroys a cache that another thread has closed."""
 
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
@@ -693,6 +731,7 @@ def nearest(obj: Any, *, resolver: Resolver | None = None) -> list[str]:
     """Returns the names of the RDMA devices, the nearest to the memory first."""
     memory = _Memory(obj)
     try:
+        memory.allow(0, resolver)
         count = 64
         while True:
             names = ((ctypes.c_char * 64) * count)()
@@ -709,6 +748,7 @@ def flush(obj: Any, *, resolver: Resolver | None = None) -> bool:
     does not need it. Raises EOPNOTSUPP if the device cannot: then read the last bytes back through the NIC."""
     memory = _Memory(obj)
     try:
+        memory.allow(0, resolver)
         return _check(_library.rdmabuf_flush(_resolver(resolver), memory.address)) == 0
     finally:
         memory.release()

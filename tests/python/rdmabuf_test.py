@@ -304,8 +304,7 @@ class Descriptors(OnSoftverbs):
 
         def trace(frame, event, _):
             nonlocal left, interrupted
-            # Python reports an exception in a destructor, and does not raise it.
-            if frame.f_code.co_filename != rdmabuf.__file__ or frame.f_code.co_name == "__del__":
+            if frame.f_code.co_filename != rdmabuf.__file__:
                 return None
             frame.f_trace_opcodes = True
             # Python runs no handler between the end of the last call in a function and the return.
@@ -318,11 +317,13 @@ class Descriptors(OnSoftverbs):
         while interrupted:
             left, interrupted = step, False
             sys.settrace(trace)
-            with contextlib.suppress(KeyboardInterrupt):
+            # Python reports an exception in a destructor, and does not raise it.
+            with contextlib.suppress(KeyboardInterrupt), unittest.mock.patch.object(sys, "unraisablehook", id):
                 self.use(data)
             sys.settrace(None)
             step += 5
             gc.collect()
+            rdmabuf.Resolver()  # The next call ends what a destructor has not.
             data.extend(b"1")  # It is not locked.
             self.assertEqual(os.listdir("/proc/self/fd"), descriptors, step)
         self.assertGreater(step, 300)
@@ -336,10 +337,36 @@ class Descriptors(OnSoftverbs):
             del region, owner
             gc.collect()
         self.assertIn("a memory window is bound to the region", str(told.call_args.args[0].exc_value))
+        del told  # It refers to the region.
         self.assertIsNotNone(alive())
-        rdmabuf._busy.pop().close()
+        rdmabuf.Resolver()  # The next call deregisters it.
         gc.collect()
         self.assertIsNone(alive())
+
+    def test_end_with_the_next_call_if_a_signal_interrupts_their_destructor(self):
+        def trace(frame, event, _):
+            if frame.f_code.co_name == "__del__" and frame.f_code.co_filename == rdmabuf.__file__:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        for make in (lambda data: rdmabuf.register(self.pd, data, WRITE), rdmabuf.Cache(self.pd).acquire,
+                     lambda data: rdmabuf._BufferLock(), lambda data: rdmabuf.Cache(self.pd, checked=False)):
+            owner = numpy.zeros(8)
+            made, alive = make(owner), weakref.ref(owner)
+            state = made._cache._state if isinstance(made, rdmabuf.Cache) else made._state
+            is_memory_used = state.memory is not None
+            del owner
+            told = []  # Its argument would keep the object alive.
+            with unittest.mock.patch.object(sys, "unraisablehook", lambda _: told.append(True)):
+                sys.settrace(trace)
+                made = None
+                sys.settrace(None)
+            self.assertEqual(told, [True])
+            self.assertEqual(alive() is not None, is_memory_used)
+            rdmabuf.Resolver()
+            self.assertFalse(state.handle.value if hasattr(state.handle, "value") else state.handle.obj)
+            del state
+            gc.collect()
+            self.assertIsNone(alive())
 
     def test_stay_registered_if_a_signal_comes_before_they_are_closed(self):
         data = bytearray(PAGE)
