@@ -81,21 +81,23 @@ typedef struct rdmabuf_lease rdmabuf_lease;
  *     *keys = RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
 extern "C++" {
-template <class Struct>
+/* The size is a part of the function's name: of functions with one name, a program has one, also if
+ * its libraries are compiled with headers in which the struct has different sizes. */
+template <class Struct, size_t Size>
 class rdmabuf_initial {
   public:
     static Struct make() {
         Struct initial{};
-        initial.size = sizeof initial;
+        initial.size = Size;
         return initial;
     }
 };
-template <class Struct>
-class rdmabuf_initial<const Struct> : public rdmabuf_initial<Struct> {};
-template <class Struct>
-class rdmabuf_initial<Struct&> : public rdmabuf_initial<Struct> {};
+template <class Struct, size_t Size>
+class rdmabuf_initial<const Struct, Size> : public rdmabuf_initial<Struct, Size> {};
+template <class Struct, size_t Size>
+class rdmabuf_initial<Struct&, Size> : public rdmabuf_initial<Struct, Size> {};
 }
-#define RDMABUF_INIT(object) rdmabuf_initial<decltype(object)>::make()
+#define RDMABUF_INIT(object) (rdmabuf_initial<decltype(object), sizeof(object)>::make())
 #else
 #define RDMABUF_INIT(object) \
     { .size = sizeof(object) }
@@ -288,8 +290,9 @@ int rdmabuf_path(const rdmabuf_region* region, size_t i);
 const char* rdmabuf_trail(const rdmabuf_region* region);
 const char* rdmabuf_trail_json(const rdmabuf_region* region);
 /* Asks the driver whether the memory is still what was registered: not on the data path. Returns 0
- * if it is, or if it is host memory, of which no driver knows. -ENODEV: it was freed or replaced,
- * so that its keys must not be used. -ENOENT: the resolver was destroyed. Other values, for
+ * if it is, or if no driver can say it: of host memory, or of an allocation without a generation
+ * (see rdmabuf_find()). -ENODEV: it was freed or replaced, so that its keys must not be used; or it
+ * was removed from the resolver. -ENOENT: the resolver was destroyed. Other values, for
  * example -EIO: the driver could not be asked. */
 int rdmabuf_verify(rdmabuf_region* region);
 /* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
@@ -304,7 +307,7 @@ struct rdmabuf_cache_options {
     size_t size;
     /* 1: each use asks the driver whether the memory was replaced. 0: the program calls
      * rdmabuf_cache_invalidate() before memory is freed. With 1, memory of which no driver knows
-     * (host memory) is registered only as long as leases on it exist. */
+     * (host memory) is registered for each lease, and deregistered with it. */
     int checked;
     /* 0. */
     int reserved;
@@ -352,10 +355,11 @@ struct rdmabuf_statistics {
     /* hits: calls of rdmabuf_cache_acquire() that found a region; misses: calls that registered. */
     uint64_t hits;
     uint64_t misses;
-    /* Regions that were removed. evictions: for a limit or after ENOMEM; stale: because `checked`
-     * found that their memory was replaced; invalidations: by rdmabuf_cache_invalidate(). */
+    /* Regions that were removed for a limit or after ENOMEM. */
     uint64_t evictions;
+    /* Regions that were removed because `checked` found that their memory was replaced. */
     uint64_t stale;
+    /* Regions that rdmabuf_cache_invalidate() removed. */
     uint64_t invalidations;
     /* What exists at present, and its length on one protection domain. */
     uint64_t regions;

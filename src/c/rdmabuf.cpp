@@ -508,6 +508,9 @@ int rdmabuf_deregister(rdmabuf_region** region) {
                                 "a memory window is bound to the region: deallocate it first");
                 }
                 throw;
+            } catch (...) { // no memory for the Error
+                *region = taken.release();
+                throw;
             }
         }
         return 0;
