@@ -32,9 +32,17 @@ Plugin& Plugin::instance() {
 }
 
 void Plugin::unload() noexcept {
-    if (Plugin& plugin = instance(); plugin.open_ == 0) {
-        delete &plugin;
+    Plugin& plugin = instance();
+    {
+        // At exit(3), another thread may still be in a function, which holds the lock, or poll a
+        // connection. The process then ends with the plugin.
+        const std::unique_lock lock(plugin.mutex_, std::try_to_lock);
+        if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() ||
+            !plugin.connections_.empty()) {
+            return;
+        }
     }
+    delete &plugin;
 }
 
 abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context) {
