@@ -57,7 +57,29 @@ Agent::Agent(std::string name, const std::string& device, const std::string& hos
     load_connection_info(name_, connection_info()); // For transfers within its own memory.
 }
 
-Agent::~Agent() = default;
+Agent::~Agent() {
+    const Lock lock(mutex_);
+    // What notify() has accepted is sent, if the peers take it in time.
+    const auto is_sending = [](const auto& entry) {
+        const Peer& peer = *entry.second;
+        return !peer.messages.empty() &&
+               (peer.connector || (peer.channel && !peer.channel->state()));
+    };
+    const auto end = std::chrono::steady_clock::now() + endpoint_.options().linger;
+    advance();
+    while (std::ranges::any_of(peers_, is_sending) && std::chrono::steady_clock::now() < end) {
+        endpoint_.wait(std::chrono::milliseconds(1));
+        advance();
+    }
+    // One limit for all channels together.
+    std::vector<Channel> channels;
+    for (auto& [name, peer] : peers_) {
+        if (peer->channel) {
+            channels.push_back(*std::move(peer->channel));
+        }
+    }
+    static_cast<void>(Channel::close_all(channels));
+}
 
 LocalMemory Agent::register_memory(std::uintptr_t address, std::size_t length) {
     const Lock lock(mutex_);
@@ -327,6 +349,9 @@ bool Agent::release(Transfer& transfer) {
 
 void Agent::notify(const std::string& remote_agent, std::string_view message) {
     const Lock lock(mutex_);
+    if (Peer& to = *peer(remote_agent); std::exchange(to.has_lost_messages, false)) {
+        throw LostAgent(remote_agent, to.error);
+    }
     connecting_peer(remote_agent)->messages.emplace_back(message);
     advance();
 }
@@ -431,6 +456,8 @@ void Agent::advance_connection(Peer& peer) {
     }
     if (error) {
         peer.error = peer.connector->error_info().message();
+        peer.has_lost_messages = !peer.messages.empty();
+        peer.messages.clear();
     }
     peer.connector.reset();
     if (peer.channel) {

@@ -139,6 +139,7 @@ class RdmabufEngine final : public nixlBackendEngine {
         return status_of([&] {
             LocalMemory memory = agent_->register_memory(mem.addr, mem.len);
             if (type == VRAM_SEG && memory->host()) {
+                agent_->deregister(std::move(memory));
                 return log_error("this is host memory, but NIXL calls it VRAM",
                                  NIXL_ERR_INVALID_PARAM);
             }

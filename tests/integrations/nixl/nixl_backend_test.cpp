@@ -230,7 +230,9 @@ TEST_F(NixlBackend, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(left_->load_remote_metadata({"other", connection, {{0, 1, 0, "no memory"}}}),
               NIXL_ERR_MISMATCH);
     const std::vector<std::uint8_t> host(block);
+    const std::size_t registered = softverbs_live(SOFTVERBS_MR);
     EXPECT_EQ(left_->register_memory(host, VRAM_SEG), NIXL_ERR_INVALID_PARAM);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), registered);
     EXPECT_EQ(left_->register_memory(host, FILE_SEG), NIXL_ERR_NOT_SUPPORTED);
 }
 
@@ -261,6 +263,32 @@ TEST_F(NixlBackend, ReportsAnAgentThatEndedBeforeItWasConnected) {
     right_.reset();
     const nixl_status_t posted = left_->post(*request_);
     EXPECT_EQ(posted == NIXL_IN_PROG ? finish() : posted, NIXL_ERR_REMOTE_DISCONNECT);
+}
+
+TEST_F(NixlBackend, ReportsThatNotificationsDidNotReachAnAgent) {
+    start(1);
+    right_.reset();
+    EXPECT_EQ(left_->engine().genNotif("right", "x"), NIXL_SUCCESS);
+    EXPECT_TRUE(eventually(
+        [&] { return left_->engine().genNotif("right", "x") == NIXL_ERR_REMOTE_DISCONNECT; }));
+}
+
+TEST_F(NixlBackend, SendsItsNotificationsBeforeItEnds) {
+    for (const bool connected : {false, true}) {
+        SCOPED_TRACE(connected);
+        start(1, true);
+        to_right_.clear();
+        if (connected) {
+            await_notification();
+        }
+        for (int i = 0; i < 500; ++i) {
+            ASSERT_EQ(left_->engine().genNotif("right", std::string(1000, 'x')), NIXL_SUCCESS);
+        }
+        left_.reset();
+        const std::size_t wanted = 500 + (connected ? 1 : 0);
+        EXPECT_TRUE(eventually([&] { return to_right_.size() == wanted; }, [&] { collect(); }))
+            << to_right_.size();
+    }
 }
 
 // Without a progress thread, an agent that computes makes no progress.
