@@ -6,12 +6,14 @@ namespace {
 const pid_t test_program = ::getpid();
 }
 
-/// LeakSanitizer reports no leaks of child processes: the end of a child frees its verbs objects, and what the threads of the
-/// parent refer to seems lost in it.
-extern "C" int __lsan_is_turned_off() { return ::getpid() == test_program ? 0 : 1; } // NOLINT(bugprone-reserved-identifier)
+/// LeakSanitizer reports no leaks of child processes: the end of a child frees its verbs objects,
+/// and what the threads of the parent refer to seems lost in it.
+extern "C" int __lsan_is_turned_off() { // NOLINT(bugprone-reserved-identifier)
+    return ::getpid() == test_program ? 0 : 1;
+}
 
-/// By default, ThreadSanitizer waits for a second when a program ends, and ends a child that starts a thread if the parent
-/// had several threads when it was forked.
+/// By default, ThreadSanitizer waits for a second when a program ends, and ends a child that starts
+/// a thread if the parent had several threads when it was forked.
 extern "C" const char* __tsan_default_options() { // NOLINT(bugprone-reserved-identifier)
     return "atexit_sleep_ms=20:die_after_fork=0";
 }
