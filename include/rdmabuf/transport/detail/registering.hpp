@@ -13,6 +13,8 @@
 
 namespace rdmabuf::transport::detail {
 
+class EndpointState;
+
 /// See Endpoint::register_memory().
 [[nodiscard]] RDMABUF_EXPORT Result<Memory> register_address(EndpointState& endpoint,
                                                              std::uintptr_t address,
