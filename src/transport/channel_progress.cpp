@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/socket.h>
+
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

@@ -451,14 +451,9 @@ class Channel {
     /// @return the Completion of the request. If the time is over, Completion::done is false and
     ///         wait() may be called again.
     [[nodiscard]] Completion wait(Request& request, std::chrono::milliseconds timeout) noexcept {
-        detail::SpinWait spin(timeout);
-        for (;;) {
-            const Completion completion = test(request);
-            if (completion.done ||
-                !spin.wait([this](std::chrono::milliseconds left) { endpoint_->sleep(left); })) {
-                return completion;
-            }
-        }
+        return detail::wait_until_done(
+            timeout, [&] { return test(request); },
+            [this](std::chrono::milliseconds left) { endpoint_->sleep(left); });
     }
     /// Makes progress on all requests of the endpoint.
     void progress() noexcept {

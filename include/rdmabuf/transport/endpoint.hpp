@@ -210,8 +210,8 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         return state_->probe(nullptr, tag, mask);
     }
-    /// As probe(), but also takes the message, so that only Channel::imrecv() of the channel with
-    /// the number MessageInfo::channel receives it; see Channel::mprobe().
+    /// As probe(), but also takes the message, so that only Channel::imrecv() receives it, of the
+    /// channel whose number() is MessageInfo::channel. See Channel::mprobe().
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask) const noexcept {
         const detail::OneThread one_thread = state_->use();
         return state_->mprobe(nullptr, tag, mask);
@@ -225,14 +225,9 @@ class Endpoint {
     /// over; see Channel::wait().
     [[nodiscard]] Completion wait(Request& request,
                                   std::chrono::milliseconds timeout) const noexcept {
-        detail::SpinWait spin(timeout);
-        for (;;) {
-            const Completion completion = test(request);
-            if (completion.done ||
-                !spin.wait([this](std::chrono::milliseconds left) { state_->sleep(left); })) {
-                return completion;
-            }
-        }
+        return detail::wait_until_done(
+            timeout, [&] { return test(request); },
+            [this](std::chrono::milliseconds left) { state_->sleep(left); });
     }
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <sys/mman.h>
-
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -69,4 +69,18 @@ class SpinWait {
     std::uint32_t iterations_ = 0;
 };
 
+/// Calls @p test, which returns a Completion, until it is done or @p timeout is over.
+/// @param sleep  see SpinWait::wait()
+template <class Test, class Sleep>
+[[nodiscard]] auto wait_until_done(std::chrono::milliseconds timeout, const Test& test,
+                                   const Sleep& sleep) noexcept {
+    SpinWait spin(timeout);
+    for (;;) {
+        const auto completion = test();
+        if (completion.done || !spin.wait(sleep)) {
+            return completion;
+        }
+    }
+}
+
 } // namespace rdmabuf::transport::detail
