@@ -81,8 +81,9 @@ typedef struct rdmabuf_lease rdmabuf_lease;
  *     *keys = RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
 extern "C++" {
-/* The size is a part of the function's name: of functions with one name, a program has one, also if
- * its libraries are compiled with headers in which the struct has different sizes. */
+/* The name of make() contains the size of the struct. Two libraries of one process can be compiled
+ * with headers in which the struct has different sizes, and the linker keeps only one function of
+ * each name. */
 template <class Struct, size_t Size>
 class rdmabuf_initial {
   public:

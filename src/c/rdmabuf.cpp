@@ -497,21 +497,17 @@ int rdmabuf_verify(rdmabuf_region* region) {
 
 int rdmabuf_deregister(rdmabuf_region** region) {
     return guarded("rdmabuf_deregister", [&] {
-        auto taken = take(region);
-        if (taken != nullptr) {
+        if (region != nullptr && *region != nullptr) {
             try {
-                taken->registration.close();
+                (*region)->registration.close();
             } catch (const Error& error) {
-                *region = taken.release();
                 if (error.error() == EBUSY) {
                     throw Error(EBUSY, error.function(),
                                 "a memory window is bound to the region: deallocate it first");
                 }
                 throw;
-            } catch (...) { // no memory for the Error
-                *region = taken.release();
-                throw;
             }
+            end(region);
         }
         return 0;
     });

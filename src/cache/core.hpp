@@ -211,8 +211,8 @@ class CacheCore {
     [[nodiscard]] Registration register_pending(Pending& pending, const CacheRange& asked);
     [[nodiscard]] CacheEntry& publish(Registration registration, const Pending& pending,
                                       Retired& retired);
-    /// Returns false if the entry is for one lease only: nothing would tell a second one whether
-    /// the memory was freed meanwhile, of which the first lease forbids only a part.
+    /// Returns false if the entry is for one lease only, because nobody can tell whether a part of
+    /// the memory outside of this lease was freed.
     [[nodiscard]] bool is_shared(const CacheEntry& entry) const noexcept;
     void fill(CacheEntry& entry, Registration registration, const Pending& pending) const;
 
