@@ -66,7 +66,6 @@ Agent::~Agent() {
                (peer.connector || (peer.channel && !peer.channel->state()));
     };
     const auto end = std::chrono::steady_clock::now() + endpoint_.options().linger;
-    advance();
     while (std::ranges::any_of(peers_, is_sending) && std::chrono::steady_clock::now() < end) {
         endpoint_.wait(std::chrono::milliseconds(1));
         advance();
@@ -349,8 +348,8 @@ bool Agent::release(Transfer& transfer) {
 
 void Agent::notify(const std::string& remote_agent, std::string_view message) {
     const Lock lock(mutex_);
-    if (Peer& to = *peer(remote_agent); std::exchange(to.has_lost_messages, false)) {
-        throw LostAgent(remote_agent, to.error);
+    if (const std::string reason = std::exchange(peer(remote_agent)->lost, {}); !reason.empty()) {
+        throw LostAgent(remote_agent, reason);
     }
     connecting_peer(remote_agent)->messages.emplace_back(message);
     advance();
@@ -456,8 +455,10 @@ void Agent::advance_connection(Peer& peer) {
     }
     if (error) {
         peer.error = peer.connector->error_info().message();
-        peer.has_lost_messages = !peer.messages.empty();
-        peer.messages.clear();
+        if (!peer.messages.empty()) {
+            peer.lost = peer.error;
+            peer.messages.clear();
+        }
     }
     peer.connector.reset();
     if (peer.channel) {

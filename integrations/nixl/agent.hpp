@@ -106,9 +106,9 @@ struct Peer {
     std::optional<rdmabuf::transport::Channel> channel;
     /// Why the connection could not be opened, or has ended; empty while neither is known.
     std::string error;
-    /// True if messages were lost with a connection that could not be opened, and notify() has not
-    /// said so yet.
-    bool has_lost_messages = false;
+    /// If messages were lost: why the connection for them could not be opened. notify() reports it
+    /// once.
+    std::string lost;
     /// Messages that wait for the connection, or for room at the peer. The first message on a
     /// channel is the name of the agent that has connected.
     std::deque<std::string> messages;
