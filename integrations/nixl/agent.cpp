@@ -59,25 +59,13 @@ Agent::Agent(std::string name, const std::string& device, const std::string& hos
 
 Agent::~Agent() {
     const Lock lock(mutex_);
-    // What notify() has accepted is sent, if the peers take it in time.
-    const auto is_sending = [](const auto& entry) {
-        const Peer& peer = *entry.second;
-        return !peer.messages.empty() &&
-               (peer.connector || (peer.channel && !peer.channel->state()));
-    };
-    const auto end = std::chrono::steady_clock::now() + endpoint_.options().linger;
-    while (std::ranges::any_of(peers_, is_sending) && std::chrono::steady_clock::now() < end) {
+    while (!peers_.empty()) {
+        drop(peers_.begin()->first);
+    }
+    while (!closing_.empty()) {
         endpoint_.wait(std::chrono::milliseconds(1));
         advance();
     }
-    // One limit for all channels together.
-    std::vector<Channel> channels;
-    for (auto& [name, peer] : peers_) {
-        if (peer->channel) {
-            channels.push_back(*std::move(peer->channel));
-        }
-    }
-    static_cast<void>(Channel::close_all(channels));
 }
 
 LocalMemory Agent::register_memory(std::uintptr_t address, std::size_t length) {
@@ -176,8 +164,27 @@ void Agent::drop(const std::string& remote_agent) {
     Peer& peer = *node.mapped();
     peer.error = "the agent was disconnected";
     peer.transfers.clear();
+    peer.linger_end = std::chrono::steady_clock::now() + endpoint_.options().linger;
+    if (!close(peer)) {
+        closing_.push_back(node.mapped());
+        wake();
+    }
+}
+
+bool Agent::close(Peer& peer) {
+    advance_connection(peer);
+    send_messages(peer);
+    const bool sends =
+        !peer.messages.empty() && (peer.connector || (peer.channel && !peer.channel->state()));
+    if (sends && std::chrono::steady_clock::now() < peer.linger_end) {
+        return false;
+    }
     peer.connector.reset();
+    if (peer.channel && peer.channel->try_close(!sends).value() == EAGAIN) {
+        return false;
+    }
     peer.channel.reset();
+    return true;
 }
 
 std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string& remote_agent,
@@ -432,6 +439,8 @@ void Agent::advance() {
         start_transfers(*peer);
         connects_ = connects_ || peer->connector;
     }
+    std::erase_if(closing_, [this](const std::shared_ptr<Peer>& peer) { return close(*peer); });
+    connects_ = connects_ || !closing_.empty();
     receive_all();
 }
 

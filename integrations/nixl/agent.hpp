@@ -117,6 +117,8 @@ struct Peer {
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
+    /// After the agent was disconnected: until when its messages are sent.
+    std::chrono::steady_clock::time_point linger_end;
 };
 
 /// A notification from a remote agent: the name of the remote agent, and the message.
@@ -159,6 +161,9 @@ class Agent {
     /// Starts to connect to a remote agent whose connection information was loaded. The call does
     /// not wait. It is optional: the first transfer or notification also starts to connect.
     void connect(const std::string& remote_agent);
+    /// Forgets a remote agent. Its transfers that wait for the connection end with the state
+    /// disconnected. The call does not wait: calls that make progress, and the destructor, send
+    /// what notify() has accepted, if the remote agent takes it in time, and close the connection.
     void disconnect(const std::string& remote_agent);
 
     // Transfers
@@ -190,7 +195,7 @@ class Agent {
     [[nodiscard]] std::vector<Notification> take_notifications();
 
     /// Makes progress, and sleeps until there is something to do. Call it in a loop, in one thread.
-    /// @param delay  the duration of the sleep while a connection is being set up
+    /// @param delay  the duration of the sleep while a connection is being set up or closed
     void progress_and_sleep(std::chrono::microseconds delay);
     /// Ends the current or the next sleep of progress_and_sleep().
     void interrupt() const noexcept;
@@ -219,8 +224,11 @@ class Agent {
     void advance_connection(Peer& peer);
     static void send_messages(Peer& peer);
     void start_transfers(Peer& peer);
-    /// Forgets a remote agent. Its transfers end with the state disconnected.
+    /// See disconnect().
     void drop(const std::string& remote_agent);
+    /// Goes on to close the connection of a disconnected agent, without waiting.
+    /// @return true if it is closed
+    [[nodiscard]] bool close(Peer& peer);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
     void test(Transfer& transfer);
     void end(Transfer& transfer, TransferState state, std::string reason);
@@ -235,11 +243,13 @@ class Agent {
     std::array<std::byte, rdmabuf::transport::max_copied_message> buffer_{};
     rdmabuf::transport::Memory registered_;
     std::map<std::string, std::shared_ptr<Peer>> peers_;
+    /// Disconnected agents whose connections are not closed.
+    std::vector<std::shared_ptr<Peer>> closing_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;
     /// The number of transfers that have not ended.
     std::size_t transfers_ = 0;
-    /// True if a connection is being set up. Its sockets do not end a sleep.
+    /// True if a connection is being set up or closed, which does not end a sleep.
     bool connects_ = false;
     /// True while progress_and_sleep() waits for an event.
     bool sleeps_ = false;

@@ -291,6 +291,30 @@ TEST_F(NixlBackend, SendsItsNotificationsBeforeItEnds) {
     }
 }
 
+// The right agent makes no progress before the left one has disconnected it.
+TEST_F(NixlBackend, DisconnectsWithoutWaitingAndSendsItsNotificationsAfterwards) {
+    for (const bool connected : {false, true}) {
+        SCOPED_TRACE(connected);
+        start(1);
+        to_right_.clear();
+        const auto queue_pairs = [] { return softverbs_live(SOFTVERBS_QP); };
+        // Each agent connects to itself.
+        ASSERT_TRUE(eventually([&] { return queue_pairs() == 4; }, [&] { collect(); }));
+        if (connected) {
+            await_notification();
+        }
+        for (int i = 0; i < 500; ++i) {
+            ASSERT_EQ(left_->engine().genNotif("right", std::string(1000, 'x')), NIXL_SUCCESS);
+        }
+        EXPECT_EQ(left_->invalidate_remote_metadata("right"), NIXL_SUCCESS);
+        EXPECT_EQ(left_->engine().genNotif("right", "x"), NIXL_ERR_NOT_FOUND);
+        const std::size_t wanted = 500 + (connected ? 1 : 0);
+        EXPECT_TRUE(eventually([&] { return to_right_.size() == wanted; }, [&] { collect(); }))
+            << to_right_.size();
+        EXPECT_TRUE(eventually([&] { return queue_pairs() == 4; }, [&] { collect(); }));
+    }
+}
+
 // Without a progress thread, an agent that computes makes no progress.
 TEST_F(NixlBackend, ConnectsToAnAgentThatComputesForHoursMeanwhile) {
     start(1);
