@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/context.hpp>
 
 namespace nixl_rdmabuf {
@@ -26,6 +27,10 @@ T value(rdmabuf::Result<T> result) {
         throw std::runtime_error(result.message());
     }
     return *std::move(result);
+}
+/// @param offset  an address minus the first address of the range, also if the difference wraps
+bool lies_within(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) noexcept {
+    return offset <= whole && length <= whole - offset;
 }
 Endpoint open_endpoint(const std::string& device) {
     // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
@@ -69,18 +74,21 @@ Agent::~Agent() {
 }
 
 LocalMemory Agent::register_memory(std::uintptr_t address, std::size_t length) {
+    struct Registered {
+        rdmabuf::ChunkedRegion region;
+        Memory memory;
+    };
+    constexpr rdmabuf::Access access = Endpoint::default_access;
+    const auto made = std::make_shared<Registered>(Registered{
+        .region{std::span(&endpoint_.protection_domain(), 1), rdmabuf::Resolver::system(), address,
+                length, rdmabuf::ChunkedRegionOptions{.registration = {.access = access}}},
+        .memory{}});
+    const bool host = made->region.path() == rdmabuf::RegistrationPath::host;
+    const std::array chunks{made->region.chunks(0)};
     const Lock lock(mutex_);
-    return std::make_shared<const Memory>(
-        value(endpoint_.register_memory(reinterpret_cast<const void*>(address), length)));
-}
-
-void Agent::deregister(LocalMemory memory) {
-    const Lock lock(mutex_);
-    const std::uintptr_t address = memory->address();
-    const std::uint64_t length = memory->length();
-    memory.reset();
-    // The program may free the memory now, and get other memory with the same address.
-    endpoint_.cache().invalidate(address, length);
+    made->memory = value(endpoint_.use_regions(reinterpret_cast<const void*>(address), length,
+                                               access, host, chunks));
+    return {made, &made->memory};
 }
 
 std::string Agent::describe(const LocalMemory& memory) {
@@ -203,11 +211,13 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
     std::shared_ptr<const void> last_remote;
     for (const Block& block : blocks) {
         const std::uint64_t offset = block.remote_address - block.remote->address;
-        if (block.remote_address < block.remote->address ||
-            offset > block.remote->memory.length() ||
-            block.length > block.remote->memory.length() - offset) {
+        if (!lies_within(offset, block.length, block.remote->memory.length())) {
             throw std::runtime_error("a block is not inside the registered memory of agent '" +
                                      remote_agent + "'");
+        }
+        if (!lies_within(block.local_address - block.local->address(), block.length,
+                         block.local->length())) {
+            throw std::runtime_error("a block is not inside the registered memory of this agent");
         }
         transfer->entries_.push_back({.memory = block.local.get(),
                                       .address = reinterpret_cast<const void*>(block.local_address),

@@ -141,9 +141,9 @@ class Agent {
 
     // Memory
 
-    /// Registers host memory or memory of a GPU.
+    /// Registers host memory or memory of a GPU. Other calls do not wait for a long registration.
+    /// The last owner deregisters the memory.
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
-    void deregister(LocalMemory memory);
     /// Returns the bytes that a remote agent needs to access the memory. It passes them to
     /// load_remote(), together with the address of the memory.
     [[nodiscard]] static std::string describe(const LocalMemory& memory);

@@ -139,7 +139,6 @@ class RdmabufEngine final : public nixlBackendEngine {
         return status_of([&] {
             LocalMemory memory = agent_->register_memory(mem.addr, mem.len);
             if (type == VRAM_SEG && memory->host()) {
-                agent_->deregister(std::move(memory));
                 return log_error("this is host memory, but NIXL calls it VRAM",
                                  NIXL_ERR_INVALID_PARAM);
             }
@@ -148,11 +147,8 @@ class RdmabufEngine final : public nixlBackendEngine {
         });
     }
     nixl_status_t deregisterMem(nixlBackendMD* metadata) override {
-        const std::unique_ptr<LocalMetadata> owner(static_cast<LocalMetadata*>(metadata));
-        return status_of([&] {
-            agent_->deregister(std::move(owner->memory));
-            return NIXL_SUCCESS;
-        });
+        delete static_cast<LocalMetadata*>(metadata);
+        return NIXL_SUCCESS;
     }
     nixl_status_t getPublicData(const nixlBackendMD* metadata, std::string& out) const override {
         return status_of([&] {

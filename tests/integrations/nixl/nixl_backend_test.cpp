@@ -221,6 +221,8 @@ TEST_F(NixlBackend, RefusesWhatItDoesNotKnow) {
     start(1);
     EXPECT_EQ(left_->create_request(NIXL_READ, {{from_.data(), &to_[1], block}}, "right", request_),
               NIXL_ERR_INVALID_PARAM);
+    EXPECT_EQ(left_->create_request(NIXL_READ, {{&from_[1], to_.data(), block}}, "right", request_),
+              NIXL_ERR_INVALID_PARAM);
     EXPECT_EQ(left_->engine().connect("nobody"), NIXL_ERR_NOT_FOUND);
     EXPECT_EQ(left_->engine().genNotif("nobody", ""), NIXL_ERR_NOT_FOUND);
     const std::string connection = right_->local_metadata().connection;
