@@ -15,10 +15,7 @@ void RendezvousReceiver::advertise(ReceiveRequest& receive) noexcept {
         return;
     }
     const BufferRef& buffer = receive.buffer;
-    ChunkTable table; // A buffer of 0 bytes may have no memory.
-    if (buffer.length > 0) {
-        table = ChunkTable::describe(*buffer.memory, buffer.device_address(), buffer.length);
-    }
+    const ChunkTable table = ChunkTable::describe(buffer, 0, buffer.length);
     if (table.length != buffer.length) {
         return;
     }
@@ -124,9 +121,8 @@ void RendezvousReceiver::queue(ReceiveRequest& receive, ReceiveRequest::Stage st
 
 bool RendezvousReceiver::answer(ReceiveRequest& receive) noexcept {
     if (receive.stage == ReceiveRequest::Stage::sending_cts) {
-        const ChunkTable table = ChunkTable::describe(
-            *receive.buffer.memory, receive.buffer.device_address() + receive.cts_bytes,
-            receive.bytes - receive.cts_bytes);
+        const ChunkTable table = ChunkTable::describe(receive.buffer, receive.cts_bytes,
+                                                      receive.bytes - receive.cts_bytes);
         Header header = {.kind = Kind::cts, .number = receive.peer_request};
         if (!control_.send(header, cts_body(receive, table), table.regions)) {
             return false;

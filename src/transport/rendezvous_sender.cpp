@@ -47,15 +47,13 @@ bool RendezvousSender::request_to_send(SendRequest& request) noexcept {
     }
     Header header = {.kind = Kind::rts, .value = request.tag};
     RtsBody body = {.length = request.bytes, .request = SharedState::wire_number(request)};
-    ChunkTable table;
-    if (shared_.options.read_long_messages && request.buffer.length > 0 &&
-        has(request.buffer.memory->access, Access::remote_read)) {
-        table = ChunkTable::describe(*request.buffer.memory, request.buffer.device_address(),
-                                     request.bytes);
-        if (table.length == request.bytes) {
-            body.chunks = table.chunks;
-            body.rails = static_cast<std::uint16_t>(request.buffer.memory->rails);
-        }
+    const BufferRef& buffer = request.buffer;
+    const bool readable = shared_.options.read_long_messages && buffer.length > 0 &&
+                          has(buffer.memory->access, Access::remote_read);
+    const ChunkTable table = ChunkTable::describe(buffer, 0, readable ? request.bytes : 0);
+    if (readable && table.length == request.bytes) {
+        body.chunks = table.chunks;
+        body.rails = static_cast<std::uint16_t>(buffer.memory->rails);
     }
     if (!control_.send(header, body, table.regions)) {
         return false;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/wire_format.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
@@ -18,12 +19,15 @@ struct ChunkTable : RemoteTable {
     /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
-    /// Describes @p wanted bytes of registered memory that begin at @p address. If this needs more
+    /// Describes @p wanted bytes of a buffer, which begin at its byte @p begin. If this needs more
     /// than max_chunks regions, the table describes only the first bytes; see `length`.
-    static ChunkTable describe(const MemoryState& memory, std::uint64_t address,
+    static ChunkTable describe(const BufferRef& buffer, std::uint64_t begin,
                                std::uint64_t wanted) noexcept {
         ChunkTable result;
-        result.length = Memory::fill(memory, result, address, wanted);
+        if (wanted > 0) { // A buffer of 0 bytes may have no memory.
+            result.length =
+                Memory::fill(*buffer.memory, result, buffer.device_address() + begin, wanted);
+        }
         return result;
     }
     /// Decodes the regions that follow the body of a message, and stores them in @p table.
