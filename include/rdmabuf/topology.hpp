@@ -262,8 +262,8 @@ class RDMABUF_EXPORT Topology {
   private:
     struct NumaNode {
         int id = 0;
-        /// The distances from this node to all NUMA nodes, in the order of the nodes. Empty if the
-        /// distances are not known.
+        /// Element i is the distance from this node to numa_nodes_[i]. Empty if the distances are
+        /// not known.
         std::vector<unsigned> distances = {};
     };
 

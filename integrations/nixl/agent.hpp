@@ -180,8 +180,8 @@ class Agent {
     /// Makes progress and returns the state of a transfer.
     [[nodiscard]] TransferState check(Transfer& transfer);
     /// Ends a transfer: the blocks that are not posted to the device are not transferred. The first
-    /// call waits for a few milliseconds until those that are posted have ended. Further calls wait
-    /// without limit: NIXL ignores their result, so the program may then free the memory.
+    /// call waits at most 10 ms for the end of the posted blocks. Further calls wait without limit:
+    /// NIXL ignores their result, so the program may then free the memory.
     /// @return true if the transfer has ended. If not, call again before destroying the transfer.
     [[nodiscard]] bool release(Transfer& transfer);
 

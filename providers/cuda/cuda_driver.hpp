@@ -105,8 +105,8 @@ class PrimaryContext {
 /// the driver permits all calls although streams of the program are captured (CUDA graphs).
 void exchange_capture_mode(const Functions& functions, int& mode) noexcept;
 
-/// Makes a context current while this object exists. The destructor restores the previous context.
-/// Meanwhile, the capture mode of the thread is capture_mode_relaxed.
+/// While this object exists, a context is current, and the capture mode of the thread is
+/// capture_mode_relaxed. The destructor restores the previous context and capture mode.
 class CurrentContext {
   public:
     CurrentContext(const Driver& driver, Context context);

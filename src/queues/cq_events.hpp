@@ -39,8 +39,9 @@ class CqEvents {
     explicit CqEvents(Acknowledgement acknowledgement) noexcept
         : unacknowledged_(acknowledgement == Acknowledgement::immediate ? immediate : 0) {}
 
-    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) locks a mutex, so it is called
-    /// only once for 64 events.
+    /// Acknowledges one event of @p cq: at once with Acknowledgement::immediate and after
+    /// stop_batching(). Otherwise the event is counted, and every 64th call acknowledges all events
+    /// that were counted, because ibv_ack_cq_events(3) locks a mutex.
     void acknowledge(ibv_cq* cq) noexcept;
     /// Acknowledges all events of @p cq that were counted but not acknowledged. Must be called
     /// before the queue is destroyed.

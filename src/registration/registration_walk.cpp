@@ -268,8 +268,8 @@ bool RegistrationWalk::choose_dmabuf_group() {
     }
     if (choice_.path == dmabuf_data_direct) {
         if (const std::uint64_t offset = largest_offset(*range); offset >= page_size()) {
-            // UCX registers from the first byte of a dma-buf only, and one report says that
-            // data direct does not work from another byte (torchcomms issue 3027).
+            // One report says that data direct fails for a region that begins after the first page
+            // of its dma-buf (torchcomms issue 3027), and UCX registers only from the first byte.
             Attempt& attempt = begin(choice_, range->mapping());
             attempt.error = EOPNOTSUPP;
             attempt.meaning = "a region begins at byte " + std::to_string(offset) +

@@ -144,7 +144,8 @@ class RegistrationWalk {
     /// Returns true if the registration on @p nic failed with EINVAL because the descriptor or the
     /// range of the dma-buf is not valid, so that no other mapping works.
     [[nodiscard]] bool has_invalid_range(const Nic& nic) const;
-    /// Sets `dmabuf_refused_` if @p error means that the memory or a NIC cannot use a dma-buf.
+    /// Sets `dmabuf_refused_` if @p error (EOPNOTSUPP or 524) means that the memory cannot be
+    /// exported as a dma-buf, or that a NIC cannot import it.
     void note_refusal(int error) noexcept;
     /// Selects the next mapping of each NIC in @p group.
     /// @return false if a NIC has no further mapping

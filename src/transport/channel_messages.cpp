@@ -301,7 +301,8 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     if (request.pending != 0) {
         return;
     }
-    // A receive stays at the front of copies_ until its flush read is posted on all devices.
+    // While a receive is at the front of copies_, RDMA reads that flush its data are not posted to
+    // all devices yet, so it has not ended although no work request is pending now.
     if (!copies_.empty() && copies_.front() == &request) {
         return;
     }

@@ -78,7 +78,7 @@ std::byte transferred_byte(std::size_t offset) {
     return static_cast<std::byte>((offset * 13 + (offset >> 8U) + 101) & 0xffU);
 }
 
-/// Registered host memory for the other end of each transfer.
+/// Registered host memory, from and to which the tested memory is transferred.
 struct HostBuffer {
     HostBuffer(const ProtectionDomain& pd, std::size_t size)
         : bytes(size),

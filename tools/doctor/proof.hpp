@@ -33,7 +33,7 @@ struct MemoryKindEntry {
 /// of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
-/// The result of a proof for one pair of memory and NIC.
+/// The result of a proof: of test transfers between memory and a NIC, in both directions.
 struct Proof {
     std::string memory;
     std::string nic;

@@ -20,7 +20,8 @@ struct Node {
     /// The name of the directory in /sys/devices: "pci0000:3a" or "0000:3b:00.0".
     std::string name;
     NodeType type = NodeType::bridge;
-    /// The RDMA devices of the function, for NodeType::nic and NodeType::data_direct.
+    /// The names of the RDMA devices of this PCI function, for NodeType::nic and
+    /// NodeType::data_direct.
     std::vector<std::string> nics = {};
     /// Null for a host bridge.
     const PciFunction* function = nullptr;

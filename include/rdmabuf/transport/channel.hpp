@@ -419,8 +419,8 @@ class Channel {
     }
     /// Makes progress, and removes the oldest notification of the peer from the queue. This
     /// overload is for notifications that iput_notify() sends with a value.
-    /// @return the value; std::nullopt if no notification has arrived, or if the oldest
-    ///         notification has more than 8 bytes, which stays in the queue
+    /// @return the value; std::nullopt if the channel is closed, if no notification has arrived, or
+    ///         if the oldest notification has more than 8 bytes: it stays in the queue
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         if (!channel_) {

@@ -61,10 +61,11 @@ class Connector {
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
-    /// Returns a descriptor for epoll(7) or poll(2), and in @p events the events (POLLIN, POLLOUT;
-    /// EPOLLIN and EPOLLOUT are the same) after which try_connect() can continue. They can differ
-    /// after each call of try_connect(). Returns std::nullopt after the end of the connector, which
-    /// owns the descriptor.
+    /// Returns a descriptor for poll(2) or epoll(7), and in @p events the events after which
+    /// try_connect() can continue: POLLIN or POLLOUT, whose values are those of EPOLLIN and
+    /// EPOLLOUT. Call this function again after each call of try_connect(), because both can
+    /// change. The connector owns the descriptor.
+    /// @return std::nullopt if try_connect() has opened the channel or has failed
     [[nodiscard]] std::optional<int> descriptor(short& events) const noexcept {
         if (handshake_ == nullptr) {
             return std::nullopt;

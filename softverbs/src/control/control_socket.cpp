@@ -40,8 +40,9 @@ struct Control {
     UniqueFd listener;
     UniqueFd wake;
     /// The directory in which the softverbs processes of this host find each other. It contains the
-    /// control socket, with the file name "name".
+    /// control socket.
     std::unique_ptr<fabric::Rendezvous> directory;
+    /// The file name of the control socket.
     std::string name;
     std::unique_ptr<fabric::SpareDescriptor> spare;
     PlannedFaults planned;

@@ -16,7 +16,8 @@ timespec to_timespec(std::uint64_t time_ns) noexcept {
     return {static_cast<time_t>(time_ns / second_ns), static_cast<long>(time_ns % second_ns)};
 }
 
-/// Counts the changes of the stopped clock. sleep_until() waits for the next one.
+/// The number of times that a test has moved or started the stopped clock. sleep_until() waits
+/// until it changes.
 std::atomic<std::uint32_t> changes{0};
 
 void futex(int operation, std::uint32_t value) noexcept {

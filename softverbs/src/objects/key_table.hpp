@@ -63,8 +63,8 @@ class KeyTable {
     };
     /// Returns what owner() returns.
     [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
-        // The search for a key usually ends at its first table entry. In a free table entry, the
-        // pointer to the Grant is null.
+        // Usually the search ends at its first entry, so this entry is compared without a call. If
+        // @p key has the name 0, the entry is free: its Grant is null, which is the right result.
         const std::uint32_t name = key >> variant_bits;
         const Entry& first = entries_[name & mask_];
         return first.name == name ? first.grant : owner(key);

@@ -43,8 +43,8 @@ struct ScatterToCqe {
         std::size_t length = 0;
         std::array<std::byte, long_scatter_length> bytes{};
     };
-    /// The results of reads and atomics in the send queue that have not completed. The index is
-    /// Ring::place() of the request's position.
+    /// The results that have arrived for reads and atomics whose completions are not created yet.
+    /// The index is Ring::place() of the request's position in the send queue.
     std::vector<Response> kept;
 };
 

@@ -362,8 +362,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// The epoll descriptor for the completion channels and the asynchronous events of the devices,
     /// for the sockets of the channels, and for the timer.
     UniqueFd events_;
-    /// A timerfd(2). While a channel recovers, it ends the sleep of a program that waits for
-    /// descriptor(), so that check() is called: a device that has failed may report no more events.
+    /// A timerfd(2), which runs while a channel recovers. It makes descriptor() readable, so that a
+    /// program that sleeps calls check(): a device that has failed may report no more events.
     UniqueFd timer_;
     bool timer_runs_ = false;
     /// nullptr if EndpointOptions::read_async_events is false.

@@ -79,9 +79,9 @@ class RDMABUF_EXPORT OneSided {
     /// writes that failed with the old queue pair were posted again on the first one, and need no
     /// fence.
     void forget_fences(std::size_t rail) noexcept;
-    /// Called before the peer can write on a new queue pair that replaces a failed one. The data
-    /// that precedes all notifications so far has arrived, so their fences on this queue pair count
-    /// as arrived.
+    /// Called before the peer can write on a new queue pair that replaces a failed one. The data of
+    /// all notifications that have arrived is complete, so the fences of these notifications count
+    /// as arrived on the new queue pair.
     void begin_probation(std::size_t rail) noexcept;
     /// Removes all requests from the queues, because the channel has failed.
     void stop() noexcept;

@@ -238,9 +238,9 @@ class RDMABUF_EXPORT RailSet {
     /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
     /// called for it.
     [[nodiscard]] bool is_drained(std::size_t rail) const noexcept;
-    /// Returns true if the completions of a failed queue pair need not be awaited any longer: its
-    /// device has failed and will report no completion of its send queue, or drain_limit_ns is
-    /// over.
+    /// Returns true if the caller need not wait longer for a failed queue pair: its device has
+    /// failed and no work request is in its send queue, or drain_limit_ns has passed since the
+    /// failure.
     [[nodiscard]] bool is_overdue(std::size_t rail, std::int64_t now) const noexcept;
     /// Destroys a failed queue pair whose device reports no completions. Its work requests that
     /// have not completed count as failed.

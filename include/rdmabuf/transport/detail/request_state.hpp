@@ -32,7 +32,7 @@ struct BufferRef {
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
 
-    /// Returns the iova of the memory, which is its address in work requests.
+    /// Returns the address of the first byte of the buffer in work requests: its iova.
     [[nodiscard]] std::uint64_t device_address() const noexcept {
         return memory->device_address(address);
     }
@@ -243,7 +243,8 @@ struct OneSidedRequest : RequestState {
     bool notifies = false;
     /// The number of bytes in `notification`.
     std::uint16_t notification_size = 0;
-    /// True if all work requests of the request are posted, or its RdmaTransfer will post the rest.
+    /// True if all work requests are posted, or if the RdmaTransfer of the request exists, which
+    /// posts those that are left.
     bool posted = false;
     /// For iput_list() and iget_list(): the entries whose work requests are not all posted.
     std::span<const TransferEntry> list{};
