@@ -71,6 +71,15 @@ MessageInfo info_of(const UnexpectedMessage& message) noexcept {
     return any;
 }
 
+bool EndpointState::poll_all() noexcept {
+    constexpr unsigned max_polls = 4096;
+    unsigned polls = 0;
+    while (polls < max_polls && poll()) {
+        ++polls;
+    }
+    return polls != 0;
+}
+
 bool EndpointState::progress() noexcept {
     const OneThread one_thread(user_);
     const bool any = poll();
@@ -125,12 +134,16 @@ Completion EndpointState::test_any(std::uint32_t channel, Request& request,
 }
 
 std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
-    ChannelLinks* const channel = shared.failed.pop_front();
-    if (channel == nullptr) {
-        return std::nullopt;
+    for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = shared.failed.next(i)) {
+        const auto& channel = static_cast<const ChannelState&>(*i);
+        // While the handshake holds the channel, the program does not know it.
+        if (!shared.matcher.is_held(&channel)) {
+            shared.failed.remove(i);
+            i->is_failed = false;
+            return channel.number();
+        }
     }
-    channel->is_failed = false;
-    return static_cast<ChannelState&>(*channel).number();
+    return std::nullopt;
 }
 
 std::size_t EndpointState::poll_completions(std::span<Completion> completions) noexcept {

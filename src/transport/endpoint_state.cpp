@@ -338,15 +338,6 @@ bool EndpointState::receives_ended(ChannelState& channel, std::int64_t waited) c
     return ended;
 }
 
-bool EndpointState::poll_all() noexcept {
-    constexpr unsigned max_polls = 4096;
-    unsigned polls = 0;
-    while (polls < max_polls && poll()) {
-        ++polls;
-    }
-    return polls != 0;
-}
-
 void EndpointState::forget(ChannelState& channel) noexcept {
     // When a queue pair is destroyed, its completions are removed from the completion queue. The
     // receive buffers of messages that have arrived would then never be posted again.

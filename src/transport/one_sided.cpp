@@ -279,7 +279,7 @@ bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t
     const rdmabuf::Transfer rest = {
         .local_address =
             memory.device_address(reinterpret_cast<std::uintptr_t>(entry.address)) + at.done,
-        .remote_address = entry.remote->address() + entry.offset + at.done,
+        .remote_address = entry.remote->iova() + entry.offset + at.done,
         .length = entry.length - at.done};
     TransferPiece piece;
     if (!first_piece(memory, entry.remote->table(), device, rest, rails_.max_message(), piece)) {

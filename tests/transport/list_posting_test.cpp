@@ -2,6 +2,7 @@
 // The work requests of transfer lists: how many of them one call of ibv_post_send(3) posts, and
 // what happens if it posts only some of them.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -130,6 +131,27 @@ TEST_F(ListPosting, skips_empty_entries) {
     Request request = write_list();
     EXPECT_EQ(posted_calls(), "wwW");
     EXPECT_EQ(complete(left(), request).bytes, 3 * block);
+}
+
+TEST_F(ListPosting, finds_memory_whose_iova_is_not_its_address) {
+    connect_with_list(3);
+    constexpr std::size_t page = 4096;
+    const TestMemory to = right_memory(page);
+    const MemoryRegion region(right_end().protection_domain(), to.data(), page,
+                              {.access = Endpoint::default_access,
+                               .iova = page + reinterpret_cast<std::uintptr_t>(to.data()) % page});
+    const LocalChunk chunk = as_chunk(region);
+    const std::array<std::span<const LocalChunk>, 1> regions = {{{&chunk, 1}}};
+    const auto used =
+        right_end().use_regions(to.data(), page, Endpoint::default_access, true, regions);
+    ASSERT_TRUE(used) << used.message();
+    remote_ = used->remote().value();
+    Request request = write_list();
+    EXPECT_EQ(complete(left(), request).error, code(0)) << left().reason();
+    settle();
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+        EXPECT_TRUE(to.bytes(entries_[i].offset, block) == from_->bytes(i * block, block)) << i;
+    }
 }
 
 TEST_F(ListPosting, posts_the_rest_later_if_a_work_request_could_not_be_posted) {

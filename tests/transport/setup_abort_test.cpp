@@ -141,6 +141,22 @@ TEST_F(SetupAbort, messages_that_arrive_before_accept_has_returned_match_no_rece
     EXPECT_NE(end_of(requests[1]).error, code(0));
 }
 
+TEST_F(SetupAbort, a_channel_that_fails_before_accept_is_reported_by_poll_failed_afterwards) {
+    open();
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    raw_.emplace(1, 1, 64);
+    raw_->before_result = [this] {
+        raw_->send({.kind = Kind::close});
+        settle([this] { right_end().progress(); });
+        EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+    };
+    ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+    EXPECT_EQ(channel_->state(), code(ECONNRESET));
+    EXPECT_EQ(right_end().poll_failed(), channel_->number());
+    EXPECT_EQ(right_end().poll_failed(), std::nullopt);
+}
+
 // The receive buffers of messages that were not polled must be posted again.
 TEST_F(SetupAbort, the_receive_buffers_of_the_endpoint_are_not_lost) {
     options_.receive_buffers = 64;

@@ -133,6 +133,9 @@ class RDMABUF_EXPORT TagMatcher {
     /// @throws std::bad_alloc
     void hold(const ChannelState* channel) { held_.push_back(channel); }
     void release(const ChannelState* channel) noexcept { std::erase(held_, channel); }
+    [[nodiscard]] bool is_held(const ChannelState* channel) const noexcept {
+        return std::ranges::find(held_, channel) != held_.end();
+    }
     /// Returns the first stored message that a receive with these parameters accepts; nullptr if
     /// there is none.
     /// @param channel  nullptr for messages of any channel
@@ -184,9 +187,6 @@ class RDMABUF_EXPORT TagMatcher {
     }
     [[nodiscard]] static bool is_exact(const ChannelState* channel, Tag mask) noexcept {
         return channel != nullptr && mask == full_mask;
-    }
-    [[nodiscard]] bool is_held(const ChannelState* channel) const noexcept {
-        return std::ranges::find(held_, channel) != held_.end();
     }
     [[nodiscard]] bool accepts(const ReceiveRequest& receive, const ChannelState* channel,
                                Tag tag) const noexcept;
