@@ -131,6 +131,10 @@ TEST_F(Handshakes, the_descriptor_of_a_connector_says_when_it_can_continue) {
         return connected && accepted;
     }));
     EXPECT_EQ(connector->descriptor(events), std::nullopt);
+    EXPECT_EQ(connector->try_connect(connected), code(EBADF));
+    EXPECT_EQ(connector->wait(0ms).code(), code(EBADF));
+    EXPECT_THAT(connector->error_info().message(),
+                ::testing::HasSubstr("already opened the channel"));
 }
 
 TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {

@@ -44,7 +44,7 @@ class Connector {
             case detail::SetupProgress::failed:
                 break;
         }
-        return error_.error() != 0 ? error_.code() : std::error_code(EBADF, std::system_category());
+        return error_.code();
     }
     /// Waits until both ends are connected, or the connector has failed.
     /// @param timeout  wait_forever for no time limit

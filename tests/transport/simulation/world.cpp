@@ -60,8 +60,9 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
     // The buffers of an endpoint are one region.
     const bool has_small_buffers = options_.receive_buffers <= 32;
-    limit_devices(random_.one_of({0U, 0U, 4096U, 12288U}),
-                  has_small_buffers && random_.one_in(2) ? 20 * slot_size : 0);
+    const std::uint32_t longest_message = random_.one_of({0U, 0U, 4096U, 12288U});
+    const std::size_t longest_region = has_small_buffers && random_.one_in(2) ? 20 * slot_size : 0;
+    limit_devices(longest_message, longest_region);
     receives_first_ = random_.one_of({0U, 2U, 4U});
     choose_weights();
     constexpr const char* disorders[] = {"", "acks", "qps", "writes", "all"};
@@ -70,7 +71,7 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
         const std::string text = disorder + ":" + std::to_string(random_.below(1000));
         expect(softverbs_set_disorder(text.c_str()) == 0, "the packets can be reordered");
     }
-    open(random_.one_of({2U, 2U, 3U, 4U, 8U}));
+    open(random_.one_of({2U, 2U, 3U, 4U, 8U}), seed % 3 == 0 && longest_region == 0);
     log("devices " + std::to_string(devices_) + ", nodes " + std::to_string(nodes_.size()) +
         ", queue pairs " + std::to_string(options_.queue_pairs_per_device) + ", send_depth " +
         std::to_string(options_.send_depth) + ", receive_buffers " +
@@ -110,7 +111,28 @@ World::~World() {
     softverbs_release_clock();
 }
 
-void World::open(std::size_t count) {
+Result<Memory> World::register_at_iova(Node& node, std::size_t which,
+                                       transport::Visibility visibility) {
+    constexpr std::uint64_t shift = std::uint64_t{1} << 30U;
+    constexpr Access access = Endpoint::default_access | Access::remote_atomic;
+    const std::span memory(node.bytes(which).data() - which * slot_size,
+                           registered_slots * slot_size);
+    const auto iova = reinterpret_cast<std::uintptr_t>(memory.data()) + shift;
+    std::vector<LocalChunk> chunks;
+    for (std::size_t i = 0; i < node.devices.size(); ++i) {
+        chunks.push_back(as_chunk(node.regions.emplace_back(
+            node.endpoint->protection_domain(i), memory.data(), memory.size(),
+            MemoryRegionOptions{.access = access, .iova = iova})));
+    }
+    std::vector<std::span<const LocalChunk>> of_devices;
+    for (const LocalChunk& chunk : chunks) {
+        of_devices.emplace_back(&chunk, 1);
+    }
+    return node.endpoint->use_regions(memory.data(), memory.size(), access, !node.is_dmabuf(which),
+                                      of_devices, visibility);
+}
+
+void World::open(std::size_t count, bool registers_itself) {
     for (std::size_t i = 0; i < count; ++i) {
         auto node = std::make_unique<Node>();
         for (const Device& device : DeviceList()) {
@@ -131,9 +153,12 @@ void World::open(std::size_t count) {
         const auto visibility = random_.one_in(2) ? transport::Visibility::running_kernel
                                                   : transport::Visibility::next_kernel;
         for (const std::size_t which : {0U, 1U}) {
-            auto memory = node->endpoint->register_memory(
-                node->bytes(which).data() - which * slot_size, registered_slots * slot_size,
-                Endpoint::default_access | Access::remote_atomic, visibility);
+            auto memory = registers_itself
+                              ? register_at_iova(*node, which, visibility)
+                              : node->endpoint->register_memory(
+                                    node->bytes(which).data() - which * slot_size,
+                                    registered_slots * slot_size,
+                                    Endpoint::default_access | Access::remote_atomic, visibility);
             expect(memory.ok(), "memory can be registered");
             const std::size_t kind = node->is_dmabuf(which) ? 1 : 0;
             node->memory[kind] = *std::move(memory);

@@ -181,6 +181,8 @@ struct Node {
     Kind kind{};
     std::vector<std::byte> host;
     std::optional<Buffer> dmabuf;
+    /// The regions of memory that the program has registered itself.
+    std::vector<MemoryRegion> regions;
     std::optional<Endpoint> endpoint;
     /// nullptr before the first channel.
     transport::detail::EndpointState* state = nullptr;
@@ -251,7 +253,12 @@ class World {
     // world.cpp: time, channels and memory
     /// Sets max_msg_sz and max_mr_size of all devices. A value of 0 leaves the limit unchanged.
     void limit_devices(std::uint32_t longest_message, std::size_t longest_region) const;
-    void open(std::size_t count);
+    /// @param registers_itself  true: the programs register their memory, at an iova that is not
+    /// its
+    ///                          address
+    void open(std::size_t count, bool registers_itself);
+    [[nodiscard]] static Result<Memory> register_at_iova(Node& node, std::size_t which,
+                                                         transport::Visibility visibility);
     void connect(std::size_t a, std::size_t b);
     void close(std::size_t at, std::size_t side_index);
     void pass_time(std::uint64_t nanoseconds);

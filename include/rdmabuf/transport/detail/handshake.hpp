@@ -109,6 +109,9 @@ template <class Channel>
 [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& handshake,
                                     std::optional<Channel>& channel, ErrorInfo& error) noexcept {
     if (handshake == nullptr) {
+        if (error.error() == 0) {
+            error = error_info(EBADF, "an earlier call has already opened the channel");
+        }
         return SetupProgress::failed;
     }
     const SetupProgress progress = handshake->advance(error);
