@@ -124,7 +124,8 @@ std::optional<ExistingContext> ExistingContext::find(const Driver& driver, const
     }
     unsigned flags = 0;
     int active = 0;
-    if (!driver.lacking() &&
+    // Drivers of CUDA 10 lack functions for primary contexts.
+    if (functions.device_primary_context_release != nullptr &&
         functions.device_primary_context_get_state(pointer.device, &flags, &active) == success &&
         active != 0) {
         return std::optional<ExistingContext>(std::in_place, driver, pointer.device);

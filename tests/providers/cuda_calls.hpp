@@ -12,6 +12,8 @@ extern rdmabuf::detail::cuda::Init cuInit;
 extern rdmabuf::detail::cuda::ContextGetCurrent cuCtxGetCurrent;
 extern rdmabuf::detail::cuda::ContextPushCurrent cuCtxPushCurrent_v2;
 extern rdmabuf::detail::cuda::ContextPopCurrent cuCtxPopCurrent_v2;
+extern rdmabuf::detail::cuda::DevicePrimaryContextRetain cuDevicePrimaryCtxRetain;
+extern rdmabuf::detail::cuda::DevicePrimaryContextRelease cuDevicePrimaryCtxRelease_v2;
 extern rdmabuf::detail::cuda::ThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode;
 }
 

@@ -39,6 +39,21 @@ TEST_F(CudaOlder, KnowsDeviceMemoryAndSaysWhyItIsNotExported) {
     EXPECT_FALSE(exporter_->availability());
 }
 
+TEST_F(CudaOlder, MappingsAreFoundInThePrimaryContextOfTheProgram) {
+    using detail::cuda::PointerAttribute;
+    fake::forget_pointer_attribute(static_cast<int>(PointerAttribute::mapping_size));
+    const std::uint64_t mapped = fake::reserve(page_size());
+    fake::place(mapped, fake::Kind::mapped, page_size());
+    EXPECT_THAT(error_of([&] { (void)exporter_->find(mapped); }),
+                fails_with(ENODEV, "make a context current"));
+    detail::cuda::Context primary = nullptr;
+    ASSERT_EQ(cuDevicePrimaryCtxRetain(&primary, 0), detail::cuda::success);
+    const auto found = exporter_->find(mapped);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->length, page_size());
+    EXPECT_EQ(cuDevicePrimaryCtxRelease_v2(0), detail::cuda::success);
+}
+
 TEST_F(CudaOlder, DeviceMemoryIsNeverRegisteredAsHostMemory) {
     const Context context = Context::open_first();
     const ProtectionDomain pd(context);
