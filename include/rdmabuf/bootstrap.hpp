@@ -18,9 +18,9 @@
 namespace rdmabuf::bootstrap {
 
 /// A TCP connection over which two processes exchange the addresses of their queue pairs and
-/// regions, for programs whose launcher does not exchange them. Both processes send a greeting
-/// first. After the greeting, each message has a header with its length and kind, which the
-/// receiver checks. The connection is neither encrypted nor authenticated: use it in trusted
+/// regions, for programs whose launcher does not exchange these addresses. Both processes send a
+/// greeting first. After the greeting, each message has a header with its length and kind, which
+/// the receiver checks. The connection is neither encrypted nor authenticated: use it in trusted
 /// networks only.
 ///
 /// An operation that is not complete within the timeout fails with ETIMEDOUT, even if parts of the
@@ -29,7 +29,8 @@ namespace rdmabuf::bootstrap {
 /// - ECONNRESET: the peer closed the connection, or its process ended
 /// - EPROTO: the peer does not use this protocol, or called a different operation than this side.
 ///   Both sides must call the same operations in the same order
-/// - ENOTCONN: an earlier ETIMEDOUT, ECONNRESET or malformed message has closed this channel
+/// - ENOTCONN: an earlier ETIMEDOUT, ECONNRESET or malformed message has closed this channel, or
+///   this object was moved from
 class RDMABUF_EXPORT Channel {
   public:
     /// Connects to a Listener and exchanges greetings with the peer. If no process listens on the
@@ -79,8 +80,9 @@ class RDMABUF_EXPORT Channel {
     /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
     /// connection. To distinguish them, request POLLIN and POLLRDHUP: poll(2) reports POLLRDHUP
     /// only after the peer has closed the connection or its process has ended. Messages that
-    /// arrived before can still be received. A peer whose machine or network failed closes nothing.
-    /// Returns -1 after a move from this object and after an error that closed the channel.
+    /// arrived before can still be received. If the machine or the network of the peer fails,
+    /// poll(2) reports neither. Returns -1 after a move from this object and after an error that
+    /// closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.
@@ -122,7 +124,8 @@ class RDMABUF_EXPORT Listener {
     Listener& operator=(Listener&& other) noexcept;
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
-    /// Stops listening, also while a child by fork(2) has the socket open.
+    /// Stops listening, even if a child process of fork(2) still has the socket open. In such a
+    /// child process, the destructor only closes the descriptor of the child.
     ~Listener() { stop(); }
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }

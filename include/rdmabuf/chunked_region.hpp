@@ -80,7 +80,7 @@ class RDMABUF_EXPORT RemoteChunks {
     std::vector<RemoteRegion> chunks_;
 };
 
-/// A range of local memory with one lkey. A ChunkedRegion has a list of such chunks.
+/// A range of local memory with one lkey and one rkey. A ChunkedRegion has a list of such chunks.
 struct LocalChunk {
     /// The iova of the first byte.
     std::uint64_t address = 0;
@@ -150,9 +150,9 @@ class TransferSplitter {
     /// @param status  the error that status() returns
     explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
 
-    /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, or
-    /// EINVAL if the maximum message size is 0. The constructor sets the status, and next() does
-    /// not change it. After an error, next() returns no pieces.
+    /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, EINVAL
+    /// if the maximum message size is 0, or the status that was passed to the constructor. next()
+    /// does not change the status. If it is an error, there are no pieces.
     [[nodiscard]] Status status() const noexcept { return status_; }
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
@@ -211,8 +211,8 @@ class TransferSplitter {
     [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
         return address - chunk.address == chunk.length ? 1 : 0;
     }
-    /// Returns the chunk that contains the first byte of the transfer. Sets the status to ERANGE if
-    /// the transfer is not inside @p chunks.
+    /// Returns the chunk that contains the first byte of the transfer, or nullptr if there is none.
+    /// Sets the status to ERANGE if the transfer is not inside @p chunks.
     template <class Chunk>
     [[nodiscard]] const Chunk* find_first(std::span<const Chunk> chunks,
                                           std::uint64_t address) noexcept {
@@ -245,8 +245,10 @@ struct ChunkedRegionOptions {
 /// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
 /// all devices. A range that is not larger than the maximum is one chunk.
 ///
-/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs. If
-/// this fails, for example at the limit of open files, the chunks share one dma-buf. If a
+/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs; of
+/// more than 64 chunks, several consecutive chunks share a dma-buf. If these exports fail, for
+/// example at the limit of open files, all chunks share one dma-buf. If Allocation::single_import
+/// is set, every chunk is exported for each device, and chunks never share a dma-buf. If a
 /// registration method (a RegistrationPath) cannot register a chunk on a device, the library
 /// deregisters the chunks of this method and tries the next method.
 ///

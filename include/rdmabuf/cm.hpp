@@ -183,11 +183,12 @@ class RDMABUF_EXPORT Listener {
 /// How a connection leaves this machine.
 struct RouteOptions {
     /// A local IP address or host name, which selects the NIC. If it is empty, the routing table
-    /// selects the NIC: always the same one of several NICs in one subnet.
+    /// selects the NIC: if several NICs are in one subnet, always the same one.
     std::string local_host = {};
-    /// The type of service of the IP packets, whose upper six bits are the DSCP. It becomes the
-    /// traffic class of the queue pair on RoCE, and the QoS class of the path on InfiniBand. The
-    /// default is that of the kernel (default_roce_tos in configfs). rdma_set_option(3).
+    /// The type of service of the IP packets, whose upper six bits are the DSCP. The type of
+    /// service becomes the traffic class of the queue pair on RoCE, and the QoS class of the path
+    /// on InfiniBand. The default is that of the kernel (default_roce_tos in configfs).
+    /// rdma_set_option(3).
     std::optional<std::uint8_t> type_of_service = std::nullopt;
 };
 

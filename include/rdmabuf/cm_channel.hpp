@@ -120,10 +120,11 @@ class RDMABUF_EXPORT AsyncConnection {
     /// text contains the current state.
     [[nodiscard]] State state() const;
 
-    /// Returns the device of the connection. librdmacm owns the ibv_context and closes it when the
-    /// program ends.
+    /// Returns the device of the connection; throws Error ENOTCONN before the address is resolved.
+    /// librdmacm owns the ibv_context and closes it when the program ends.
     [[nodiscard]] Context context() const;
-    /// Returns the number of the port of context() that the connection uses.
+    /// Returns the number of the port of context() that the connection uses; 0 before the address
+    /// is resolved.
     [[nodiscard]] std::uint8_t port() const;
     /// Returns the private data that the peer passed to connect() or accept(). On InfiniBand and
     /// RoCE the result is padded with zeros.
@@ -250,9 +251,9 @@ class RDMABUF_EXPORT EventChannel {
 
     /// Returns the next event, or std::nullopt if there is no event. Does not block. This function
     /// also makes progress on the connections: it begins to resolve the route when the address is
-    /// resolved, and moves queue pairs to RTS. Therefore, when fd() is readable, call it until it
-    /// returns std::nullopt. If an operation of a connection fails, the result is a `failed` event,
-    /// not an exception.
+    /// resolved, and moves queue pairs to RTS. Therefore, when fd() is readable, call next_event()
+    /// until it returns std::nullopt. If an operation of a connection fails, the result is a
+    /// `failed` event, not an exception.
     /// @throws Error EBADF if the channel was closed, released or moved from; other errno values
     ///         are those of rdma_get_cm_event(3)
     [[nodiscard]] std::optional<ChannelEvent> next_event();

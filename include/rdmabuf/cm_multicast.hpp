@@ -81,13 +81,15 @@ class RDMABUF_EXPORT MulticastGroup {
     [[nodiscard]] std::uint8_t port() const;
 
     /// Begins to join the group. The result is the event `multicast_joined` or `failed`. Requires
-    /// the event `resolved`; may be called once.
+    /// the event `resolved`. After a call that succeeded, call leave() before the next call.
     /// @param queue_pair  a UD queue pair created on context() and port() with multicast_qkey. The
     ///                    group does not keep the queue pair alive. Call leave() or destroy the
-    ///                    group first: while the queue pair is a member, destroying it fails with
-    ///                    EBUSY.
-    /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
-    ///         has already joined; other errno values are those of rdma_join_multicast(3)
+    ///                    group before you destroy the queue pair: with
+    ///                    MulticastRole::send_and_receive, destroying a queue pair that is still a
+    ///                    member fails with EBUSY.
+    /// @throws Error EINVAL if the queue pair is of another context or not UD, or if join() was
+    ///         called before without leave(); other errno values are those of
+    ///         rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
     /// Returns the destination for send requests to the group. Requires the event
     /// `multicast_joined`. The address handle in the result belongs to this object and is valid

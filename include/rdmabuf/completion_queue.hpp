@@ -31,16 +31,16 @@ using WorkCompletion = ibv_wc;
     return completion.status == IBV_WC_SUCCESS;
 }
 
-/// Returns the immediate data of @p completion in host byte order, as the functions that post it
-/// take it. The result is valid only if the completion succeeded and wc_flags has IBV_WC_WITH_IMM.
-/// See CompletionBatch::immediate() for a batch.
+/// Returns the immediate data of @p completion in host byte order: the value that the sender
+/// passed, for example to QueuePair::post_send_imm(). The result is valid only if the completion
+/// succeeded and wc_flags has IBV_WC_WITH_IMM. See CompletionBatch::immediate() for a batch.
 [[nodiscard]] inline std::uint32_t immediate(const WorkCompletion& completion) noexcept {
     return be32toh(completion.imm_data);
 }
 
 /// Returns the usual cause of a failed completion with @p status. The text is empty for success,
-/// and for a status whose name is sufficient. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand
-/// specification.
+/// and for a status whose name is sufficient. See ibv_poll_cq(3), and section 11.6.2 of the
+/// InfiniBand specification.
 [[nodiscard]] RDMABUF_EXPORT const char* completion_hint(ibv_wc_status status) noexcept;
 
 /// Returns a text such as "wr_id 7 on QP 17: remote access error (vendor error 0x88): hint". The
@@ -86,8 +86,8 @@ class RDMABUF_EXPORT CompletionChannel {
     ~CompletionChannel() = default;
 
     /// Waits for the next event of the queues of this channel and acknowledges the event. A queue
-    /// raises one event for each CompletionQueue::request_notification(). Several threads may wait;
-    /// each event is returned to one thread.
+    /// raises at most one event for each CompletionQueue::request_notification(). Several threads
+    /// may wait; each event is returned to one thread.
     /// @param timeout  0 to return at once, wait_forever for no limit
     /// @return the queue that has completions; nullptr if the timeout has expired
     /// @throws Error EBADF if the channel was closed, released or moved from
@@ -100,11 +100,11 @@ class RDMABUF_EXPORT CompletionChannel {
     ///
     /// The function calls ibv_get_cq_event(3) once. It does not wait while fd() is non-blocking,
     /// which the constructor sets. If the program clears O_NONBLOCK of fd() or of a duplicate of
-    /// fd(), the function waits for the next event without a time limit: a loop
-    /// `while (channel.get_event())` then blocks in its last call. Call wait() to wait with a
-    /// timeout. Also with a non-blocking descriptor, a loop that arms the queues ends only when no
-    /// event is pending. While completions arrive continuously, it does not end, so a thread that
-    /// has other work must limit the number of iterations.
+    /// fd(), the function waits for the next event without a time limit: a loop that calls
+    /// get_event() until it returns nullptr then blocks in its last call. Call wait() to wait with
+    /// a timeout. Also with a non-blocking descriptor, a loop that arms the queues ends only when
+    /// no event is pending. While completions arrive continuously, this loop does not end, so a
+    /// thread that has other work must limit the number of iterations.
     /// @return the queue that has completions; nullptr if no event is pending, or if a signal
     ///         handler interrupted the call
     /// @throws Error EBADF if the channel was closed, released or moved from
@@ -159,8 +159,8 @@ struct CompletionQueueOptions {
 /// queue keeps its Context and CompletionChannel alive. See ibv_create_cq(3).
 ///
 /// poll() and request_notification() belong to the data path. The behaviour of these two functions
-/// is undefined after close(), release() or a move; builds with assertions abort. The other
-/// functions throw Error EBADF in this case.
+/// is undefined after close(), release() or a move; builds with assertions abort. In this case, the
+/// functions below that are not noexcept throw Error EBADF, except close().
 class RDMABUF_EXPORT CompletionQueue {
   public:
     /// Creates a completion queue.
@@ -211,8 +211,8 @@ class RDMABUF_EXPORT CompletionQueue {
 
     /// Acknowledges one event that CompletionChannel::get_event() has returned for this queue. The
     /// program must call this function once for each such event. ibv_ack_cq_events(3) locks a
-    /// mutex, so this function calls it only once for 64 events. The remaining events are
-    /// acknowledged before the queue is destroyed. For a borrowed queue, each event is acknowledged
+    /// mutex, so this function calls it only for every 64th event. release() and the destruction of
+    /// the queue acknowledge the remaining events. For a borrowed queue, each event is acknowledged
     /// immediately.
     /// @throws Error EBADF if this object was closed, released or moved from
     void acknowledge_event() const;
@@ -262,9 +262,8 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// Transfers ownership to the caller, which must destroy the returned queue.
-    /// acknowledge_event() collects events in order to acknowledge many events with one call.
-    /// release() acknowledges the collected events.
+    /// Transfers ownership to the caller, which must destroy the returned queue. First acknowledges
+    /// the events that acknowledge_event() has collected.
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
     /// @throws Error EBUSY if copies of this object, or queue pairs that use the queue, still

@@ -305,15 +305,17 @@ class RDMABUF_EXPORT Context {
     /// @throws Error EINVAL if the device has no such port
     [[nodiscard]] ibv_port_attr port(std::uint8_t port) const;
     /// Returns the maximum size of a message in bytes: the smallest ibv_port_attr::max_msg_sz of
-    /// all ports.
+    /// all ports. Ports that report 0 are ignored; if all do, the result is 2 GiB, the maximum of
+    /// InfiniBand.
     [[nodiscard]] std::uint32_t max_message_size() const;
     /// Returns the entries of the GID table of a port that contain a GID, in ascending order of
-    /// index. See ibv_query_gid_table(3).
+    /// index. Entries with an index above 255 are left out, because an address vector has 8 bits
+    /// for the index. See ibv_query_gid_table(3).
     [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
     /// Returns the preferred GID for connections through a port. The order of preference is: RoCE
     /// v2 over IPv4, RoCE v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE
     /// v1, InfiniBand.
-    /// @throws Error EADDRNOTAVAIL if the GID table is empty, for example because the network
+    /// @throws Error EADDRNOTAVAIL if gid_table() is empty, for example because the network
     ///         interface has no IP address
     [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
 

@@ -17,9 +17,10 @@ using WallclockTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 /// of both clocks, which synchronize() renews. Copies are independent.
 ///
 /// The error of wallclock() grows with the time since synchronize(), because clocks drift and the
-/// device reports its frequency only in kHz: a frequency error of 10 ppm is 10 us after one second.
-/// Call synchronize() as often as the required accuracy demands. Alternatively, create the
-/// completion queue with CompletionFields::wallclock. The provider then converts the timestamps.
+/// device reports its frequency only in kHz: a frequency error of 10 ppm causes an error of 10 us
+/// after one second. Call synchronize() as often as the required accuracy demands. Alternatively,
+/// create the completion queue with CompletionFields::wallclock. The provider then converts the
+/// timestamps.
 class RDMABUF_EXPORT DeviceClock {
   public:
     /// Queries the frequency of the device's clock with ibv_query_device_ex(3), and then calls

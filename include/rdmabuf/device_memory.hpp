@@ -142,8 +142,9 @@ class RDMABUF_EXPORT DeviceMemoryMR : public Region {
     /// Registers a part of @p memory.
     /// @throws Error
     ///   - ERANGE: the part is not inside the device memory
-    ///   - EINVAL: a length of 0; an access flag other than local_write, remote_write, remote_read,
-    ///     remote_atomic and zero_based; remote_write or remote_atomic without local_write
+    ///   - EINVAL: `offset` is the end of the device memory, so that the length is 0; an access
+    ///     flag other than local_write, remote_write, remote_read, remote_atomic and zero_based;
+    ///     remote_write or remote_atomic without local_write
     ///   - EOPNOTSUPP: the provider cannot register device memory
     ///   - EBADF: @p pd or @p memory was closed, released or moved from
     ///   - ENOMEM: there is not enough memory for the region

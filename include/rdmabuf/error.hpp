@@ -91,7 +91,7 @@ set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
 struct Availability {
     bool available = false;
     /// The reason for the result, without a full stop at the end. The text can also be set if
-    /// `available` is true, for example "/dev/udmabuf, up to 64 MiB a buffer".
+    /// `available` is true, for example "/dev/udmabuf, up to 64 MiB per buffer".
     std::string reason;
     /// Describes how to make the feature available. Empty if the feature is available or cannot be
     /// made available.
@@ -238,8 +238,9 @@ RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, ErrorIn
 } // namespace detail
 
 /// Calls @p make, which may throw, and returns an exception as an error value. For programs that
-/// are compiled without exceptions (`-fno-exceptions`), which cannot catch. @p make should contain
-/// only one call: an object that @p make itself owns leaks when an exception passes through it.
+/// are compiled without exceptions (`-fno-exceptions`), which cannot catch. In such a program, @p
+/// make should contain only one call: an object that @p make itself owns leaks when an exception
+/// passes through @p make.
 ///
 ///     Result<Context> context = attempt([] { return Context::open("mlx5_0"); });
 ///

@@ -31,8 +31,8 @@ struct DmaBufRange {
     std::uintptr_t address = 0;
 };
 
-/// The path on which NICs access the memory of a dma-buf: PCIe or a chip-to-chip link. The exporter
-/// maps the dma-buf for one path.
+/// The path on which NICs access the memory of a dma-buf: PCIe or a chip-to-chip link. Each dma-buf
+/// is exported for one path.
 enum class MappingKind : std::uint8_t {
     /// The exporter selects the path.
     standard,
@@ -45,11 +45,11 @@ enum class MappingKind : std::uint8_t {
 /// dma-buf. The destructor releases the descriptor as the exporter's driver requires, which is not
 /// always close(2). Objects can be moved but not copied. A program exports a range once, registers
 /// it on any number of protection domains, and then destroys the ExportedRange. If
-/// Allocation::single_import is set, it must export the range for each registration.
+/// Allocation::single_import is set, the program must export the range for each registration.
 class RDMABUF_EXPORT ExportedRange {
   public:
     /// A function of the exporter that releases the descriptor, which is its argument. The function
-    /// is called once and must not throw.
+    /// is called once, but not in a child process after fork(2). It must not throw.
     using Release = std::function<void(int)>;
 
     /// Takes ownership of @p fd. The destructor releases @p fd with close(2).
@@ -186,7 +186,8 @@ struct Allocation {
 ///
 /// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
 /// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with
-/// the errno value of a std::system_error, or with EIO if there is no errno value, or if it is 0.
+/// the errno value of a std::system_error, or with EIO if there is no errno value or the value is
+/// 0.
 class RDMABUF_EXPORT Exporter {
   public:
     virtual ~Exporter() = default;
@@ -200,29 +201,30 @@ class RDMABUF_EXPORT Exporter {
     /// the result contains the reason.
     [[nodiscard]] virtual Availability availability() const = 0;
     /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
-    /// belong to this exporter. An allocation that does not contain the address counts as a failed
-    /// query. Does not export the memory. Does not load or initialise a driver
-    /// and does not create a device context: if the program does not use a driver, no memory of
-    /// this process belongs to the driver.
+    /// belong to this exporter. If the result does not contain the address, the library treats the
+    /// query as failed (EIO). Does not export the memory, does not load or initialise a driver, and
+    /// creates no context that uses device memory: if the program does not use a driver, no memory
+    /// of this process belongs to the driver.
     /// @throws Error if the driver is too old or fails, so that the owner of the memory is unknown.
     ///         The memory may then be device memory.
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
-    /// Returns the allocation that contains the @p length bytes at @p address. If one dma-buf can
-    /// span several mappings (CUDA virtual memory management), the result covers all mappings of
-    /// the range. The generation of the result changes when one of these mappings is replaced. The
-    /// default implementation returns find(address).
+    /// Returns the allocation that contains @p address, as find() does. If one dma-buf can span
+    /// several mappings (CUDA virtual memory management), the result also covers the next mappings,
+    /// up to the end of the @p length bytes. The result can end before the range ends. The
+    /// generation of the result changes when one of these mappings is replaced. The default
+    /// implementation returns find(address).
     [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
                                                                std::size_t length) const {
         static_cast<void>(length);
         return find(address);
     }
     /// Returns the first allocation of this exporter that has one of the @p length bytes at @p
-    /// address. Memory in which an exporter finds device memory is not registered as host memory.
-    /// The default implementation calls find() for the first and the last byte, and for the bytes
-    /// between them in steps of one page or more: with at most 16 steps up to 32 MiB, in steps of 2
-    /// MiB up to 2 TiB, and with at most 2^20 steps for longer ranges. An exporter that has a table
-    /// of its allocations should override the function, because the default implementation misses
-    /// allocations between two steps.
+    /// address; std::nullopt if no such allocation is found. Memory in which an exporter finds
+    /// device memory is not registered as host memory. The default implementation calls find() for
+    /// the first and the last byte, and for the bytes between them in steps of one page or more: in
+    /// about 16 steps up to 32 MiB, in steps of 2 MiB up to 2 TiB, and in about 2^20 steps for
+    /// longer ranges. An exporter that has a table of its allocations should override the function,
+    /// because the default implementation misses allocations between two steps.
     /// @throws Error for the same reasons as find()
     [[nodiscard]] virtual std::optional<Allocation> find_overlapping(std::uintptr_t address,
                                                                      std::size_t length) const;
@@ -327,13 +329,13 @@ class RDMABUF_EXPORT Allocator : public Exporter {
 };
 
 /// A memory range that the program has added to an exporter. The exporter can find and export the
-/// range until this object is destroyed. Objects can be moved but not copied. An object may outlive
-/// the exporter.
+/// range until this object is destroyed or remove() is called. Objects can be moved but not copied.
+/// An object may outlive the exporter.
 ///
 /// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
 /// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
 /// memory. Remove the range before the memory is freed, so that a registration cache does not use
-/// its old registration again.
+/// an old registration of the range again.
 class AddedRange {
   public:
     /// Exporters call this constructor.

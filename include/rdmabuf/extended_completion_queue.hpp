@@ -21,7 +21,7 @@ namespace rdmabuf {
 
 /// Iterates over the completions of an ExtendedCompletionQueue and reads their fields directly from
 /// the completion entries of the device. ExtendedCompletionQueue::start_poll() starts a batch, and
-/// the destructor ends it:
+/// the destructor of the CompletionBatch ends the batch:
 ///
 ///     for (CompletionBatch batch = cq.start_poll(); batch; batch.next()) {
 ///         handle(batch.wr_id(), batch.status(), batch.timestamp());
@@ -138,9 +138,9 @@ class RDMABUF_EXPORT CompletionBatch {
     /// not in ExtendedCompletionQueueOptions::fields or is not valid for this completion.
     [[nodiscard]] WorkCompletion work_completion() const noexcept;
 
-    /// Returns the queue of the batch, or nullptr if start_poll() found no completion. With the
-    /// queue, programs can read fields for which this class has no function, for example with
-    /// ibv_wc_read_tm_info() or efadv_wc_read_sgid().
+    /// Returns the queue of the batch, or nullptr if start_poll() failed or found no completion.
+    /// With the queue, programs can read fields for which this class has no function, for example
+    /// with ibv_wc_read_tm_info() or efadv_wc_read_sgid().
     [[nodiscard]] ibv_cq_ex* native() const noexcept { return cq_; }
 
   private:

@@ -62,8 +62,8 @@ struct MemoryWindowBinding {
 
 /// A memory window: an rkey for a part of a memory region. Windows are bound and invalidated by
 /// work requests, which are much faster than a registration. A region cannot be deregistered while
-/// a window is bound to it (EBUSY). A MemoryWindow can be moved but not copied. It holds its
-/// protection domain. ibv_alloc_mw(3).
+/// a window is bound to it (EBUSY). A MemoryWindow can be moved but not copied. It keeps its
+/// protection domain alive. ibv_alloc_mw(3).
 ///
 /// QueuePair::post_bind() binds windows of both types. A window of type 1 can be bound again at any
 /// time; a binding with a length of 0 unbinds it. A window of type 2 must be invalidated before it

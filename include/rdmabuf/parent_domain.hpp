@@ -24,12 +24,12 @@ struct RDMABUF_EXPORT DeallocTd {
 /// with it. The provider then needs no locks for these objects, and gives each queue pair its own
 /// doorbell register if the device has enough of them. The provider does not check the promise. A
 /// ParentDomain passes the thread domain to the objects that are created with it. Copies share the
-/// thread domain, and hold its Context. ibv_alloc_td(3).
+/// thread domain, and keep its Context alive. ibv_alloc_td(3).
 class RDMABUF_EXPORT ThreadDomain {
   public:
     /// Allocates a thread domain on the device of @p context.
     /// @throws Error EOPNOTSUPP if the provider has no thread domains; ENOMEM if the device has no
-    ///         free thread domain; EBADF if @p context was closed
+    ///         free thread domain; EBADF if @p context was closed, released or moved from
     explicit ThreadDomain(const Context& context);
 
     [[nodiscard]] ibv_td* native() const noexcept { return handle_.get(); }
@@ -73,14 +73,15 @@ struct ParentDomainOptions {
 /// with it: queue pairs, shared receive queues, and completion queues
 /// (ExtendedCompletionQueueOptions::parent_domain). The regions of the underlying protection domain
 /// can be used by queue pairs of the parent domain. Copies share the parent domain, also copies of
-/// type ProtectionDomain. A parent domain holds its protection domain and thread domain.
+/// type ProtectionDomain. A parent domain keeps its protection domain and thread domain alive.
 /// ibv_alloc_parent_domain(3).
 class RDMABUF_EXPORT ParentDomain : public ProtectionDomain {
   public:
     /// Allocates a parent domain on top of @p pd.
     /// @throws Error EOPNOTSUPP if the provider has no parent domains; EINVAL if only one of
     ///         `alloc` and `free` is set, or if the thread domain belongs to another context;
-    ///         ENOMEM if no memory is left; EBADF if @p pd or the thread domain was closed
+    ///         ENOMEM if no memory is left; EBADF if @p pd or the thread domain was closed,
+    ///         released or moved from
     explicit ParentDomain(const ProtectionDomain& pd, const ParentDomainOptions& options = {});
     /// A parent domain cannot be created on top of another parent domain.
     ParentDomain(const ParentDomain& pd, const ParentDomainOptions& options) = delete;

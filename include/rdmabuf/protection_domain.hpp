@@ -21,12 +21,12 @@ struct RDMABUF_EXPORT DeallocPd {
 } // namespace detail
 
 /// A protection domain. A queue pair can access only memory regions of its own protection domain.
-/// Copies share the protection domain, and hold its Context. ibv_alloc_pd(3).
+/// Copies share the protection domain, and keep its Context alive. ibv_alloc_pd(3).
 class RDMABUF_EXPORT ProtectionDomain {
   public:
     /// Allocates a protection domain on the device of @p context.
     /// @throws Error ENOMEM if the device has no free protection domain; EBADF if @p context was
-    ///         closed
+    ///         closed, released or moved from
     explicit ProtectionDomain(const Context& context);
 
     /// Takes ownership of @p pd, a protection domain that the program allocated on @p context.
@@ -38,7 +38,7 @@ class RDMABUF_EXPORT ProtectionDomain {
     /// @param context  a context that Context::import_descriptor() returned
     /// @param handle   the value of ibv_pd::handle in the other process
     /// @throws Error EOPNOTSUPP if the provider cannot import; ENOENT if the device file has no
-    ///         such protection domain; EBADF if @p context was closed
+    ///         such protection domain; EBADF if @p context was closed, released or moved from
     [[nodiscard]] static ProtectionDomain import_handle(const Context& context,
                                                         std::uint32_t handle);
     /// Returns an object that uses @p pd without owning it, for programs that create their own

@@ -244,9 +244,10 @@ struct QueuePairOptions {
     /// device or the kernel does not support the option. mlx5dv_create_qp(3).
     bool out_of_order_placement = false;
     /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
-    /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. If the provider does
-    /// not support one of these operations, the queue pair gets no ibv_wr_* interface. In this
-    /// case, creating the queue pair fails if `extended` is ExtendedInterface::required.
+    /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE, FLUSH. If the
+    /// provider does not support one of these operations, the queue pair gets no ibv_wr_*
+    /// interface. In this case, creating the queue pair fails if `extended` is
+    /// ExtendedInterface::required.
     std::uint64_t batch_operations = 0;
 
     /// The operations that this queue pair permits to peers. The memory region must also permit the
@@ -278,20 +279,20 @@ struct QueuePairOptions {
     /// executes as the target. A value above the device's limit is reduced to that limit.
     std::uint8_t max_dest_rd_atomic = 16;
 
-    /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. With
-    /// 0, the NIC waits without limit.
+    /// The time for which the NIC waits for an acknowledgement (RC, XRC): 4.096 us * 2^`timeout`.
+    /// With 0, the NIC waits without limit.
     std::uint8_t timeout = 14;
-    /// The maximum number of retransmissions of a request (RC): 0 to 7. The NIC retransmits when
-    /// `timeout` has expired. If no retransmission succeeds, the request fails with
+    /// The maximum number of retransmissions of a request (RC, XRC): 0 to 7. The NIC retransmits
+    /// when `timeout` has expired. If no retransmission succeeds, the request fails with
     /// IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
     /// The maximum number of times that the NIC repeats a request because the peer has no receive
     /// posted: 0 to 6, or 7 for no limit. If no retry succeeds, the request fails with
     /// IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs, values below 7 need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
-    /// The time for which the peer must wait after an RNR NAK before it repeats the request (RC).
-    /// This queue pair sends an RNR NAK if it has no receive posted. The value is an index into the
-    /// table of ibv_modify_qp(3); 12 means 0.64 ms.
+    /// The time for which the peer must wait after an RNR NAK before it repeats the request (RC,
+    /// XRC). This queue pair sends an RNR NAK if it has no receive posted. The value is an index
+    /// into the table of ibv_modify_qp(3); 12 means 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
     /// The Q_Key that requests of peers must contain (UD and SRD only).
     std::uint32_t qkey = 0x11111111;
@@ -323,7 +324,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     ///         for a port that is not active or does not exist; EADDRNOTAVAIL if the port has no
     ///         GID; EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
     ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
-    ///         memory is left
+    ///         memory is left; EBADF if @p pd or an object in @p options was closed, released or
+    ///         moved from
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
     /// Returns the limits that the device has granted: at least those of QueuePairOptions, and 0
@@ -356,8 +358,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// set_ece(), a connection uses no ECE options. The two sides agree on the options in three
     /// steps:
     ///  - The first side sends its ece() with its address().
-    ///  - If the vendor_ids are equal, the second side sets these options and connects. It sends
-    ///    back its QueuePair::ece(), which has the accepted options, with its address().
+    ///  - If the vendor_ids are equal, the second side sets these options and connects. Then the
+    ///    second side sends its address() and its QueuePair::ece(), which has the accepted options.
     ///  - The first side sets the accepted options and connects.
     ///
     /// ibv_set_ece(3).
@@ -367,7 +369,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
 
     /// Connects to @p peer (RC, UC, XRC): moves the queue pair from INIT to RTR to RTS. A queue
     /// pair of the type xrc_send connects to a peer of the type xrc_receive. After an error, this
-    /// object still owns the queue pair, which can only be destroyed.
+    /// object still owns the queue pair; if ibv_modify_qp(3) failed, the queue pair can only be
+    /// destroyed.
     /// @throws Error EPROTO if the peer's queue pair type does not match; EINVAL for UD and SRD
     ///         queue pairs; the errno value if ibv_modify_qp(3) fails, for example ETIMEDOUT or
     ///         EHOSTUNREACH if the GID of the peer cannot be resolved
@@ -429,8 +432,8 @@ struct RateLimit {
 /// A queue pair that is connected or activated, and can send. The functions that post a request are
 /// noexcept, allocate nothing, and only make the C call. They return the errno value of
 /// ibv_post_send(3) as a Status: ENOMEM if the queue is full, EINVAL for an invalid request. A
-/// QueuePair can be moved but not copied. It holds its protection domain, completion queues and
-/// shared receive queue.
+/// QueuePair can be moved but not copied. It keeps its protection domain, completion queues and
+/// shared receive queue alive.
 ///
 /// The noexcept functions must not be called after close(), release() or a move: this is an
 /// assertion failure, or undefined behaviour in a build without assertions. The other functions
@@ -444,8 +447,9 @@ class RDMABUF_EXPORT QueuePair {
     }
 
     /// Takes ownership of @p qp, a queue pair of any type and in any state that other code has
-    /// created, for example by mlx5dv_create_qp(). The returned object keeps the other three alive;
-    /// the program destroys a shared receive queue of @p qp after it.
+    /// created, for example by mlx5dv_create_qp(). The returned object keeps @p pd, @p send_cq and
+    /// @p recv_cq alive, but not a shared receive queue of @p qp, which the program must keep until
+    /// @p qp is destroyed.
     /// @param extended  as for borrow()
     [[nodiscard]] static QueuePair adopt(const ProtectionDomain& pd, const CompletionQueue& send_cq,
                                          const CompletionQueue& recv_cq, ibv_qp* qp,
@@ -489,7 +493,8 @@ class RDMABUF_EXPORT QueuePair {
                                                WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
-    /// Sends a message with immediate data to the peer @p to. The queue pair must have the type UD.
+    /// Sends a message with immediate data to the peer @p to. The queue pair must have the type UD
+    /// or SRD.
     /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_send_imm_to(std::span<const ibv_sge> local, Destination to,
                                                    std::uint32_t immediate,
@@ -717,9 +722,10 @@ class RDMABUF_EXPORT QueuePair {
         IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
         IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
     /// Returns true if the NIC writes the bytes of each request in order to the memory of this
-    /// side, so that a CPU can poll for the last byte instead of a completion. Regions with
-    /// Access::relaxed_ordering and the order of several requests are not included. Returns false
-    /// also if rdma-core is older than version 40. ibv_query_qp_data_in_order(3).
+    /// side, so that a CPU can poll for the last byte instead of a completion. The result does not
+    /// hold for regions with Access::relaxed_ordering, and says nothing about the order of several
+    /// requests. Returns false also if rdma-core is older than version 40.
+    /// ibv_query_qp_data_in_order(3).
     /// @param operation  IBV_WR_RDMA_WRITE or IBV_WR_SEND for requests of the peer,
     ///                   IBV_WR_RDMA_READ for those of this queue pair
     /// @throws Error EBADF if the queue pair was closed

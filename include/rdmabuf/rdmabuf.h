@@ -14,8 +14,8 @@
  *     struct ibv_mr *mr = rdmabuf_mr(region, 0);
  *
  * Errors. A function that returns int returns 0 or, if it fails, a negative errno value, unless its
- * comment says otherwise. rdmabuf_last_error() then says what was tried, what failed and what to
- * do. Outputs are set only on success. Any such function may fail with
+ * comment says otherwise. After a failure, rdmabuf_last_error() returns what was tried, what failed
+ * and what to do. Outputs are set only on success. Any such function may fail with
  *   -EINVAL  a required argument is a null pointer, a length or `count` is 0, a range
  *            exceeds the address space, an option or a flag is unknown, or `size` of a struct is
  *            not set
@@ -24,29 +24,30 @@
  * and with the errno values of the verbs and of the drivers that it calls. -524 is the kernel's
  * ENOTSUPP, for which <errno.h> has no name.
  *
- * Null handles. Functions that end an object take the address of its handle, set the handle to
- * NULL, and do nothing if it is NULL. Functions that return something of a region return NULL, 0,
- * an empty text or an empty JSON array for it.
+ * Null handles. A function that destroys, removes or releases an object takes the address of the
+ * handle, sets the handle to NULL, and does nothing if the handle is already NULL. For a NULL
+ * region, the functions that return a value and not an error return NULL, 0, an empty text or an
+ * empty JSON array.
  *
  * Structs. The first member of options and results is `size`, the sizeof of the struct as the
- * program was compiled, so that later versions can add members. All other members are set to zero
- * before use: RDMABUF_INIT does both. Members of a result that this version of the library does not
- * know keep their values.
+ * program was compiled, so that later versions can add members. The program must set `size`, and
+ * must set members that it does not use to zero: RDMABUF_INIT does both. Members of a result that
+ * this version of the library does not know keep their values.
  *
- * Ownership. The program owns the objects that it gets, and destroys each with the function for its
- * type. Strings and descriptors that it passes are copied. Protection domains and memory stay the
- * program's: neither is freed or deallocated before the regions and the leases that use it, and a
- * protection domain not before its caches. If a function that returns void cannot deregister
- * memory, it writes one line to stderr.
+ * Ownership. The program owns the objects that the library creates, and must destroy each with the
+ * function for its type. Strings and descriptors that the program passes are copied. The program
+ * must keep memory and protection domains until the regions and leases that use them have ended,
+ * and protection domains also until the caches that use them are destroyed. If a function that
+ * returns void cannot deregister memory, it writes one line to stderr.
  *
  * Threads. All functions can be called from several threads, also with the same object, except that
  * an object must not be used while or after it is destroyed. No function throws an exception, and
- * none is a point at which pthread_cancel(3) ends a thread. No function terminates the process,
- * with two exceptions: if the library was loaded with dlopen(3), glibc does so if it cannot
+ * none is a cancellation point of pthread_cancel(3). No function terminates the process, with two
+ * exceptions: if the library was loaded with dlopen(3), glibc terminates the process if it cannot
  * allocate the thread-local variables of the library (4 KiB) at the first call in a thread; and a
- * cache does so if a filter of seccomp(2) that was installed later refuses membarrier(2). A cache
- * must not be used in a child of fork(2). A program that unloads the library destroys all objects
- * first.
+ * cache terminates the process if a filter of seccomp(2), installed after the first cache was
+ * created, refuses membarrier(2). A cache must not be used in a child of fork(2). A program must
+ * destroy all objects before it unloads the library.
  */
 #ifndef RDMABUF_RDMABUF_H
 #define RDMABUF_RDMABUF_H
@@ -61,29 +62,29 @@ extern "C" {
 struct ibv_mr;
 struct ibv_pd;
 
-/* Finds out what an address belongs to: memory of a GPU or an accelerator, a dma-buf that the
- * program has added, or host memory. It loads no vendor's driver that the program has not loaded.
+/* Finds out whether an address belongs to memory of a GPU or an accelerator, to a dma-buf that the
+ * program has added, or to host memory. Loads no vendor's driver that the program has not loaded.
  */
 typedef struct rdmabuf_resolver rdmabuf_resolver;
 /* Memory that the program has added to a resolver. */
 typedef struct rdmabuf_external rdmabuf_external;
 /* Memory that is registered on one or several protection domains. */
 typedef struct rdmabuf_region rdmabuf_region;
-/* Keeps regions for later use. */
+/* Keeps regions registered for later use. */
 typedef struct rdmabuf_cache rdmabuf_cache;
 /* The right to use a region of a cache. */
 typedef struct rdmabuf_lease rdmabuf_lease;
 
 /* The initial value of a struct. For a variable:
  *     struct rdmabuf_options options = RDMABUF_INIT(options);
- * Through a pointer, in C and in C++:
+ * Through a pointer, in C:
  *     *keys = (struct rdmabuf_keys)RDMABUF_INIT(*keys);
+ * Through a pointer, in C++:
  *     *keys = RDMABUF_INIT(*keys); */
 #ifdef __cplusplus
 extern "C++" {
-/* The name of make() contains the size of the struct. Two libraries of one process can be compiled
- * with headers in which the struct has different sizes, and the linker keeps only one function of
- * each name. */
+/* The linker keeps only one function of each name. Two libraries of one process can be compiled
+ * with headers in which the struct has different sizes. So the name of make() contains the size. */
 template <class Struct, size_t Size>
 class rdmabuf_initial {
   public:
@@ -107,24 +108,25 @@ class rdmabuf_initial<Struct&, Size> : public rdmabuf_initial<Struct, Size> {};
 /* Returns the version of the library, "0.1.0". */
 const char* rdmabuf_version(void);
 
-/* Returns why the last function of this thread that failed did so: the call, the errno, what was
- * tried, the cause and a remedy, up to 4,095 bytes. The text is valid until another function of
- * this interface fails in the same thread, or the thread ends. It is empty if none has failed. */
+/* Returns the text of the last failure in this thread: the call, the errno, what was tried, the
+ * cause and a remedy, up to 4,095 bytes. The text is valid until another function of this interface
+ * fails in the same thread, or the thread ends. It is empty if no function has failed. */
 const char* rdmabuf_last_error(void);
 
-/* Writes the description of an errno value, and what it means when `call` ("ibv_reg_dmabuf_mr",
- * "ibv_reg_mr", or NULL) fails with it, to `text`, with a zero at its end. `error` may be negative.
- * `text` may be NULL if `size` is 0. Returns the length of the whole text; the text was cut if that
- * is not less than `size`. */
+/* Writes the description of an errno value to `text`, with a zero at the end. If `call` is
+ * "ibv_reg_dmabuf_mr" or "ibv_reg_mr" (it may be NULL), adds the usual cause of this errno value in
+ * that call. `error` may be negative. `text` may be NULL if `size` is 0. Returns the length of the
+ * whole text; the text was cut if this length is not less than `size`. */
 size_t rdmabuf_explain(int error, const char* call, char* text, size_t size);
 
 /* The mapping with which device memory is exported. */
 enum {
-    /* By the rules for the NIC and the memory. */
+    /* The library selects the mapping for the NIC and the memory. */
     RDMABUF_MAPPING_DEFAULT = 0,
-    /* As CPU and GPU see it. */
+    /* The mapping that the driver of the memory selects. */
     RDMABUF_MAPPING_STANDARD = 1,
-    /* Over the PCIe link of the GPU (CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE). */
+    /* Over the PCIe link of the device, even if the device has a faster path (for CUDA:
+     * CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE). */
     RDMABUF_MAPPING_PCIE = 2
 };
 
@@ -142,94 +144,99 @@ enum {
 
 /* ---- Finding and exporting ---- */
 
-/* Creates a resolver that asks the drivers of CUDA, ROCm and Level Zero, if the process has loaded
- * them. Other memory of devices, such as that of Neuron and Habana, is known only after
+/* Creates a resolver that queries the drivers of CUDA, ROCm and Level Zero, if the process has
+ * loaded them. Other memory of devices, such as that of Neuron and Habana, is known only after
  * rdmabuf_external_add(). Keep the resolver as long as the program registers memory: creating one
  * is not cheap. */
 int rdmabuf_resolver_create(rdmabuf_resolver** resolver);
 /* Destroys a resolver. Regions, caches and added memory stay valid. Afterwards rdmabuf_verify()
- * fails for memory that a driver knows, unless a cache with this resolver exists. */
+ * fails with -ENOENT for memory that is not host memory, unless a cache with this resolver exists.
+ */
 void rdmabuf_resolver_destroy(rdmabuf_resolver** resolver);
 
 /* Memory for which the program has a dma-buf. */
 struct rdmabuf_external_memory {
     size_t size;
-    /* The address that the program uses for the first byte, not 0. Address and `offset` are equal
-     * modulo the page size. */
+    /* The address that the program uses for the first byte, not 0. `address` and `offset` must be
+     * equal modulo the page size. */
     uint64_t address;
-    /* In bytes. */
+    /* The length in bytes. */
     uint64_t length;
     /* The descriptor of the dma-buf. It is duplicated, so the program may close it. */
     int fd;
-    /* RDMABUF_MAPPING_PCIE if the descriptor was exported so. */
+    /* RDMABUF_MAPPING_PCIE if the dma-buf was exported with the PCIe mapping, otherwise 0. */
     int mapping;
-    /* Offset of the first byte in the dma-buf. */
+    /* The offset of the first byte in the dma-buf, in bytes. */
     uint64_t offset;
     /* The PCI address of the device, "0000:3b:00.0"; may be NULL. */
     const char* pci_address;
 };
-/* Adds memory to a resolver, and to the caches that were created with it. The program removes it
- * before it frees the memory. A cache that has registered the memory as host memory before goes on
- * with that, unless the program invalidates the range.
+/* Adds memory to a resolver, and to the caches that were created with the resolver. The program
+ * must call rdmabuf_external_remove() before it frees the memory. If a cache has already registered
+ * the memory as host memory, the cache uses that registration until the program invalidates the
+ * range.
  * -EBADF: `fd` is not open. -EMFILE: the process has no free descriptor. -ERANGE: the memory ends
- * behind the dma-buf. -EEXIST: it overlaps memory that was added before. -EINVAL: also if `address`
- * and `offset` differ modulo the page size. */
+ * after the end of the dma-buf. -EEXIST: the memory overlaps memory that was added before. -EINVAL:
+ * also if `address` and `offset` differ modulo the page size. */
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const struct rdmabuf_external_memory* memory,
                          rdmabuf_external** external);
-/* Removes memory, also after its resolver was destroyed. Regions of it stay registered. */
+/* Removes memory from the resolver; the resolver may already be destroyed. Regions of the memory
+ * stay registered. */
 void rdmabuf_external_remove(rdmabuf_external** external);
 
 /* What rdmabuf_find() has found. */
 struct rdmabuf_allocation {
     size_t size;
-    /* The allocation that contains the address; 0 for RDMABUF_KIND_HOST. */
+    /* The first byte of the allocation that contains the address; 0 for RDMABUF_KIND_HOST. */
     uint64_t base;
+    /* The length of the allocation in bytes; 0 for RDMABUF_KIND_HOST. */
     uint64_t length;
-    /* Differs from the numbers of all earlier allocations at this address; 0 if there is no such
-     * number. */
+    /* A number that differs from the numbers of all earlier allocations at this address; 0 if the
+     * exporter has no such number. */
     uint64_t generation;
     /* RDMABUF_KIND_... */
     int kind;
     /* 1 if a chip-to-chip link connects the device to its CPU. */
     int c2c;
-    /* The name of what knows the memory: "cuda", "rocm", "external"; empty for host memory. */
+    /* The name of the exporter that knows the memory: "cuda", "rocm", "level_zero" or "external";
+     * empty for RDMABUF_KIND_HOST. */
     char exporter[24];
-    /* The PCI address of the device, if it is known. */
+    /* The PCI address of the device; empty if it is not known. */
     char pci_address[24];
 };
 /* Finds the allocation that contains `address`. Success with RDMABUF_KIND_HOST means that none of
- * the drivers that were asked knows the address. An error means that a driver could not be asked,
- * so that the memory may be that of a device. */
+ * the queried drivers knows the address. An errno value of a driver means that the query of this
+ * driver failed, so the memory may be that of a device. */
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address,
                  struct rdmabuf_allocation* allocation);
 
 /* A dma-buf, for registration functions of other libraries. */
 struct rdmabuf_export {
     size_t size;
-    /* The program closes this descriptor with close(2), after it has registered the memory. */
+    /* The program must close this descriptor with close(2), after it has registered the memory. */
     int fd;
     /* RDMABUF_MAPPING_STANDARD or RDMABUF_MAPPING_PCIE. */
     int mapping;
-    /* Offset of the address in the dma-buf. */
+    /* The offset of the address in the dma-buf, in bytes. */
     uint64_t offset;
     uint64_t length;
 };
 /* Exports `length` bytes at `address`. The address needs no alignment. RDMABUF_MAPPING_DEFAULT is
  * RDMABUF_MAPPING_STANDARD here, because there is no NIC.
- * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range ends behind its allocation.
- * -ENOTSUP: the memory does not have this mapping, or is host memory that a GPU's driver pinned and
- * does not export. Others are those of the driver. */
+ * -EFAULT: host memory, which has no dma-buf. -ERANGE: the range ends after the end of its
+ * allocation. -ENOTSUP: the memory does not have this mapping, or is host memory that a GPU's
+ * driver has pinned and does not export. Other errno values are those of the driver. */
 int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t length,
                          int mapping, struct rdmabuf_export* range);
 
 /* ---- Registering ---- */
 
-/* How memory may be registered; RDMABUF_PATH_... | RDMABUF_PATH_... */
+/* The methods to register memory; combine them with `|`. */
 enum {
     /* A dma-buf, by ibv_reg_dmabuf_mr(3). */
     RDMABUF_PATH_DMABUF = 1,
     /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). If RDMABUF_PATH_DMABUF is not
-     * listed and no mapping is chosen, ibv_reg_dmabuf_mr(3) is tried last. */
+     * listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried afterwards for device memory. */
     RDMABUF_PATH_DMABUF_DATA_DIRECT = 2,
     /* A device address, by ibv_reg_mr(3) with a kernel module for peer memory (nvidia_peermem). */
     RDMABUF_PATH_PEERMEM = 4,
@@ -243,77 +250,82 @@ struct rdmabuf_options {
     size_t size;
     /* IBV_ACCESS_... of <infiniband/verbs.h>; 0 is IBV_ACCESS_LOCAL_WRITE. */
     int access;
-    /* 1 adds IBV_ACCESS_RELAXED_ORDERING, where the kernel has it. */
+    /* 1 adds IBV_ACCESS_RELAXED_ORDERING, if the kernel supports it. */
     int relaxed_ordering;
     /* 1 if the memory must be that of a device: a host pointer is refused with -EFAULT. */
     int device_memory;
-    /* The paths that may be tried, in the order of their values; 0: dmabuf, then host, or on_demand
-     * for managed memory. Memory that a driver or rdmabuf_external_add() has described as that of a
-     * device is never registered by the path host. */
+    /* The paths that may be tried, in the order of their values. 0: dmabuf, then on_demand for
+     * managed memory or host for other memory; only dmabuf if `device_memory` is 1. Memory that a
+     * driver or rdmabuf_external_add() has described as that of a device is never registered by the
+     * path host. */
     int paths;
-    /* RDMABUF_MAPPING_...; 0 chooses it for each NIC. */
+    /* RDMABUF_MAPPING_...; with 0, the library selects the mapping for each NIC. */
     int mapping;
     /* 1 if `iova` is used. */
     int has_iova;
-    /* The address of the first byte for work requests and peers; by default its address. It is
-     * equal to this address modulo the page size. */
+    /* The address of the first byte for work requests and peers; by default the `address` that is
+     * registered. `iova` must be equal modulo the page size to `address`, and on the dma-buf paths
+     * instead to the offset of the first byte in the dma-buf. */
     uint64_t iova;
 };
 
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
  * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs,
- * and rdmabuf_last_error() has all attempts; rdmabuf_explain() tells what the errno values mean.
+ * and rdmabuf_last_error() returns all attempts; rdmabuf_explain() describes the errno values.
  * -EFAULT: the address is not mapped, or it is host memory although `device_memory` is 1.
- * -ERANGE: the range ends behind its allocation. -EPERM: device memory, for which only paths of
- * host memory may be tried. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: NIC, kernel or driver cannot
- * register such memory. */
+ * -ERANGE: the range ends after the end of its allocation. -EPERM: device memory, but `paths` has
+ * only paths for host memory. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: the NIC, the kernel or the
+ * driver cannot register such memory. */
 int rdmabuf_register(rdmabuf_resolver* resolver, struct ibv_pd* pd, const void* address,
                      size_t length, const struct rdmabuf_options* options, rdmabuf_region** region);
 /* Registers with `count` protection domains, for example of several NICs: with all of them or with
- * none. Each descriptor of a dma-buf is closed again, whatever happens. `pds` is not kept. From 1
- * MiB on, NICs register at the same time, in threads that end before the function returns. */
+ * none. All dma-buf descriptors are closed before the function returns, also after an error. The
+ * array `pds` is not kept. For 1 MiB or more, the NICs register at the same time, in threads that
+ * end before the function returns. */
 int rdmabuf_register_many(rdmabuf_resolver* resolver, struct ibv_pd* const* pds, size_t count,
                           const void* address, size_t length, const struct rdmabuf_options* options,
                           rdmabuf_region** region);
 
-/* Returns the memory region on protection domain `i`, in the order of `pds`, which the
- * rdmabuf_region owns: do not call ibv_dereg_mr() with it. NULL if `i` is too large. Use its
- * lkey and rkey, but rdmabuf_iova() in place of its `addr`, which is not the address of the memory
- * if the region is one of a dma-buf. */
+/* Returns the ibv_mr on protection domain `i`, in the order of `pds`; NULL if `i` is too large, or
+ * if a failed rdmabuf_deregister() has already deregistered it. The rdmabuf_region owns the ibv_mr:
+ * do not call ibv_dereg_mr(). Use its lkey and rkey. Use rdmabuf_iova() instead of its `addr`,
+ * which is not the address of the memory if a dma-buf was registered. */
 struct ibv_mr* rdmabuf_mr(const rdmabuf_region* region, size_t i);
 /* Returns the address of the first byte for work requests and peers. */
 uint64_t rdmabuf_iova(const rdmabuf_region* region);
-/* Returns RDMABUF_PATH_... of protection domain `i`; 0 if `i` is too large. */
+/* Returns the RDMABUF_PATH_... by which protection domain `i` was registered; 0 if rdmabuf_mr() is
+ * NULL. */
 int rdmabuf_path(const rdmabuf_region* region, size_t i);
 /* Returns all attempts to register the memory, as a text or as a JSON array of objects with the
  * members path, call, errno, device, exporter, meaning and remedy. The text is valid as long as the
  * region. */
 const char* rdmabuf_trail(const rdmabuf_region* region);
 const char* rdmabuf_trail_json(const rdmabuf_region* region);
-/* Asks the driver whether the memory is still what was registered: not on the data path. Returns 0
- * if it is, or if no driver can say it: of host memory, or of an allocation without a generation
- * (see rdmabuf_find()). -ENODEV: it was freed or replaced, so that its keys must not be used; or it
- * was removed from the resolver. -ENOENT: the resolver was destroyed. Other values, for
- * example -EIO: the driver could not be asked. */
+/* Asks the driver whether the allocation that was registered still exists. Do not call this on the
+ * data path. Returns 0 if it exists, and always for host memory. For an allocation without a
+ * generation (see rdmabuf_find()), only freed memory is detected, not replaced memory.
+ * -ENODEV: the memory was freed, replaced or removed from the resolver, so its keys must not be
+ * used. -ENOENT: the resolver was destroyed. Other values, for example -EIO: the query failed. */
 int rdmabuf_verify(rdmabuf_region* region);
-/* Deregisters the memory and destroys the region. Calls no driver of a vendor. If it fails, the
- * region and its handle still exist, and the program calls this function again; on some protection
- * domains it may be deregistered already, for which rdmabuf_mr() returns NULL. -EBUSY: memory
- * windows are bound to it. */
+/* Deregisters the memory and destroys the region. Calls no driver of a vendor. After an error, the
+ * region and its handle still exist, and the program must call this function again; the memory may
+ * already be deregistered on some protection domains, for which rdmabuf_mr() returns NULL. -EBUSY:
+ * memory windows are bound to the region. */
 int rdmabuf_deregister(rdmabuf_region** region);
 
 /* ---- Keeping registrations ---- */
 
 struct rdmabuf_cache_options {
     size_t size;
-    /* 1: each use asks the driver whether the memory was replaced. 0: the program calls
-     * rdmabuf_cache_invalidate() before memory is freed. With 1, memory of which no driver knows
-     * (host memory) is registered for each lease, and deregistered with it. */
+    /* 1: each use asks the driver whether the memory was replaced; host memory, which no driver
+     * knows, is registered for each lease and deregistered when the lease ends. 0: the program must
+     * call rdmabuf_cache_invalidate() before memory is freed. */
     int checked;
-    /* 0. */
+    /* Must be 0. */
     int reserved;
-    /* Limits; 0: 65,536 regions, and any number of bytes. */
+    /* The maximum number of regions; 0: 65,536. */
     size_t max_regions;
+    /* The maximum total length of the regions in bytes; 0: no limit. */
     uint64_t max_bytes;
     /* The options of all registrations; `access` and `iova` are not used. May be NULL. */
     const struct rdmabuf_options* registration;
@@ -330,40 +342,45 @@ struct rdmabuf_keys {
     size_t size;
     uint32_t lkey;
     uint32_t rkey;
-    /* The registered range, which contains the requested one. A peer that has `rkey` can access all
-     * of it. The iova of a byte is its address. */
+    /* The first byte of the registered range, which contains the requested range. A peer that has
+     * `rkey` can access the whole registered range. The iova of a byte is its address. */
     uint64_t address;
+    /* The length of the registered range in bytes. */
     uint64_t length;
 };
 /* Returns a lease on a region that contains the range and permits `access` (IBV_ACCESS_...; with 0,
- * the NIC only reads the memory, for sends and writes to peers). Registers the range if there is
- * none, and then fails as rdmabuf_register() does. `keys` receives those of the first protection
- * domain, and may be NULL. -EAGAIN: the range was invalidated again and again meanwhile. */
+ * the NIC only reads the memory, for sends and writes to peers). If there is no such region,
+ * registers the range, with the errors of rdmabuf_register(). `keys` receives the keys on the first
+ * protection domain, and may be NULL. -EAGAIN: the range was invalidated during each of 16
+ * registrations. */
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,
                           struct rdmabuf_keys* keys, rdmabuf_lease** lease);
 /* Returns the keys on protection domain `i`. */
 int rdmabuf_lease_keys(const rdmabuf_lease* lease, size_t i, struct rdmabuf_keys* keys);
 /* Ends a lease, in any thread, also after its cache was destroyed. */
 void rdmabuf_lease_release(rdmabuf_lease** lease);
-/* Deregisters what overlaps a range that was freed or will be. Regions with a lease follow when it
- * ends, and are not used for new leases. A hook of munmap(2) may call this, but must not hold a
- * lock of the allocator. A hook must not invalidate several caches that several threads use,
- * because two threads could wait for each other. Does nothing in a child of fork(2). */
+/* Declares that a range was freed or will be freed. Deregisters all regions that overlap the range
+ * and have no lease. Regions with a lease are deregistered when their last lease ends, and are not
+ * used for new leases. A hook of munmap(2) may call this function, but must not hold a lock of the
+ * allocator. A hook must not invalidate several caches that several threads use, because two
+ * threads could wait for each other. Does nothing in a child of fork(2). */
 void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t length);
 
 struct rdmabuf_statistics {
     size_t size;
-    /* hits: calls of rdmabuf_cache_acquire() that found a region; misses: calls that registered. */
+    /* Calls of rdmabuf_cache_acquire() that found a region. */
     uint64_t hits;
+    /* Calls of rdmabuf_cache_acquire() that found no region. */
     uint64_t misses;
-    /* Regions that were removed for a limit or after ENOMEM. */
+    /* Regions that were removed because of a limit or after ENOMEM. */
     uint64_t evictions;
-    /* Regions that were removed because `checked` found that their memory was replaced. */
+    /* With `checked`: regions that were removed because their memory was freed or replaced. */
     uint64_t stale;
     /* Regions that rdmabuf_cache_invalidate() removed. */
     uint64_t invalidations;
-    /* What exists at present, and its length on one protection domain. */
+    /* The number of regions that exist now. */
     uint64_t regions;
+    /* The total length of these regions in bytes, on one protection domain. */
     uint64_t bytes;
 };
 int rdmabuf_cache_statistics(const rdmabuf_cache* cache, struct rdmabuf_statistics* statistics);
@@ -378,9 +395,10 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                     size_t count);
 
 /* Makes RDMA writes that have completed visible to work that is submitted to the GPU afterwards.
- * Returns 0 if that was done, 1 if no flush is needed (host memory, or a GPU that orders the writes
- * of each NIC; writes of NICs with different mappings are not ordered), or a negative errno value:
- * -EOPNOTSUPP if the device cannot; then read the last bytes back through the NIC. */
+ * Returns 0 if the writes were flushed, 1 if no flush is needed (host memory, or a GPU that orders
+ * the writes of each NIC; writes of NICs with different mappings are not ordered), or a negative
+ * errno value. -EOPNOTSUPP: the device supports no flush; read the last bytes back through the NIC.
+ */
 int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address);
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
 // Includes the headers that most programs need: those to register memory, and to connect queue
 // pairs and use them. A program includes the others as it needs them:
 //
-//   chunked_region.hpp             memory that is larger than a region may be
+//   chunked_region.hpp             memory that is larger than the maximum size of a region
 //   cm.hpp, cm_channel.hpp, cm_multicast.hpp
 //                                  connections by rdma_cm
 //   device_clock.hpp, extended_completion_queue.hpp, srd_completion_queue.hpp

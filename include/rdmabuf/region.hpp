@@ -89,9 +89,9 @@ struct RemoteAddress {
 };
 
 /// A range of a peer's memory for one-sided operations. The peer creates the object with remote()
-/// of its DmaBufMR, MemoryRegion or DeviceMemoryMR, and sends the result of encode().
+/// of its Region, Registration or MemoryWindow, and sends the result of encode().
 struct RDMABUF_EXPORT RemoteRegion {
-    /// The address of the first byte: the iova of the peer's registration.
+    /// The address of the first byte, an iova in the peer's region.
     std::uint64_t address = 0;
     /// The length of the range in bytes.
     std::uint64_t length = 0;
@@ -152,7 +152,7 @@ struct PrefetchOptions {
 };
 
 /// The common base of MemoryRegion, DmaBufMR, DeviceMemoryMR and ImportedMR: the keys and the iova
-/// of registered memory. A region holds its protection domain. A region can be moved but not
+/// of registered memory. A region keeps its protection domain alive. A region can be moved but not
 /// copied.
 class RDMABUF_EXPORT Region {
   public:
@@ -203,10 +203,10 @@ class RDMABUF_EXPORT Region {
     /// ibv_advise_mr(3).
     /// @param offset  the offset of the first byte in the region, in bytes
     /// @param length  in bytes
-    /// @throws Error ERANGE if the range is not inside the region; EBADF if the region was closed;
-    ///         EOPNOTSUPP if the provider or the device has no on-demand paging; ENOENT if the
-    ///         pages of the region are pinned; EPERM for Prefetch::write without
-    ///         Access::local_write; EFAULT if the pages cannot be made present
+    /// @throws Error ERANGE if the range is not inside the region; EBADF if the region was closed,
+    ///         released or moved from; EOPNOTSUPP if the provider or the device has no on-demand
+    ///         paging; ENOENT if the pages of the region are pinned; EPERM for Prefetch::write
+    ///         without Access::local_write; EFAULT if the pages cannot be made present
     void prefetch(std::size_t offset, std::size_t length,
                   const PrefetchOptions& options = {}) const;
 
@@ -265,12 +265,13 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
 
     /// Takes ownership of a region that other code has registered on @p pd.
     /// @param options  the access and the iova with which @p mr was registered, which ibv_mr does
-    ///                 not contain. The default iova is ibv_mr::addr, which is not that of a region
-    ///                 of a dma-buf.
+    ///                 not contain. The default iova is ibv_mr::addr. For a region of a dma-buf,
+    ///                 set the iova: there, ibv_mr::addr is not the iova.
     [[nodiscard]] static MemoryRegion adopt(const ProtectionDomain& pd, ibv_mr* mr,
                                             const MemoryRegionOptions& options = {});
-    /// Returns an object that uses @p mr but does not own it. The owner deregisters @p mr after
-    /// this object is destroyed. For a null pointer, the result is like an object that was closed.
+    /// Returns an object that uses @p mr but does not own it. The owner must not deregister @p mr
+    /// before this object is destroyed. For a null pointer, the result is like an object that was
+    /// closed.
     /// @param options  as for adopt()
     [[nodiscard]] static MemoryRegion borrow(ibv_mr* mr, const MemoryRegionOptions& options = {});
 

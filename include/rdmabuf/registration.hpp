@@ -53,11 +53,11 @@ enum class RegistrationPath : std::uint8_t {
 /// the path was skipped.
 struct Attempt {
     RegistrationPath path{};
-    /// The mapping that was requested from the exporter. The value has a meaning only for the
-    /// dma-buf paths.
+    /// The mapping of the exported dma-buf; if the export failed, the requested mapping. The value
+    /// has a meaning only for the dma-buf paths.
     MappingKind mapping = MappingKind::standard;
     /// The reason why this mapping was selected for the NIC, as a string literal. Empty for the
-    /// standard mapping.
+    /// standard mapping, and for the path dmabuf_data_direct if the caller listed it.
     const char* reason = "";
     /// 0 if the attempt succeeded, otherwise a positive errno value. 524 is ENOTSUPP, which exists
     /// only in the kernel.
@@ -150,13 +150,14 @@ struct NicPath {
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
-    /// The path and the mapping of each protection domain, in the order of `regions`.
+    /// The path and the mapping of each protection domain, in the order of the protection domains
+    /// that the caller passed.
     std::vector<NicPath> nics = {};
     std::uintptr_t address = 0;
     std::size_t length = 0;
     std::uint64_t iova = 0;
     Access access{};
-    /// The name of the exporter.
+    /// The name of the exporter; empty if no exporter owns the memory.
     std::string exporter = {};
     /// The exporter. Not owned, because the destruction of an exporter may call the vendor's
     /// driver, and a deregistration must not.
@@ -281,8 +282,8 @@ class RDMABUF_EXPORT RegisteredMemory {
 };
 
 /// The registration paths that may be used, in the order in which they are tried. For an empty
-/// list, the order is dmabuf, host. For an empty list and managed memory, the order is dmabuf,
-/// on_demand.
+/// list, the order is dmabuf, host; for managed memory it is dmabuf, on_demand; with
+/// RegistrationOptions::device_memory it is dmabuf only.
 class RDMABUF_EXPORT PathOrder {
   public:
     static constexpr std::size_t most = 5;
@@ -308,7 +309,8 @@ class RDMABUF_EXPORT PathOrder {
 struct RegistrationOptions {
     /// The registration paths to try. Device memory is never registered by the path `host`. This
     /// path is for memory that belongs to no exporter, and for host memory that a device's driver
-    /// has pinned.
+    /// has pinned. For device memory, each of the two dma-buf paths may also try the other one if
+    /// it is not listed, unless `mapping` or `dma_handle` is set.
     PathOrder paths = {};
     /// The access flags of the registration. The dma-buf paths accept only local_write,
     /// remote_write, remote_read, remote_atomic and relaxed_ordering.
@@ -319,9 +321,10 @@ struct RegistrationOptions {
     /// True if the caller guarantees that the memory is device memory. The registration of a host
     /// pointer then fails with EFAULT.
     bool device_memory = false;
-    /// The iova of the first byte; by default the address of this byte. The iova must be equal to
-    /// this address modulo the page size. On the dma-buf paths, the iova must instead be equal to
-    /// the offset of the byte in the dma-buf, modulo the page size.
+    /// The iova of the first byte; by default the address of this byte, or 0 with
+    /// Access::zero_based. The iova must be equal to this address modulo the page size. On the
+    /// dma-buf paths, the iova must instead be equal to the offset of the byte in the dma-buf,
+    /// modulo the page size.
     std::optional<std::uint64_t> iova = std::nullopt;
     /// The topology of the machine, with which the mapping for each NIC is selected by the NIC's
     /// path to the memory. If it is nullptr, the mapping is selected by the type of the NIC. Call
@@ -361,8 +364,8 @@ struct AddressRange {
 };
 
 /// Memory that is registered on one or several protection domains: the result of register_memory().
-/// A Registration holds the protection domains. It does not own the memory, which the caller must
-/// not free before the Registration is closed or destroyed.
+/// A Registration keeps the protection domains alive. It does not own the memory, which the caller
+/// must not free before the Registration is closed or destroyed.
 class Registration : public RegisteredMemory {
   public:
     /// Returns the number of protection domains. The functions below have the parameter @p i: the
@@ -421,13 +424,14 @@ class Registration : public RegisteredMemory {
 /// Registers the @p length bytes at @p address on all protection domains of @p pds, for any type of
 /// memory. The function finds the exporter of the memory in @p resolver, then tries the
 /// registration paths in order, until one path succeeds on all protection domains. On the dma-buf
-/// paths, it exports one dma-buf for each mapping that a NIC needs (for each NIC, if
-/// Allocation::single_import is set), registers it on these NICs, and returns the descriptor to the
-/// exporter before the call returns. Before it tries the next path, it deregisters all regions of
-/// the previous path.
+/// paths, the function exports one dma-buf for each mapping that a NIC needs (for each NIC, if
+/// Allocation::single_import is set), registers the dma-buf on these NICs, and returns the
+/// descriptor to the exporter before the call returns. Before the function tries the next path, it
+/// deregisters all regions of the previous path.
 ///
 /// @throws Error if no path succeeds. Error::hint() is the trail (list) of all attempts. The errno
-///         is that of the first attempt in which a driver or verbs was called. EINVAL before the
+///         is that of the first attempt in which a driver or verbs was called; if there is none,
+///         that of the first attempt. EBADF if a protection domain was closed. EINVAL before the
 ///         first attempt for a length of 0, a range that overflows, an empty @p pds, and options
 ///         that contradict each other. A NIC refuses a range that is longer than it can register at
 ///         once (EINVAL): see ChunkedRegion.

@@ -43,12 +43,13 @@ struct CachedRegistration {
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
                                                          std::size_t length, Access access);
 /// Finds a cache entry that contains the range and allows @p access, adds a lease to the entry and
-/// returns the entry. Returns nullptr if the cache has no entry for this range and these access
-/// flags.
+/// returns the entry. Returns nullptr if the cache has no valid entry for this range and these
+/// access flags.
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration* find(CacheCore& core, std::uintptr_t address,
                                                       std::size_t length, Access access) noexcept;
-/// Ends one lease of @p entry. If @p entry was already removed from the cache and has no further
-/// lease, this function deregisters the memory of the entry.
+/// Ends one lease of @p entry. If @p entry has no further lease, and was removed from the cache or
+/// was registered for its leases only (at a limit, or by CachePolicy::checked), this function
+/// deregisters the memory of the entry.
 RDMABUF_EXPORT void give_back(CachedRegistration& entry) noexcept;
 
 } // namespace rdmabuf::detail
@@ -62,18 +63,18 @@ enum class CachePolicy : std::uint8_t {
     /// mapped again. Without this call, the cache returns keys of freed memory.
     explicit_invalidation,
     /// The cache queries the exporter on each hit, and compares the generation of the allocation. A
-    /// hit then includes a call of Exporter::find(), which in most exporters calls the vendor's
-    /// driver. For some memory no generation can be compared: host memory that no exporter knows,
-    /// exporters without generations, and a range of more than one allocation. Such memory is
-    /// registered for each lease, and deregistered with it.
+    /// hit then includes a call of Exporter::find_range(), which in most exporters calls the
+    /// vendor's driver. For some memory no generation can be compared: host memory that no exporter
+    /// knows, exporters without generations, and a range of more than one allocation. Such memory
+    /// is registered for each lease, and deregistered when the lease ends.
     checked,
 };
 
 struct RegistrationCacheOptions {
     CachePolicy policy = CachePolicy::explicit_invalidation;
     /// The maximum number of entries. An entry in use (with a lease) counts, and is not evicted. If
-    /// all entries are in use at the limit, acquire() registers further memory only until the last
-    /// lease on this memory ends.
+    /// all entries are in use at the limit, acquire() still registers further memory, but this
+    /// memory is deregistered when its last lease ends.
     std::size_t max_entries = 65536;
     /// The maximum total length of the entries in bytes, on one protection domain. At this limit,
     /// the cache behaves as at the limit `max_entries`.
@@ -93,20 +94,21 @@ struct RegistrationCacheOptions {
 /// CachePolicy.
 ///
 /// **Hits.** An entry serves a range that lies inside it, if the entry allows at least the
-/// requested access and has the same relaxed_ordering, on_demand and hugetlb. A hit takes no lock,
-/// makes no system call and allocates nothing. For the first 127 threads that use caches at the
-/// same time, a hit writes to no memory that other threads write to; all other threads share a
-/// lock. Finding an entry and ending its lease takes about 90 instructions, which benchmarks/cache
-/// checks, and O(log n) more for an address that is new to the cache. With CachePolicy::checked, a
-/// hit also queries the exporter.
+/// requested access and has the same other flags (relaxed_ordering, on_demand, hugetlb and the
+/// flush flags). A hit takes no lock, makes no system call and allocates nothing. For the first 127
+/// threads that use caches at the same time, a hit writes to no memory that other threads write to,
+/// except the first hit on an entry after a miss and a hit with an address that is new to the
+/// cache. All other threads share a lock. Finding an entry and ending its lease takes about 90
+/// instructions, which benchmarks/cache checks, and O(log n) more for an address that is new to the
+/// cache. With CachePolicy::checked, a hit also queries the exporter.
 ///
 /// **Misses** register outside all locks. Other threads that need the same memory wait for the
 /// registration, and get the same error if it fails. Idle entries of the same allocation that
-/// overlap or touch the new range are merged with it into one registration, if the merged range is
-/// at least 1.5 times as long as each of these entries. So a stream through a buffer leaves few
-/// entries, and registers its bytes again only a logarithmic number of times. If the merged range
-/// cannot be registered, the requested range is registered alone. On ENOMEM, all idle entries are
-/// deregistered, and the registration is tried once more.
+/// overlap or touch the new range are merged with the new range into one registration, if the
+/// merged range is at least 1.5 times as long as each of these entries. So a stream through a
+/// buffer leaves few entries, and each byte of the buffer is registered only a logarithmic number
+/// of times. If the merged range cannot be registered, the requested range is registered alone. On
+/// ENOMEM, all idle entries are deregistered, and the registration is tried once more.
 ///
 /// A cache must not be used in a child of fork(2), because it may wait for threads that do not
 /// exist in the child.
@@ -170,10 +172,10 @@ class RDMABUF_EXPORT RegistrationCache {
     };
 
     struct Statistics {
-        /// The number of calls that returned a lease on an existing entry.
+        /// The number of calls that found an existing entry, without waiting for its registration.
         std::uint64_t hits = 0;
-        /// The number of calls of acquire() that registered memory, or waited while another thread
-        /// registered the same memory.
+        /// The number of calls of acquire() that found no entry, and then registered memory or
+        /// waited while another thread registered the same memory. Failed registrations count too.
         std::uint64_t misses = 0;
         /// The number of cache entries that were evicted to make room for a new entry, or after
         /// ENOMEM.
@@ -227,8 +229,9 @@ class RDMABUF_EXPORT RegistrationCache {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
     /// Returns a lease on an existing entry that contains the range. Returns an empty lease if no
-    /// entry serves the range. This function never registers memory, and its calls do not count as
-    /// misses in the statistics.
+    /// entry serves the range, or if CachePolicy::checked finds that the allocation was replaced.
+    /// This function never registers memory, and its calls do not count as misses in the
+    /// statistics.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
         return Lease(detail::find(*core_, address, length, access));
     }

@@ -16,7 +16,8 @@
 namespace rdmabuf {
 
 /// Finds the exporter that owns the memory at an address, in an ordered list of exporters. Copies
-/// share the exporters, but an exporter that is added later is not added to the copies.
+/// share the exporters, but an exporter that is later added to one copy is not added to the other
+/// copies.
 ///
 /// Two exporters can know one address. An ExternalExporter is queried first, because the program
 /// itself declared its memory. An exporter that reports MemoryKind::pinned_host is used only if no
@@ -25,7 +26,7 @@ namespace rdmabuf {
 ///
 /// Resolver::find(), try_find() and Exporter::find() neither load nor initialise a vendor's driver.
 /// Exporter::availability(), Exporter::export_range() and Allocator::allocate() load the driver's
-/// library if the program has not loaded it. availability() and allocate() also initialise the
+/// library if the program has not loaded it. availability() and allocate() can also initialise the
 /// driver.
 class RDMABUF_EXPORT Resolver {
   public:
@@ -45,8 +46,9 @@ class RDMABUF_EXPORT Resolver {
     /// (providers/memfd.hpp), which only softverbs can use; exporters that need a device
     /// (providers/verbs_dm.hpp, providers/vfio.hpp) or a protection domain
     /// (providers/verbs_buf.hpp); and the exporter for memory that the program declares
-    /// (providers/external.hpp). Each call creates new exporters. Keep the resolver, because only
-    /// the exporter that allocated a buffer knows the buffer.
+    /// (providers/external.hpp). Each call creates new exporters. Keep the resolver: some
+    /// exporters, such as drm and udmabuf, know only the buffers that they have allocated
+    /// themselves.
     [[nodiscard]] static Resolver system();
 
     /// Adds @p exporter at the end of the list. An ExternalExporter is added after the last
@@ -57,8 +59,8 @@ class RDMABUF_EXPORT Resolver {
     /// Returns the exporter that owns the memory at @p address. Returns nullopt if no exporter owns
     /// this memory, for example for ordinary host memory.
     /// @throws Error if no exporter reports the address, and an exporter could not query its
-    ///         driver. The memory could then be device memory. The errno value and Error::hint()
-    ///         are those of the failed query.
+    ///         driver. The memory could then be device memory. The errno value is that of the first
+    ///         failed query; Error::hint() names the exporter and contains the cause.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
     /// Returns the exporter that owns the memory at @p address.
     /// @throws Error EFAULT if no exporter owns this memory; Error::hint() lists all exporters. The

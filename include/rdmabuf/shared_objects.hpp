@@ -14,8 +14,9 @@
 
 namespace rdmabuf {
 
-/// The description of a memory region, with which another process can import the region. It
-/// contains the iova and the access flags, because ibv_import_mr(3) does not return them.
+/// The description of a memory region, with which another process can import the region. The
+/// description contains the iova and the access flags, because ibv_import_mr(3) does not return
+/// them.
 struct SharedRegion {
     /// The value of ibv_mr::handle, which identifies the region within an open device file.
     std::uint32_t handle = 0;
@@ -69,7 +70,7 @@ class RDMABUF_EXPORT ImportedMR : public Region {
 ///     const auto pd = ProtectionDomain::import_handle(context, received.objects.pd);
 ///     const ImportedMR region(pd, received.objects.regions[0]);
 ///
-/// The process that created an object destroys it; the other process only ends its import. Process
+/// The process that created an object destroys it; the other process only ends the import. Process
 /// B creates its own completion queues and queue pairs, and can register its own memory in the
 /// protection domain. While objects of process B use the protection domain, ibv_dealloc_pd(3) in
 /// process A fails with EBUSY. When process A ends, its objects exist until process B closes its
@@ -83,14 +84,14 @@ namespace rdmabuf {
 
 /// The data that another process needs to import device memory.
 struct SharedDeviceMemory {
-    /// The value of ibv_dm::handle, which identifies the device memory in its open device file.
+    /// The value of ibv_dm::handle, which identifies the device memory within an open device file.
     std::uint32_t handle = 0;
     /// The size of the device memory in bytes.
     std::uint64_t size = 0;
 
     /// Returns the handle and size of @p memory.
-    /// @throws Error EBADF if @p memory was closed, released or moved from; EOPNOTSUPP if its
-    ///         provider has no handles for device memory
+    /// @throws Error EBADF if @p memory was closed, released or moved from; EOPNOTSUPP if the
+    ///         provider of the device has no handles for device memory
     [[nodiscard]] RDMABUF_EXPORT static SharedDeviceMemory of(const DeviceMemory& memory);
 
     friend bool operator==(const SharedDeviceMemory&, const SharedDeviceMemory&) noexcept = default;
@@ -124,7 +125,7 @@ struct ReceivedObjects {
 /// @param timeout  the maximum time to wait; wait_forever for no limit
 /// @throws Error EINVAL for another type of socket; E2BIG for too many objects; ETIMEDOUT if the
 ///         peer does not receive the message in time; ECONNRESET or EPIPE if the peer has closed
-///         the socket; EBADF if @p context was closed
+///         the socket; EBADF if @p context was closed, released or moved from
 RDMABUF_EXPORT void send_objects(int socket, const Context& context, const SharedObjects& objects,
                                  std::chrono::milliseconds timeout);
 
@@ -132,10 +133,10 @@ RDMABUF_EXPORT void send_objects(int socket, const Context& context, const Share
 /// descriptor stays open.
 /// @param socket   as for send_objects()
 /// @param timeout  the maximum time to wait; wait_forever for no limit
-/// @throws Error EPROTO for bytes that are not a valid message, or a message without exactly one
-///         descriptor; EPROTONOSUPPORT for another version; EMFILE at the process's limit of
-///         descriptors; ETIMEDOUT if no message arrives in time; ECONNRESET if the peer has closed
-///         the socket
+/// @throws Error EINVAL for another type of socket; EPROTO for bytes that are not a valid message,
+///         or a message without exactly one descriptor; EPROTONOSUPPORT for another version; EMFILE
+///         at the process's limit of descriptors; ETIMEDOUT if no message arrives in time;
+///         ECONNRESET if the peer has closed the socket
 [[nodiscard]] RDMABUF_EXPORT ReceivedObjects receive_objects(int socket,
                                                              std::chrono::milliseconds timeout);
 

@@ -54,11 +54,13 @@ class RDMABUF_EXPORT SharedReceiveQueue {
   public:
     /// Creates a shared receive queue.
     /// @throws Error EINVAL if max_wr or max_sge is above the device's max_srq_wr or max_srq_sge;
-    ///         EOPNOTSUPP if the device has no shared receive queues; EBADF if @p pd was closed
+    ///         EOPNOTSUPP if the device has no shared receive queues; EBADF if @p pd was closed,
+    ///         released or moved from
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
-    /// Takes ownership of @p srq, which other code has created with @p pd. The program destroys the
-    /// XRC domain and the completion queue of an XRC shared receive queue after it.
+    /// Takes ownership of @p srq, which other code has created with @p pd. The program must keep
+    /// the XRC domain and the completion queue of an XRC shared receive queue until @p srq is
+    /// destroyed.
     [[nodiscard]] static SharedReceiveQueue adopt(const ProtectionDomain& pd, ibv_srq* srq);
     /// Returns an object that uses @p srq without owning it. The owner must destroy @p srq after
     /// this object and all queue pairs that were created with it. For a null pointer, the result is
@@ -103,7 +105,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().
     /// ibv_get_srq_num(3).
     /// @throws Error EOPNOTSUPP if only XRC queues of this device have a number; EBADF if this
-    ///         object was closed
+    ///         object was closed, released or moved from
     [[nodiscard]] std::uint32_t number() const;
 
     /// Sets the limit again. The device clears the limit when it raises
@@ -112,11 +114,11 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// immediately or with the next receive, depending on the device. ibv_modify_srq(3).
     /// @param limit  the number of receives; 0 for no event
     /// @throws Error EINVAL if @p limit is above the size of the queue; EBADF if this object was
-    ///         closed
+    ///         closed, released or moved from
     void arm_limit(std::uint32_t limit);
     /// Queries the size of the queue and the limit. After IBV_EVENT_SRQ_LIMIT_REACHED was raised,
     /// the limit is 0. ibv_query_srq(3).
-    /// @throws Error EBADF if this object was closed
+    /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] ibv_srq_attr attributes() const;
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }

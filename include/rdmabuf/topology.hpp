@@ -233,7 +233,8 @@ class RDMABUF_EXPORT Topology {
 
     /// Queries the data-direct function of an open device, and sets Nic::data_direct of the NIC.
     /// The query is needed because sysfs does not show which data-direct function belongs to a NIC.
-    /// It calls mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux 6.12.
+    /// The function calls mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux
+    /// 6.12.
     /// @return not available, with the reason, if the device has no data-direct function
     Availability query_data_direct(const Context& context);
     /// Sets the data-direct function of the NIC with the name @p nic.
@@ -245,18 +246,19 @@ class RDMABUF_EXPORT Topology {
 
     /// Returns the path between memory and a NIC. A NIC that has a data-direct function in the PCI
     /// domain of the memory has two paths. In this case, the result is the path with the nearer
-    /// PathType, or with fewer hops. If both paths are equal, the result is the path of the NIC
-    /// itself.
+    /// PathType; for the same PathType, the path with fewer hops; for the same number of hops, the
+    /// path of the NIC itself.
     [[nodiscard]] Path path(const MemoryLocation& memory, const Nic& nic) const;
 
     /// Returns all NICs, the best NIC for this memory first. They are ordered by: an active port,
-    /// path type, NUMA distance, hops, bandwidth. Unknown values are last.
+    /// path type, NUMA distance, hops, bandwidth. Unknown types, distances and bandwidths are last;
+    /// a NIC whose port state is unknown counts as active.
     ///
     /// If several GPUs have the same set of equal NICs, all GPUs would use the same first NIC.
-    /// Therefore the NICs of one rank are rotated by the index of the memory's device. This is its
-    /// index among all devices of the same vendor, device ID and class that have the same set of
-    /// NICs at the same distance. The index depends only on PCI addresses, so all processes of a
-    /// machine compute the same index.
+    /// Therefore the NICs of one rank are rotated by the index of the memory's device: its
+    /// position, by PCI address, among the devices of the same vendor, device ID and class that
+    /// have the same set of NICs with the same PathType. So all processes of a machine compute the
+    /// same index.
     [[nodiscard]] std::vector<RankedNic> nearest(const MemoryLocation& memory) const;
 
   private:

@@ -29,11 +29,11 @@ class RDMABUF_EXPORT UniqueFd {
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
     /// Closes the current descriptor, then takes ownership of @p fd. If close(2) fails, the
-    /// teardown failure handler is called. For example, close(2) fails with EBADF if other code has
-    /// already closed the descriptor.
+    /// teardown failure handler is called, for example with EBADF if other code has already closed
+    /// the descriptor. EINTR is ignored, because Linux has then closed the descriptor.
     void reset(int fd = -1) noexcept;
 
-    /// Returns a close-on-exec duplicate of the descriptor. fcntl(2), F_DUPFD_CLOEXEC.
+    /// Returns a close-on-exec duplicate of the descriptor (F_DUPFD_CLOEXEC of fcntl(2)).
     /// @throws Error EBADF if this object owns no descriptor; EMFILE at the process's limit of
     ///         descriptors
     [[nodiscard]] UniqueFd duplicate() const;

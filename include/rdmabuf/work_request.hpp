@@ -93,7 +93,8 @@ struct SendQueueSize {
 
 /// A set of flags for one send-side request. ibv_post_send(3).
 enum class SendFlags : unsigned {
-    /// The request generates a completion only if it fails.
+    /// The request generates a completion only if it fails, or if QueuePairOptions::signal_all is
+    /// set.
     none = 0,
     /// The request starts only after earlier reads and atomics of this queue pair are complete.
     fence = IBV_SEND_FENCE,
@@ -198,7 +199,7 @@ namespace detail {
     return request;
 }
 
-/// Makes a datagram with immediate data.
+/// Makes a datagram (UD) or a message of an SRD queue pair, with immediate data.
 /// @param immediate  in host byte order
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm_to(
     std::span<const ibv_sge> local, Destination to, std::uint32_t immediate,
@@ -370,7 +371,7 @@ class RequestChain {
         }
         auto* const request = ::new (static_cast<void*>(end_)) Request(make());
         end_ = request + 1;
-        request->next = request + 1; // post() ends the chain
+        request->next = request + 1; // post() sets the last `next` to null
     }
 
   private:

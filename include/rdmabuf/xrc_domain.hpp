@@ -24,8 +24,9 @@ struct RDMABUF_EXPORT CloseXrcd {
 /// not depend on the number of processes on the other machine.
 ///
 /// The sender has a queue pair of the type QueuePairType::xrc_send. The receiver has a queue pair
-/// of the type xrc_receive in the domain, which has no receives of its own: each request contains
-/// the number of the SharedReceiveQueue that receives the message (QueuePair::post_to_srq()).
+/// of the type xrc_receive in the domain. This queue pair has no receives of its own: each request
+/// contains the number of the SharedReceiveQueue that receives the message
+/// (QueuePair::post_to_srq()).
 ///
 /// Copies share the domain. Shared receive queues and queue pairs that are created with the domain
 /// keep it alive. ibv_open_xrcd(3).
@@ -33,11 +34,12 @@ class RDMABUF_EXPORT XrcDomain {
   public:
     /// Opens a domain that only this process can use.
     /// @throws Error EOPNOTSUPP if the device has no XRC; ENOMEM if no memory is left; EBADF if @p
-    ///         context was closed
+    ///         context was closed, released or moved from
     explicit XrcDomain(const Context& context);
     /// Opens the domain of the file @p fd, and creates the domain if no process has opened it yet.
-    /// All processes that open the same file on the same device share the domain. The caller still
-    /// owns the descriptor, and may close it after the call.
+    /// All processes that open the same file on the same device share the domain. With @p fd -1,
+    /// only this process can use the domain. The caller still owns the descriptor, and may close it
+    /// after the call.
     /// @throws the errors of the other constructor, and Error EBADF or EINVAL if @p fd is not
     ///         the descriptor of a file
     XrcDomain(const Context& context, int fd);

@@ -5,7 +5,7 @@
 
 /// RDMABUF_EXPORT marks the classes and functions that a shared librdmabuf exports. All other
 /// symbols of the library are hidden. With a static librdmabuf the macro is empty, so that a plugin
-/// linked with the library exports none of its symbols.
+/// linked with the library does not export the symbols of the library.
 ///
 /// A class needs the macro if a member function or the vtable of the class is defined in src/ or
 /// providers/. A function needs the macro if it is defined there. Templates and inline functions do

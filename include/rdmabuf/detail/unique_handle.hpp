@@ -32,7 +32,8 @@ class CreatorProcess {
     unsigned generation_ = fork_generation();
 };
 
-/// Reports a failed teardown to the handler of set_teardown_failure_handler().
+/// Calls the handler that set_teardown_failure_handler() has set, because a destructor could not
+/// destroy an object.
 /// @param function  the name of the C function that failed
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
@@ -83,8 +84,9 @@ class HandleDeleter {
         }
     }
 
-    /// Destroys @p handle or ends its import, depending on the ownership. Does nothing in a child
-    /// process after fork(2), because the object belongs to the parent process.
+    /// Destroys a created @p handle, or ends the import of an imported one. Does nothing for a
+    /// borrowed one, and in a child process after fork(2), because the object belongs to the parent
+    /// process.
     /// @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {
@@ -110,7 +112,7 @@ class HandleDeleter {
         return 0;
     }
 
-    /// Ends the ownership of the object. After this call, destroy() does not destroy the object.
+    /// Ends the ownership of the object. After this call, destroy() does nothing.
     void disown() noexcept { ownership_ = Ownership::borrowed; }
     /// Marks the object as imported from another process, so that destroy() only ends the import.
     void set_imported() noexcept { ownership_ = Ownership::imported; }

@@ -32,13 +32,14 @@ struct CudaOptions {
 ///   allocate() initialise CUDA.
 /// - **Current context.** Callers need no current context, with one exception. With a driver older
 ///   than CUDA 11.4, find() of mapped memory throws ENODEV if the device has no active primary
-///   context and the thread has no current context.
+///   context and the calling thread has no current context.
 /// - **Drivers before CUDA 11.7** cannot export. find() still finds their memory, so that it is
 ///   never registered as host memory.
 /// - **Copies.** The first export of memory of cuMemAlloc sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as
-///   GPUDirect RDMA demands: cuMemcpy then returns only after the copy is complete. Mapped memory
-///   (cuMemMap) has no such attribute, and the driver may refuse it for other memory, which is
-///   exported nevertheless; the program must set CU_CTX_SYNC_MEMOPS on the context.
+///   GPUDirect RDMA demands: cuMemcpy then returns only after the copy is complete. The attribute
+///   is not set for mapped memory (cuMemMap), which has no such attribute, and for memory for which
+///   the driver refuses it. Such memory is exported nevertheless; the program must set
+///   CU_CTX_SYNC_MEMOPS on the context.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
     const CudaOptions& options = {});
 

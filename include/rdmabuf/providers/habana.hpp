@@ -37,8 +37,8 @@ struct HabanaMemory {
 /// HabanaAI/hl-thunk and drivers/accel/habanalabs/common/memory.c.
 ///
 /// - **Addresses.** libhl-thunk.so does not report which memory contains an address. The exporter
-///   finds only memory that the program adds. It is exported once, when it is added; find() and
-///   export_range() do not call the driver.
+///   finds only memory that the program adds. The memory is exported once, when it is added; find()
+///   and export_range() do not call the driver.
 /// - **Mappings.** Each dma-buf begins at the start of the mapping, because kernels before 6.7
 ///   ignore the offset of an export. These kernels also keep one size for all exports of a mapping:
 ///   the size of the last export. On such kernels, add the memory with the highest end address
@@ -51,7 +51,7 @@ class RDMABUF_EXPORT HabanaExporter : public Exporter {
     /// AddedRange is destroyed.
     /// @throws Error
     ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, the
-    ///     memory begins before its mapping or ends after it, or the driver has no such mapping
+    ///     memory is not inside its mapping, or the driver has no such mapping
     ///   - ENODEV: HabanaOptions::fd is not set, or is not the descriptor of a Gaudi 2 or newer
     ///   - EBADF: HabanaOptions::fd is not open
     ///   - EEXIST: the memory overlaps memory that was added before

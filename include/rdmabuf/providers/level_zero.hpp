@@ -27,9 +27,9 @@ struct LevelZeroOptions {
 /// - **Memory.** Memory can be exported if it was allocated with a ze_external_memory_export_desc_t
 ///   of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, as allocate() does. Other device memory can be
 ///   exported if the driver returns a dma-buf that begins with the allocation. Host memory
-///   (zeMemAllocHost) can be exported if the driver returns a dma-buf for it. EOPNOTSUPP, with a
-///   remedy in the error text: shared memory, which migrates, memory from a pool, and memory of
-///   zeVirtualMemMap that is smaller than its physical memory.
+///   (zeMemAllocHost) can be exported if the driver returns a dma-buf for it. The export fails with
+///   EOPNOTSUPP, and the error text has a remedy, for shared memory (which migrates), for memory
+///   from a pool, and for a mapping of zeVirtualMemMap that is smaller than its physical memory.
 /// - **Descriptors.** The dma-buf contains the whole allocation. The exported descriptor is a
 ///   duplicate, because the driver keeps its own descriptor.
 /// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()

@@ -20,8 +20,8 @@ struct NeuronOptions {
 /// Describes memory of a tensor that the program has allocated.
 struct NeuronMemory {
     /// Address of the memory: the result of nrt_tensor_get_va(). If the runtime has no
-    /// nrt_get_dmabuf_fd_v2(), it can export memory only from the start of an allocation. A slice
-    /// of a tensor then cannot be added.
+    /// nrt_get_dmabuf_fd_v2(), it can export memory only from the start of an allocation: then only
+    /// a slice that begins at the start of the tensor can be added.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
@@ -43,23 +43,23 @@ struct NeuronMemory {
 ///
 ///      const AddedRange range = neuron->add({.address = va, .length = nrt_tensor_get_size(t)});
 ///
-/// - **Exports.** Each dma-buf can be registered only once, on one device: a second import fails
-///   with EPERM (ndmabuf_attach() in neuron_dmabuf.c of the kernel module). Therefore
-///   export_range() calls the runtime each time, and register_memory() exports for each region
-///   (Allocation::single_import). find() does not call the runtime.
+/// - **Exports.** Each dma-buf can have only one region at a time: a second import fails with EPERM
+///   (ndmabuf_attach() in neuron_dmabuf.c of the kernel module). Therefore export_range() calls the
+///   runtime each time, and register_memory() exports for each region (Allocation::single_import).
+///   find() does not call the runtime.
 /// - **Initialisation.** availability() does not reserve a NeuronCore. allocate() calls nrt_init()
 ///   unless the program has called it. The library never calls nrt_close().
 /// - **Lifetime.** An ExportedRange keeps the buffer of allocate() alive. A memory region does not,
 ///   and the kernel module frees memory that a NIC can still access: keep the memory until all its
 ///   regions are destroyed.
 /// - **Kernel module.** When a region is destroyed, ndmabuf_detach() in neuron_dmabuf.c of
-///   aws-neuron-driver 2.24.7 releases the number of the exported descriptor, which is closed by
-///   then. It is not known whether a later version does not. libfabric also closes the descriptor.
+///   aws-neuron-driver 2.24.7 releases the number of the exported descriptor. The descriptor is
+///   closed by then, so the number may belong to another file of the process. It is not known
+///   whether later versions still do this. libfabric also closes the descriptor.
 class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
     /// Adds memory to the exporter, until the returned AddedRange is destroyed. Exports the memory
-    /// once, to check that it can be exported.
-    /// Destroy the AddedRange before the tensor is freed.
+    /// once, to check that it can be exported. Destroy the AddedRange before the tensor is freed.
     /// @throws Error
     ///   - EINVAL: the length or the address is 0, or the end of the memory overflows 64 bits; the
     ///     runtime does not know the address, or cannot export it without nrt_get_dmabuf_fd_v2()
@@ -67,7 +67,8 @@ class RDMABUF_EXPORT NeuronExporter : public Allocator {
     ///   - ERANGE: the dma-buf is shorter than the memory
     ///   - ENOENT: libnrt.so.1 cannot be loaded
     ///   - ENOSYS: libnrt.so.1 is too old
-    ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the error text names its NRT_STATUS
+    ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the error text contains the
+    ///     NRT_STATUS
     [[nodiscard]] virtual AddedRange add(const NeuronMemory& memory) = 0;
 };
 

@@ -24,9 +24,9 @@ struct RocmOptions {
 ///   MemoryKind::pinned_host, and is not exported. Memory of other processes is not exported
 ///   either. Memory mapped to reserved addresses (hipMemMap, hipMallocAsync) is found one page at a
 ///   time, and is not exported, because HSA does not report where its mapping begins. Before HSA
-///   AMD extension 1.12, HSA does not report either whether memory is mapped: all addresses that
-///   HSA has reserved are found as memory of an unknown device. Managed memory (hipMallocManaged)
-///   is not found, because HSA does not describe it.
+///   AMD extension 1.12, HSA also does not report whether memory is mapped: all addresses that HSA
+///   has reserved are found as memory of an unknown device. Managed memory (hipMallocManaged) is
+///   not found, because HSA does not describe it.
 /// - **Mapping.** If the driver does not support MappingKind::pcie, or the BAR of the device is
 ///   small, export_range() uses MappingKind::standard. ExportedRange::mapping() returns the kind
 ///   that was used.
@@ -35,9 +35,9 @@ struct RocmOptions {
 ///   is freed (hsa_amd_register_deallocation_callback). HSA accepts such callbacks only for memory
 ///   of pools. The generation of other memory (hipHostRegister, hipMemMap) is 0.
 /// - **Initialisation.** availability() and allocate() initialise HSA. find() and export_range() do
-///   not initialise HSA. After they have found memory, they keep HSA initialised while the
-///   exporter or its buffers exist. find() returns none in a process that has not
-///   loaded libhsa-runtime64.so.1.
+///   not initialise HSA. After find() or export_range() has found memory, HSA stays initialised
+///   while the exporter or its buffers exist. find() returns none in a process that has not loaded
+///   libhsa-runtime64.so.1.
 /// - **Placement.** On some kernels a NIC accesses a copy of the memory in system memory, and no
 ///   function reports an error: see docs/registration.md.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_rocm_exporter(

@@ -21,7 +21,7 @@ namespace rdmabuf {
 /// of other protection domains, use ibv_reg_mr (MemoryRegion).
 ///
 /// The exporter needs ibv_export_buf_dmabuf_fd of rdma-core 65, which is looked up at run time. It
-/// has been tested only with simulated versions of these functions.
+/// has been tested only with simulated versions of ibv_alloc_buf() and ibv_export_buf_dmabuf_fd().
 ///
 /// It is not part of Resolver::system(), because it belongs to one protection domain:
 ///
@@ -38,16 +38,17 @@ class RDMABUF_EXPORT VerbsBufExporter : public Allocator {
     /// @throws Error
     ///   - EOPNOTSUPP: libibverbs has no ibv_export_buf_dmabuf_fd()
     ///   - ENODATA: the buffer is not backed by a dma-buf
-    ///   - EINVAL: the buffer or the address is null, or the size is 0
+    ///   - EINVAL: the buffer or the address is null, the size is 0, or the end of the buffer
+    ///     overflows 64 bits
     ///   - ERANGE: the dma-buf is smaller than @p size
     ///   - EEXIST: the buffer overlaps a buffer that was added or allocated before
     ///   - EMFILE: the process has no free descriptors
     [[nodiscard]] virtual AddedRange add(ibv_buf* buffer, void* address, std::size_t size) = 0;
 };
 
-/// Returns a VerbsBufExporter for buffers of @p pd. Its function allocate() calls ibv_alloc_buf(),
-/// and throws the errors of VerbsBufExporter::add() or an Error with the errno of ibv_alloc_buf().
-/// Each buffer keeps the protection domain alive.
+/// Returns a VerbsBufExporter for buffers of @p pd. allocate() of the exporter calls
+/// ibv_alloc_buf(), and throws the errors of VerbsBufExporter::add() or an Error with the errno of
+/// ibv_alloc_buf(). Each buffer keeps the protection domain alive.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VerbsBufExporter> make_verbs_buf_exporter(
     ProtectionDomain pd);
 

@@ -11,10 +11,11 @@ namespace rdmabuf {
 
 /// Returns the exporter "verbs_dm", which allocates memory on the NIC of @p context and exports it
 /// as dma-bufs for other NICs. The NIC itself needs no dma-buf for its own memory (DeviceMemory).
-/// The exporter needs rdma-core 62 (looked up at run time), Linux 7.0 with CONFIG_PCI_P2PDMA, and
-/// an rdma-core provider that supports the export: mlx5 only, in rdma-core 65. Importers that pin
-/// memory cannot use these dma-bufs. availability() exports one page to find out. See
-/// ibv_dm_export_dmabuf_fd(3) and drivers/infiniband/core/uverbs_std_types_dmabuf.c.
+/// The exporter needs ibv_dm_export_dmabuf_fd() of rdma-core 62, which is looked up at run time,
+/// Linux 7.0 with CONFIG_PCI_P2PDMA, and an rdma-core provider that supports the export: mlx5 only,
+/// in rdma-core 65. Importers that pin memory cannot use these dma-bufs. availability() exports one
+/// page to find out whether the export works. See ibv_dm_export_dmabuf_fd(3) and
+/// drivers/infiniband/core/uverbs_std_types_dmabuf.c.
 ///
 /// - **Addresses.** NIC memory has no address. Each buffer gets a reserved range of the process's
 ///   addresses. The range only identifies the buffer, as a device pointer does: an access to it by

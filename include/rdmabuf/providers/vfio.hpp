@@ -30,8 +30,8 @@ struct VfioRegion {
 /// uses VFIO_DEVICE_FEATURE_DMA_BUF (Linux 6.19 with CONFIG_VFIO_PCI_DMABUF and CONFIG_PCI_P2PDMA).
 /// It finds only pages that were passed to add().
 ///
-/// The kernel revokes the dma-bufs when the device is reset, its memory is disabled or it is
-/// closed. Existing memory regions then fail, and new registrations fail with ENODEV until the
+/// The kernel revokes the dma-bufs when the device is reset or closed, or when its memory is
+/// disabled. Existing memory regions then fail, and new registrations fail with ENODEV until the
 /// memory is enabled again. Only importers that support revocation can therefore import these
 /// dma-bufs: mlx5, and irdma from Linux 7.1 on. Other importers fail with EOPNOTSUPP. See
 /// drivers/vfio/pci/vfio_pci_dmabuf.c.
@@ -47,7 +47,8 @@ class RDMABUF_EXPORT VfioExporter : public Exporter {
     ///     not that of a VFIO device
     ///   - EOPNOTSUPP: the VFIO driver of the device does not support the export
     ///   - ENODEV: the index is not that of a BAR, or the device is being removed
-    ///   - EINVAL: the range is not whole pages, or the BAR does not exist or cannot be exported
+    ///   - EINVAL: the range is not whole pages, `address` is not a multiple of the page size, or
+    ///     the BAR does not exist or cannot be exported
     ///   - ERANGE: the range ends after the end of the region
     ///   - EEXIST: the address range overlaps an address range that was added before
     [[nodiscard]] virtual AddedRange add(const VfioRegion& region) = 0;
