@@ -16,7 +16,7 @@ struct Command {
     CLI::App* app;
     /// Executes the subcommand after the command line was parsed.
     /// @return the exit status
-    /// @throws UsageError, std::exception
+    /// @throws UsageError for wrong options, and other exceptions for other failures
     std::function<int()> run;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of libfmt.so that the command calls. A static command contains them, and does not
-// load libfmt.so. In fmt's header-only mode they are inline functions. The compiler emits them
-// here because this file takes their addresses, and because it is compiled with -fno-inline, the
-// compiler also emits the functions that they call. All other files use the headers as for
-// libfmt.so, which compiles twice as fast as the header-only mode.
+// The functions of libfmt.so that the command calls. A static command contains this file instead of
+// loading libfmt.so. In fmt's header-only mode, these functions are inline. The compiler emits them
+// here, because this file takes their addresses. It also emits the functions that they call,
+// because this file is compiled with -fno-inline. All other files use fmt without the header-only
+// mode, which compiles twice as fast.
 #define FMT_HEADER_ONLY 1
 #include <cstdio>
 #include <string>

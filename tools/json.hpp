@@ -50,7 +50,7 @@ class Json {
 
     /// @throws std::invalid_argument, with the position and the cause, if @p text is not JSON
     [[nodiscard]] static Json parse(std::string_view text);
-    /// Returns the value of a text, and nullptr for any other value.
+    /// Returns the text if the value is a text, and nullptr for any other value.
     [[nodiscard]] const std::string* text() const noexcept {
         return std::get_if<std::string>(&value_);
     }
@@ -62,14 +62,15 @@ class Json {
     [[nodiscard]] const std::vector<Member>* members() const noexcept {
         return std::get_if<Object>(&value_);
     }
-    /// Returns the member @p name of an object. Returns nullptr if the object does not have it, and
-    /// for any other value.
+    /// Returns the member @p name of an object. Returns nullptr if the object does not have it, or
+    /// if the value is not an object.
     [[nodiscard]] const Json* find(std::string_view name) const noexcept;
-    /// Returns the value of an integer that is not negative, and nullopt for any other value.
+    /// Returns the value of an integer of unsigned type, or of a parsed integer that is not
+    /// negative. Returns nullopt for any other value.
     [[nodiscard]] std::optional<std::uint64_t> number() const noexcept;
 
-    /// Returns the text with indented lines and a newline at its end. Bytes that are not UTF-8 are
-    /// replaced.
+    /// Returns the value as JSON text with indented lines and a newline at its end. Bytes that are
+    /// not UTF-8 are replaced.
     [[nodiscard]] std::string dump() const;
 
   private:

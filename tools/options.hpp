@@ -50,7 +50,7 @@ struct MemoryOptions {
     std::optional<std::string> heap = std::nullopt;
     std::optional<std::string> drm_node = std::nullopt;
     std::optional<std::string> drm_driver = std::nullopt;
-    /// The number of the GPU, as its driver counts the GPUs: for "cuda", "level_zero" and "rocm".
+    /// Only for "cuda", "level_zero" and "rocm": the number of the GPU in its driver.
     std::optional<int> gpu = std::nullopt;
 };
 /// Returns the valid values of MemoryOptions::type.

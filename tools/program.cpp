@@ -48,7 +48,8 @@ std::vector<std::string> options_of(const CLI::App& app) {
     return names;
 }
 
-/// Returns the text for arguments that @p app does not have, with the nearest option.
+/// Returns the error text for an argument that @p app does not accept; the text suggests the
+/// nearest option.
 std::string describe_unknown(const CLI::App& app) {
     const std::vector<std::string> unknown = app.remaining();
     const std::string first = unknown.empty() ? "" : unknown.front();
@@ -136,7 +137,8 @@ int Program::run(int argc, char** argv) {
     } catch (const UsageError& error) {
         return wrong_usage(error);
     } catch (const Error& error) {
-        // The reader of a pipe that closed it does not need the rest of the output.
+        // Print no error if stdout is a pipe whose reader has closed it: the reader needs no more
+        // output.
         if (error.error() != EPIPE || std::ferror(stdout) == 0) {
             print_error(name, error.what());
         }

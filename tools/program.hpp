@@ -10,8 +10,8 @@
 
 namespace rdmabuf::tools {
 
-/// The command line of `rdmabuf` with all subcommands. The command executes it. The man pages and
-/// the completion scripts are generated from it.
+/// The command line of `rdmabuf` with all subcommands. run() executes it. The man pages and the
+/// completion scripts use its --help texts.
 class Program {
   public:
     Program();

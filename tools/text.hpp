@@ -16,9 +16,9 @@ struct TextStyle {
     bool colour = false;
 };
 
-/// Returns the style for stdout. On a terminal, lines are as wide as the terminal, but at most 80
-/// columns, and colours are used unless the environment variable NO_COLOR is set or TERM is "dumb".
-/// For pipes and files, the width is 80 columns, without colours.
+/// Returns the style for stdout. On a terminal, lines are as wide as the terminal, but 20 to 80
+/// columns. Colours are used unless the environment variable NO_COLOR is set and not empty, or TERM
+/// is not set or "dumb". For pipes and files, the width is 80 columns, without colours.
 [[nodiscard]] TextStyle style_of_stdout();
 
 enum class Colour : std::uint8_t { heading, good, bad, unknown };

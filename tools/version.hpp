@@ -35,7 +35,8 @@ struct VersionReport {
     std::string compiler;
     /// The version of libibverbs in its pkg-config file when this command was built.
     std::string built_with_libibverbs;
-    /// True if the command contains librdmabuf and all other libraries except those of rdma-core.
+    /// True if librdmabuf, libfmt, zlib and the C++ library are linked statically. The libraries of
+    /// rdma-core, libnl and the C library are always shared.
     bool static_build = false;
     std::vector<std::string> exporters;
     std::vector<FoundLibrary> libraries = {};

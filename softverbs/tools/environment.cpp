@@ -47,7 +47,7 @@ struct Link {
 };
 
 /// Returns the links that the front libraries need on this machine. Omits links to provider
-/// libraries that are not installed; programs cannot load the front libraries of these.
+/// libraries that are not installed; programs cannot load the front library of such a provider.
 std::vector<Link> links_of(const Installation& installation) {
     std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
     for (const std::string provider : {"libefa", "libmlx5"}) {

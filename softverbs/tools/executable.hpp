@@ -19,7 +19,8 @@ struct CannotRun {
 /// or set-group-ID program or has file capabilities.
 void require_preloadable(const std::string& path);
 
-/// Returns whether the program is statically linked. The loader preloads no library into it.
+/// Returns whether the program is statically linked. The loader preloads no library into such a
+/// program.
 [[nodiscard]] bool is_static(const std::string& path);
 
 } // namespace softverbs::tools

@@ -8,7 +8,7 @@ namespace softverbs::tools {
 /// Paths of the softverbs files, in a build tree or in an installation.
 struct Installation {
     std::filesystem::path library;      // libsoftverbs.so
-    std::filesystem::path front;        // the directory that has libibverbs.so.1
+    std::filesystem::path front;        // the directory of softverbs's own libibverbs.so.1
     std::filesystem::path real_library; // the libibverbs.so.1 that programs find without softverbs
     std::filesystem::path sanitizer;    // sanitizer runtime of libsoftverbs.so; may be empty
 };

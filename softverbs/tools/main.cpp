@@ -38,7 +38,8 @@ Example, in two terminals:
   softverbs run -- ibv_rc_pingpong
   softverbs run -- ibv_rc_pingpong localhost)";
 
-/// Prints a usage line for each subcommand. CLI11 in Debian 12 has no function to set this line.
+/// Replaces the usage lines of the subcommands run and devices. CLI11 in Debian 12 has no function
+/// to set these lines.
 class HelpFormatter : public CLI::Formatter {
   public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -118,7 +119,7 @@ int run_command(int argc, char** argv) {
         argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
     try {
         app.parse(static_cast<int>(separator - argv), argv);
-        // To CLI11, an unknown option is the beginning of the command.
+        // CLI11 regards an unknown option as the beginning of the command. Report an error instead.
         if (const auto rest = run_app->remaining();
             !rest.empty() && rest.front().starts_with('-')) {
             throw CLI::ParseError("run has no option '" + rest.front() + "'", usage_error);

@@ -20,8 +20,8 @@ namespace {
 
 constexpr int failed = 1;
 
-/// Repeats a system call that a signal interrupted. After SIGSTOP and SIGCONT, a call with a time
-/// limit of its socket fails with EINTR, see signal(7).
+/// Repeats a system call that a signal interrupted. After SIGSTOP and SIGCONT, a call on a socket
+/// with a time limit fails with EINTR, see signal(7).
 template <class Call>
 ssize_t repeat_if_interrupted(const Call& call) {
     ssize_t result = -1;
@@ -36,7 +36,7 @@ ssize_t repeat_if_interrupted(const Call& call) {
 /// reply within 5 seconds.
 std::string exchange(int socket, const sockaddr_un& address, const std::string& command) {
     const timeval limit{5, 0};
-    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // also of connect(2)
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // also limits connect(2)
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     std::array<char, 4096> reply{};
     const auto* const name = reinterpret_cast<const sockaddr*>(&address);

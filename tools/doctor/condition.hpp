@@ -17,19 +17,19 @@ namespace rdmabuf::tools::doctor {
 
 class Check;
 
-/// A condition for RDMA on dma-bufs. Each condition is one entry in the table of its subject.
+/// A condition that `rdmabuf doctor` checks. Each condition is one entry in the table of its group.
 struct Condition {
     const char* id;
     Severity severity;
     /// The condition as a short statement.
     const char* statement;
     const char* source;
-    /// Adds one finding for each subject. A condition that does not apply to the machine adds no
-    /// finding.
+    /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
+    /// the condition does not apply to the machine.
     void (*check)(Check& check);
 };
 
-/// The conditions of one subject, such as the PCIe hierarchy.
+/// The conditions of one topic, such as the PCIe hierarchy.
 struct ConditionGroup {
     const char* title;
     std::span<const Condition> conditions;
@@ -47,14 +47,13 @@ struct ConditionGroup {
 [[nodiscard]] ConditionGroup register_conditions() noexcept;
 [[nodiscard]] ConditionGroup gpu_initiated_conditions() noexcept;
 
-/// A GPU and a NIC.
 struct GpuAndNic {
     const Gpu* gpu = nullptr;
     const NicFiles* nic = nullptr;
     Path path = {};
 };
 
-/// The input and the output of the functions of the conditions.
+/// The input and the output of Condition::check.
 class Check {
   public:
     using Subject = std::vector<std::string>;
@@ -69,19 +68,20 @@ class Check {
     [[nodiscard]] const std::vector<const NicFiles*>& nics() const noexcept { return nics_; }
     /// Returns the GPUs that the options select.
     [[nodiscard]] const std::vector<const Gpu*>& gpus() const noexcept { return gpus_; }
-    /// Returns the pairs of selected GPUs and NICs. Without --pair, only those of the selected NICs
-    /// are included that are nearest to the GPU.
+    /// Returns the pairs of selected GPUs and NICs. Without --pair, each GPU is paired only with
+    /// those of the selected NICs that are nearest to it.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
 
     /// Returns the queries of the running system; nullptr for a recorded machine.
     [[nodiscard]] const SystemQueries* system() const noexcept {
         return system_ ? &*system_ : nullptr;
     }
-    /// Returns the reason why no driver of a GPU is loaded; empty if drivers are loaded.
+    /// Returns the reason why the driver of a GPU cannot be queried: the machine is recorded. Empty
+    /// on a running machine.
     [[nodiscard]] std::string why_no_driver() const;
-    /// Returns the devices of the CUDA driver if the files of the kernel modules say that dma-bufs
-    /// are possible; otherwise returns an empty list with the reason. The driver is queried once,
-    /// because cuInit() can take seconds.
+    /// Returns the devices of the CUDA driver. Returns an empty list with the reason if the machine
+    /// is recorded, or if its NVIDIA kernel modules cannot export dma-bufs. The driver is queried
+    /// once, because cuInit() can take seconds.
     [[nodiscard]] const CudaDevices& cuda();
 
     /// Executes the function of @p condition. A function that throws adds a finding with

@@ -44,7 +44,7 @@ struct Bar1 {
 };
 
 /// Queries BAR1 of the GPU at a PCI address by libnvidia-ml.so.1. Returns nullopt if NVML is not
-/// installed, or does not know the GPU.
+/// installed or fails, or does not know the GPU.
 [[nodiscard]] std::optional<Bar1> query_bar1(const std::string& pci_address);
 
 } // namespace rdmabuf::tools::doctor

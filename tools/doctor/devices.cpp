@@ -81,7 +81,7 @@ Devices::Devices(Machine& machine, std::string_view only) {
     }
     for (const OpenedDevice& device : devices_) {
         if (device.context) {
-            // A NIC without a data-direct function is the normal case.
+            // Ignore the result: most NICs have no data-direct function.
             static_cast<void>(machine.topology().query_data_direct(*device.context));
         }
     }

@@ -25,8 +25,8 @@ std::string active_port(const Machine& machine, const std::string& nic) {
     return {};
 }
 
-/// Returns the value of NCCL_NET_GDR_LEVEL that permits GPUDirect over a path. NCCL has no level
-/// for C2C and NODE.
+/// Returns the smallest value of NCCL_NET_GDR_LEVEL that permits GPUDirect over a path. NCCL has no
+/// level for C2C and NODE, so they get the next higher one.
 const char* level_of(PathType type) {
     switch (type) {
         case PathType::loc:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on operations that the GPU itself posts to the NIC (IBGDA, GDAKI).
+// The conditions of the doctor for operations that the GPU itself posts to the NIC (IBGDA, GDAKI).
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
 
@@ -62,8 +62,8 @@ int open_devx(ibv_device* device, const decltype(&::mlx5dv_open_device)& open) {
 }
 
 void check_devx(Check& check) {
-    // libibverbs has loaded libmlx5 if there is an mlx5 device. softverbs defines the functions in
-    // the program.
+    // First look up the function in all global libraries, because softverbs defines it there. Then
+    // look in libmlx5, which libibverbs has loaded if there is an mlx5 device.
     const auto function = [](const char* name) {
         void* found = ::dlsym(RTLD_DEFAULT, name);
         if (found == nullptr) {
@@ -144,7 +144,8 @@ void check_completion_counters(Check& check) {
         }
         std::vector<std::string> missing;
         const std::string kernel = check.machine().kernel_release();
-        // Only the driver that Amazon distributes has a version; it also works with older kernels.
+        // The driver of Linux has no version, so the kernel release decides. The driver that Amazon
+        // distributes has a version, and also works with older kernels.
         const std::string driver = check.machine().line("/sys/module/efa/version");
         if (driver.empty() && first_numbers(kernel) < std::pair(7U, 3U)) {
             missing.push_back(fmt::format("kernel {}", kernel.empty() ? "?" : kernel));

@@ -33,7 +33,7 @@ struct KernelLog {
 /// Reads the log of the kernel. On a recorded machine, the log is the file /var/log/dmesg.
 [[nodiscard]] KernelLog read_kernel_log(const Machine& machine);
 
-/// Returns the size of a page in bytes.
+/// Returns the size of a page in bytes; nullopt if /proc/self/smaps does not contain it.
 [[nodiscard]] std::optional<std::uint64_t> read_page_size(const Machine& machine);
 
 /// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on libibverbs and its providers.
+// The conditions of the doctor for libibverbs and its providers.
 #include <algorithm>
 #include <array>
 #include <set>
@@ -61,7 +61,7 @@ void check_newer_functions(Check& check) {
     }
 }
 
-/// Returns the paths of all libraries with @p name in this process.
+/// Returns the paths of all loaded libraries whose path contains @p name.
 std::set<std::string> loaded_libraries(const Machine& machine, std::string_view name) {
     std::set<std::string> paths;
     const FileText maps = machine.read("/proc/self/maps");
@@ -91,7 +91,7 @@ void check_one_library(Check& check) {
         return;
     }
     const auto copies = loaded_libraries(check.machine(), "/libibverbs.so");
-    // softverbs has a libibverbs.so.1 of its own, which loads the real one.
+    // With softverbs, two copies are correct: its own libibverbs.so.1 loads the real one.
     if (copies.size() > 1 && loaded_libraries(check.machine(), "/libsoftverbs.so").empty()) {
         check.fail({}, fmt::format("{}", fmt::join(copies, ", ")),
                    {.means = "Objects that one copy creates crash in the other.",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on the limits and the processors of this process.
+// The conditions of the doctor for the limits and the processors of this process.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -15,7 +15,8 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-/// Returns a soft limit of this process, "unlimited" or a number, as /proc/self/limits names it.
+/// Returns the soft limit that /proc/self/limits lists as @p name: "unlimited" or a number; empty
+/// if it cannot be read.
 std::string soft_limit(const Machine& machine, std::string_view name) {
     const FileText file = machine.read("/proc/self/limits");
     const auto values = file.text ? value_of(*file.text, name) : std::nullopt;
@@ -160,7 +161,7 @@ void check_refused_keys(Check& check) {
     if (std::ranges::none_of(check.nics(), is_mlx5)) {
         return;
     }
-    // Without permission for the log, C-33 says so.
+    // If the log cannot be read, condition C-33 reports it.
     const KernelLog log = read_kernel_log(check.machine());
     for (const std::string_view line : lines(view(log.text))) {
         if (line.find("CREATE_MKEY") != std::string_view::npos &&

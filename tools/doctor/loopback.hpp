@@ -42,7 +42,7 @@ class Loopback {
     void post_write(const ibv_sge& local, RemoteAddress remote) const;
     /// Posts an RDMA read into the bytes at @p local. @throws Error if the request is refused
     void post_read(const ibv_sge& local, RemoteAddress remote) const;
-    /// Waits for the completion of the oldest request.
+    /// Waits for the completion of one request.
     /// @throws FailedRequest (EIO) if the request failed; Error ETIMEDOUT if there is no completion
     ///         in time
     void wait() const;
@@ -73,14 +73,15 @@ struct Loopback::Ends {
 
 /// The result of send_one_byte().
 struct LoopbackResult {
-    /// 0 or the errno value of the verbs call that failed.
+    /// 0, or the errno value of the error, for example of the verbs call that failed.
     int error = 0;
     /// The type of the queue pairs, or the text of the error.
     std::string text;
 };
 
 /// Creates a protection domain, a completion queue and two queue pairs, and writes one byte of host
-/// memory from one to the other.
+/// memory from one to the other. Writes no byte if the device has SRD queue pairs without RDMA
+/// write.
 [[nodiscard]] LoopbackResult send_one_byte(const Context& context);
 
 } // namespace rdmabuf::tools::doctor

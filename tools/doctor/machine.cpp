@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t longest_file = std::size_t{1} << 20U;
 
-/// Returns the real path of @p root without a slash at its end.
+/// Returns the real path of @p root without a slash at its end; empty for "/".
 /// @throws Error if @p root is not a directory that can be read
 std::string checked_root(const std::filesystem::path& root) {
     std::array<char, PATH_MAX> real{};

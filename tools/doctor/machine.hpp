@@ -39,7 +39,8 @@ struct Gpu {
     /// The PCI address as text, "0000:3b:00.0".
     std::string name;
     std::uint32_t vendor = 0;
-    /// The name of the kernel driver that is bound to the function; empty if no driver is bound.
+    /// The name of the kernel driver that is bound to the PCI function; empty if no driver is
+    /// bound.
     std::string driver;
 };
 
@@ -75,7 +76,7 @@ class Machine {
     /// Returns the first line of a file without blanks at its ends; empty if the file cannot be
     /// read.
     [[nodiscard]] std::string line(const std::string& path) const;
-    /// Returns the non-negative decimal number at the start of a file.
+    /// Returns the non-negative decimal number at the start of a file; nullopt if there is none.
     [[nodiscard]] std::optional<std::uint64_t> number(const std::string& path) const;
     /// Returns the sorted names in a directory; empty if it does not exist.
     [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
@@ -126,8 +127,8 @@ class Machine {
 [[nodiscard]] std::vector<std::string_view> lines(std::string_view text);
 /// Returns the words of @p text, which are separated by blanks or tabs.
 [[nodiscard]] std::vector<std::string_view> words(std::string_view text);
-/// Returns the rest of the first line of @p text that begins with @p key, without blanks at its
-/// ends. Returns nullopt if there is no such line.
+/// Finds the first line of @p text that begins with @p key. Returns the text after @p key in this
+/// line, without blanks at both ends, or nullopt if there is no such line.
 [[nodiscard]] std::optional<std::string> value_of(std::string_view text, std::string_view key);
 
 } // namespace rdmabuf::tools::doctor

@@ -58,8 +58,8 @@ void write_file(const fs::path& path, std::string_view bytes) {
     }
 }
 
-/// Returns the variables of /proc/self/environ that the libraries of rdma-core read. Others may be
-/// secret.
+/// Returns the variables of /proc/self/environ that the libraries of rdma-core read. Leaves out all
+/// others, because they may be secret.
 std::string verbs_variables(std::string_view environment) {
     std::string kept;
     while (!environment.empty()) {
@@ -94,7 +94,7 @@ class Collector {
     /// exist.
     /// @param listed  true if also the names in the directory are added
     void add(std::string_view path, bool listed = false) {
-        // The part of the path that was passed, without symbolic links.
+        // The resolved beginning of the path, which contains no symbolic links.
         std::string done;
         std::string rest(path);
         int links = 0;
@@ -113,7 +113,8 @@ class Collector {
             const std::string at = fmt::format("{}/{}", done, name);
             struct stat status {};
             if (::lstat((machine_.root() + at).c_str(), &status) != 0) {
-                // softverbs opens the device nodes of its devices without making them.
+                // The device nodes of softverbs do not exist as files, but they can be opened. Add
+                // an empty file for them.
                 if (at.starts_with("/dev/") && machine_.open_error(std::string(path)) == 0) {
                     files_[path] = "";
                 }
@@ -376,7 +377,7 @@ void write_function(const Writer& writer, const Json& function) {
 } // namespace
 
 void write_dump(const fs::path& file, const Machine& machine, const Report& report) {
-    // The collector itself asks the machine for files.
+    // Copy the paths, because the collector adds further ones to Machine::asked().
     const auto asked = machine.asked(); // NOLINT(performance-unnecessary-copy-initialization)
     Collector collector(machine);
     for (const std::string& path : files_of(machine.topology(), machine)) {

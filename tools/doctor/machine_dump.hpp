@@ -19,9 +19,8 @@ void write_dump(const std::filesystem::path& file, const Machine& machine, const
 /// it.
 class ReplayedMachine {
   public:
-    /// @param dump  a file of write_dump(), or the output of `rdma_topo dump` (rdma-core), which
-    /// has
-    ///              only the PCI functions
+    /// @param dump  a file of write_dump(), or the output of `rdma_topo dump` of rdma-core, which
+    ///              contains only the PCI functions
     /// @throws UsageError if the file is not such a dump; Error if a file cannot be read or written
     explicit ReplayedMachine(const std::filesystem::path& dump);
     ~ReplayedMachine();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Finds the kinds of memory for which proofs are made.
+// Finds the kinds of memory for which proofs (test transfers) are made.
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -19,7 +19,7 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-/// The memory of a driver.
+/// A kind of memory that a driver allocates.
 struct MemoryDriver {
     const char* memory = nullptr;
     /// The PCI vendor ID of the GPUs; 0 for memory that is not on a GPU.
@@ -57,7 +57,8 @@ MemoryKindEntry memory_of(const char* type, std::string missing = {}) {
     return entry;
 }
 
-/// Adds one entry for each GPU of NVIDIA.
+/// Adds one entry for each selected GPU of NVIDIA. If sysfs lists no GPU, adds those that CUDA
+/// lists.
 void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::string& missing) {
     const CudaDevices cuda = missing.empty() ? query_cuda_devices() : CudaDevices{};
     if (check.machine().gpus().empty()) {
@@ -95,14 +96,16 @@ void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Res
                 const MemoryDriver& driver) {
     const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
     const auto gpus = std::ranges::count_if(check.gpus(), is_vendor);
-    // Only a GPU that is not in sysfs is found by its node: --gpu selects GPUs of sysfs.
+    // Find a GPU by its device node only if sysfs lists no GPU. Otherwise, --gpu may have excluded
+    // the GPU.
     const bool hidden = check.machine().gpus().empty() && driver.node != nullptr &&
                         check.machine().exists(driver.node);
     if (gpus == 0 && !hidden) {
         return;
     }
     const bool cuda = std::string_view(driver.memory) == "cuda";
-    // Initialising CUDA takes seconds, so it is not initialised for modules without any path.
+    // Initialising CUDA takes seconds. Do not do it if the kernel modules offer no registration
+    // path.
     const bool no_path = cuda &&
                          read_nvidia_modules(check.machine()) == NvidiaModules::proprietary &&
                          peer_memory_module(check.machine()).empty();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on RDMA devices and their ports.
+// The conditions of the doctor for RDMA devices and their ports.
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -21,7 +21,7 @@ std::string directory_of(const NicFiles& nic) {
     return "/sys/class/infiniband/" + nic.name;
 }
 
-/// The module that makes an RDMA device of the network functions of a vendor.
+/// The kernel module that makes RDMA devices of the network functions of a PCI vendor.
 struct RdmaModule {
     std::uint32_t vendor;
     const char* module;
@@ -31,8 +31,8 @@ constexpr std::array rdma_modules{
     RdmaModule{0x8086, "irdma"},   RdmaModule{0x1414, "mana_ib"}, RdmaModule{0x1dd8, "ionic_rdma"},
 };
 
-/// Returns the PCI address of a network function whose vendor makes RDMA devices, and the module
-/// that would be bound to it.
+/// Returns the PCI address of the first network function whose vendor makes RDMA devices, and the
+/// module to load for it; nullopt if there is none.
 std::optional<std::pair<std::string, const char*>> network_function(const Machine& machine) {
     constexpr std::uint32_t network_class = 0x02;
     for (const PciFunction& function : machine.topology().pci_functions()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on NVIDIA GPUs and their drivers.
+// The conditions of the doctor for NVIDIA GPUs and their drivers.
 #include <algorithm>
 #include <array>
 
@@ -46,8 +46,8 @@ void check_modules(Check& check) {
     }
 }
 
-/// Calls @p use with each selected GPU of NVIDIA that CUDA lists. Adds an unknown finding for each
-/// other one.
+/// Calls @p use with each selected GPU of NVIDIA that CUDA lists. Adds a finding with
+/// Verdict::unknown for each other selected GPU of NVIDIA.
 template <class Use>
 void for_each_device(Check& check, const Use& use) {
     if (!has_gpu(check)) {
@@ -115,8 +115,8 @@ void check_exports(Check& check) {
     });
 }
 
-/// Memory of cuMemCreate() needs a flag of its program for RDMA. PyTorch allocates such memory with
-/// expandable_segments, and only newer versions set the flag.
+/// A program can use memory of cuMemCreate() for RDMA only if it has passed a flag. PyTorch calls
+/// cuMemCreate() if expandable_segments is set, and only newer versions pass the flag.
 void check_virtual_memory(Check& check) {
     const bool expandable =
         check.machine().read("/proc/self/environ").view().find("expandable_segments:True") !=
@@ -212,7 +212,7 @@ void check_free_bar(Check& check) {
         const std::string found =
             fmt::format("{} of {} MiB are free", bar->free / mebibyte, bar->total / mebibyte);
         // Each registration by a NIC uses as much BAR space as the registered memory has bytes. The
-        // proof needs 4 MiB; programs need more.
+        // proof needs 4 MiB. Programs need more, so less than 64 MiB is a failure.
         if (bar->free >= 64 * mebibyte) {
             check.pass({gpu->name}, found);
         } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on the paths between GPUs and NICs, as sysfs describes them.
+// The conditions of the doctor for the paths between GPUs and NICs, as sysfs describes them.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -52,7 +52,8 @@ void check_mapping(Check& check) {
     for (const GpuAndNic& pair : check.pairs()) {
         const Nic* const nic = check.machine().topology().find_nic(pair.nic->name);
         const Check::Subject subject{pair.gpu->name, pair.nic->name};
-        // A GPU with NVLink-C2C is accessed over PCIe by the NICs below its switch only.
+        // If a GPU has NVLink-C2C, only the NICs below its PCIe switch access it over PCIe, and
+        // need the PCIe mapping.
         const bool below_switch =
             pair.path.type == PathType::pix || pair.path.type == PathType::pxb;
         if (pair.nic->driver == "efa") {
@@ -145,7 +146,8 @@ void check_iommu(Check& check) {
     }
 }
 
-/// The size of the largest prefetchable BAR of a PCI function, and its number.
+/// The size in bytes and the number of the largest prefetchable BAR of a PCI function. Size 0:
+/// there is none.
 struct Bar {
     std::uint64_t size = 0;
     unsigned number = 0;
@@ -226,7 +228,7 @@ void check_bar(Check& check) {
 }
 
 /// Compares a current and a maximum value of the PCIe link, such as the width.
-/// @return an empty text if they are equal or not known
+/// @return for example "width 8 of 16"; empty if the values are equal or not known
 std::string below_maximum(const Machine& machine, const std::string& pci, const char* what) {
     const std::string directory = directory_of(pci);
     const std::string now = machine.line(fmt::format("{}/current_link_{}", directory, what));

@@ -42,7 +42,7 @@ struct Part {
     std::size_t length;
 };
 
-/// The sizes of the buffer, and the parts that are transferred. Memory of the NIC is small, so its
+/// The size of the buffer, and the parts that are transferred. Memory of the NIC is small, so its
 /// buffer is smaller.
 struct Plan {
     std::size_t size;
@@ -193,7 +193,7 @@ void describe_registration(Proof& proof, const TestMemory& memory, const Trail& 
     }
 }
 
-/// Describes the distance to the NIC and the bandwidth of the link.
+/// Sets Proof::distance and Proof::link.
 void describe_path(Proof& proof, const MemoryKindEntry& memory, const NicFiles& nic,
                    const Machine& machine) {
     const Nic* const found = machine.topology().find_nic(nic.name);
@@ -212,7 +212,8 @@ void describe_path(Proof& proof, const MemoryKindEntry& memory, const NicFiles& 
     }
 }
 
-/// Describes the first failed attempt of a registration in which a driver was called.
+/// Sets Proof::text and Proof::remedy from the first failed attempt of a registration that used an
+/// exporter.
 void explain(Proof& proof, const Trail& trail) {
     for (const Attempt& attempt : trail) {
         if (attempt.worked() || attempt.exporter.empty()) {
@@ -231,7 +232,8 @@ void explain(Proof& proof, const Trail& trail) {
     }
 }
 
-/// Returns the bytes of system memory that the driver of an AMD GPU uses.
+/// Returns the number of bytes of system memory that the driver of an AMD GPU uses; nullopt for
+/// other memory.
 std::optional<std::uint64_t> system_memory_of(const Machine& machine, const std::string& gpu) {
     return gpu.empty() ? std::nullopt
                        : machine.number("/sys/bus/pci/devices/" + gpu + "/mem_info_gtt_used");

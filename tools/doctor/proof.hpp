@@ -28,9 +28,10 @@ struct MemoryKindEntry {
     bool counts = true;
 };
 
-/// Returns all kinds of memory, and which of them this process can allocate. Initialises the driver
-/// of a GPU only if @p check has a GPU of this driver, or if sysfs lists no GPU and the device node
-/// of the driver exists.
+/// Returns the kinds of memory to prove; if Options::gpu is set, only memory of GPUs.
+/// MemoryKindEntry::missing tells which of them this process cannot allocate. Initialises the
+/// driver of a GPU only if @p check has a GPU of this driver, or if sysfs lists no GPU and the
+/// device node of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
 /// The result of a proof: of test transfers between memory and a NIC, in both directions.
@@ -42,7 +43,7 @@ struct Proof {
     std::string software = {};
     /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.
     Verdict verdict = Verdict::unknown;
-    /// True if the RDMA writes, and the RDMA reads, transferred the right bytes.
+    /// True if all RDMA writes (`wrote`) or all RDMA reads (`read`) transferred the right bytes.
     bool wrote = false;
     bool read = false;
     /// How the memory was registered: "dmabuf", "dmabuf_data_direct", "peermem", "host", "dm".
@@ -53,8 +54,9 @@ struct Proof {
     std::string distance = {};
     /// The bandwidth of RDMA writes in bytes per second.
     std::optional<double> bandwidth = std::nullopt;
-    /// The bandwidth of the link in bytes per second; empty if it is not known, and for devices
-    /// that are software.
+    /// The bandwidth in bytes per second that the path permits: Path::bandwidth for memory of a
+    /// GPU, Nic::port_speed for other memory. Empty if not known, and for devices that are
+    /// software.
     std::optional<double> link = std::nullopt;
     /// True if the driver of the GPU moved the memory to system memory when it was registered. Only
     /// amdgpu reports this.
@@ -69,9 +71,10 @@ struct Proof {
 /// Allocates memory and exports it as a dma-buf, which no NIC registers: condition C-59.
 [[nodiscard]] Finding prove_export(const MemoryKindEntry& memory);
 
-/// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page,
-/// and half of the memory (2 MiB) to odd offsets by RDMA, compares all bytes of the memory where it
-/// is, and reads them back by RDMA. Then measures the bandwidth.
+/// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and
+/// half of the memory (at most 2 MiB) to odd offsets by RDMA; only 1 byte if the memory is smaller
+/// than 8 pages. Compares all bytes of the memory where it is, and reads the written bytes back by
+/// RDMA. Then measures the bandwidth.
 [[nodiscard]] Proof prove(const MemoryKindEntry& memory, const NicFiles& nic,
                           const Context& context, const Machine& machine);
 

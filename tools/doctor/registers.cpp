@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions on registers of PCI functions, which only root can read.
+// The conditions of the doctor for registers of PCI functions, which only root can read.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -137,7 +137,7 @@ void check_acs(Check& check) {
     std::vector<std::string> hidden;
     std::set<std::string> bridges = bridges_between(check);
     for (const DirectNic& nic : direct_nics(check.machine())) {
-        // Redirects are right there, see C-56.
+        // Below the root port of a direct NIC, redirects are correct. Condition C-56 checks them.
         for (const PciFunction& function : check.machine().topology().pci_functions()) {
             if (std::ranges::count(function.ancestors, nic.root_port) > 0) {
                 bridges.erase(to_string(function.address));
@@ -231,8 +231,8 @@ unsigned payload_size(std::uint16_t control) {
     return 128U << ((control >> 5U) & 7U);
 }
 
-/// Returns the bridge above the function whose Max_Payload_Size differs from @p size; empty if
-/// there is none.
+/// Returns the first bridge above the NIC whose Max_Payload_Size differs from @p size, and its
+/// value, as text; empty if there is none.
 std::string other_payload_size(const Machine& machine, const std::string& nic, unsigned size) {
     const Nic* const found = machine.topology().find_nic(nic);
     for (const std::string& bridge : found->pci->ancestors) {

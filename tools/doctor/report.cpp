@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* proof_source = "mori issue 566, rocm-systems issue 6987";
 
-/// If a proof reaches less than this share of the bandwidth of the link, the report says that the
-/// pair of memory and NIC is slow.
+/// If a proof reaches less than this share of Proof::link, the report says that the pair of memory
+/// and NIC is slow.
 constexpr double slow_share = 0.7;
 
 bool is_slow(const Proof& proof) {

@@ -30,11 +30,11 @@ struct Report {
 
 /// Returns the exit status. 0: memory of at least one kind other than host memory was proven in
 /// both directions; memory on the NIC counts, unless Report::require_dmabuf is true. 1: no pair was
-/// proven, and a condition that blocks dma-bufs or a proof failed. 2: no pair was proven, and no
+/// proven, and a proof or a condition with Severity::blocks failed. 2: no pair was proven, and no
 /// failure was found.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
 
-/// Converts the proofs to findings of condition C-55.
+/// Converts the proofs to findings of condition C-55, and of C-36 if the driver moved the memory.
 [[nodiscard]] std::vector<Finding> findings_of(const std::vector<Proof>& proofs);
 
 /// Formats one section, one finding after the other.

@@ -31,7 +31,7 @@ void check_selection(const Machine& machine, const Options& options) {
     for (const NicFiles& nic : machine.nics()) {
         names.push_back(nic.name);
     }
-    // Without any device, the conditions say why there is none.
+    // Do not throw if there is no RDMA device at all: the conditions then report the reason.
     if (!options.device.empty() && !names.empty()) {
         check_device_name(options.device, names);
     }
@@ -41,14 +41,16 @@ void check_selection(const Machine& machine, const Options& options) {
     }
 }
 
-/// Without any RDMA device, shows which drivers are ready for one.
+/// If libibverbs lists no RDMA device, exports memory of each driver as a dma-buf, to show which
+/// drivers are ready. Otherwise returns no findings.
 Section make_exports(const Check& check, const Options& options) {
     Section section{.title = "Exports of device memory, without an RDMA device", .findings = {}};
     if (check.machine().recorded() || options.fix_script || !check.devices().all().empty()) {
         return section;
     }
     for (const MemoryKindEntry& memory : find_memory(check, options)) {
-        // Memory of the kernel that this machine does not have is not missed.
+        // Skip memory that is not on a GPU and cannot be allocated: it is no failure if a machine
+        // has no udmabuf, for example.
         if (memory.counts && memory.options.type != "dm" &&
             (!memory.gpu.empty() || memory.missing.empty())) {
             section.findings.push_back(prove_export(memory));

@@ -14,7 +14,7 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Returns true if a library of this process has the function with this version.
+/// Returns true if a library of this process has the function with this symbol version.
 [[nodiscard]] bool has_function(const char* name, const char* version);
 /// Returns whether the exporter can be used. Initialises the driver of a GPU.
 [[nodiscard]] Availability query_exporter(const std::string& exporter);

@@ -46,7 +46,7 @@ const char* word_of(Severity severity) {
     return "note";
 }
 
-/// Returns the beginning of the lines below a verdict.
+/// Returns the indentation of the lines below a verdict.
 std::string indent_of(const TextStyle& style) {
     return std::string(style.width >= 60 ? 22 : 4, ' ');
 }
@@ -141,7 +141,8 @@ std::string format_matrix(const std::vector<Proof>& proofs, const TextStyle& sty
     return trimmed_text;
 }
 
-/// Returns the NICs that are software, if all proven pairs have such a NIC; otherwise empty.
+/// Returns a text such as " on rxe, a software device" if the NICs of all proven pairs are
+/// software; otherwise an empty text.
 std::string describe_software(const std::vector<const Proof*>& proven) {
     std::set<std::string> drivers;
     for (const Proof* const proof : proven) {
@@ -185,7 +186,6 @@ std::string describe_success(const std::vector<const Proof*>& proven) {
     return fmt::format("RDMA on {} works{}", fmt::join(kinds, " and "), software);
 }
 
-/// Lists the pairs of @p proofs.
 std::string describe_pairs(const std::vector<const Proof*>& proofs) {
     std::string text;
     for (const Proof* const proof : proofs) {
@@ -194,13 +194,14 @@ std::string describe_pairs(const std::vector<const Proof*>& proofs) {
     return text;
 }
 
-/// Conditions whose failure can cause others of this list to fail, before these others.
+/// Conditions in the order of cause and effect: if one is not met, later ones can fail because of
+/// it.
 constexpr std::array<std::string_view, 22> causes_first{
     "C-23", "C-05", "C-04", "C-20", "C-22", "C-01", "C-03", "C-12", "C-25", "C-13", "C-14",
     "C-15", "C-48", "C-49", "C-50", "C-59", "C-09", "C-11", "C-10", "C-06", "C-07", "C-08"};
 
-/// Returns the failed conditions that explain why no pair works, the likeliest cause first. Those
-/// on peer-to-peer DMA explain only the failure of a proof.
+/// Returns the failed conditions that explain why no pair works, the likeliest cause first.
+/// Includes conditions with Severity::no_peer_to_peer only if a proof failed.
 std::vector<const Finding*> causes_of(const Report& report, bool proof_failed) {
     std::vector<const Finding*> causes;
     for (const Severity severity : {Severity::blocks, Severity::no_peer_to_peer}) {

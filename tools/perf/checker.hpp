@@ -32,9 +32,9 @@ struct Checked {
     std::uint64_t guard = 0;
 };
 
-/// Fills @p bytes with a sequence that depends on @p seed. Two sequences with different seeds have
-/// no 8 bytes in common at any position. So the check detects data of another transfer and data at
-/// a wrong position.
+/// Fills @p bytes with a sequence that depends on @p seed. It is very unlikely that two sequences
+/// with different seeds have 8 bytes in common at any position. So the check detects data of
+/// another transfer and data at a wrong position.
 void fill_pattern(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
 
 /// Returns the value in the responder's memory before the atomic operation with the number @p
@@ -56,8 +56,9 @@ class Checker {
     Checker(AccessFunction access, const Layout& layout, Verb verb, Role role)
         : access_(std::move(access)), layout_(layout), verb_(verb), role_(role) {}
 
-    /// Fills the whole buffer: the guards (bytes that must not change), the data that the peer
-    /// reads, and the first operands of the atomic operations.
+    /// Fills the whole buffer: the outgoing data, and all other bytes as guards (bytes that must
+    /// not change). For atomic operations, the outgoing data of the responder is the values that
+    /// the first operations change.
     void initialise();
     /// Prepares the slot of a transfer (the part of the region that the transfer uses) before the
     /// transfer is posted. For send and write, fills the outgoing data. For reads and atomic

@@ -22,7 +22,6 @@ namespace rdmabuf::tools::perf {
 /// The objects of one end (the initiator or the responder) that are created before the ends are
 /// connected.
 struct Resources {
-    /// Creates the objects on the device.
     /// @param device_gid  empty if librdmacm chooses the GID
     /// @throws UsageError if the device does not support the options, Error if a call fails
     Resources(const Context& device, std::uint8_t device_port, std::optional<GidEntry> device_gid,

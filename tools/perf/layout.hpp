@@ -14,16 +14,15 @@ namespace rdmabuf::tools::perf {
 ///                  '------------ the registered region --------'
 ///     slot:  | guard | outgoing | guard | incoming | guard |
 ///
-/// The region does not begin at the start of the buffer, and the data has odd addresses. If a key
-/// or an offset is ignored, the data arrives in a guard, and --check detects the changed bytes. The
-/// regions of both ends have the same layout, so each end can calculate the addresses at the other
-/// end.
+/// The region does not begin at the start of the buffer, and the data has odd addresses, except for
+/// atomics. If a key or an offset is ignored, the data arrives in a guard, and --check detects the
+/// changed bytes. The regions of both ends have the same layout, so each end can calculate the
+/// addresses at the other end.
 class Layout {
   public:
     /// The minimum number of guard bytes (bytes that must not change) before and after the data.
     static constexpr std::size_t guard = 512;
 
-    /// Creates a layout.
     /// @param size       the size of a transfer in bytes
     /// @param depth      the number of slots
     /// @param page_size  the page size of this machine in bytes; the other end can have a different

@@ -138,7 +138,7 @@ Message drive(std::span<Transfers> ends, Channel* control, const Options& option
     return message;
 }
 
-/// Sets the figures and the latencies of the initiator.
+/// Sets Result::figures from the times that the initiator measured.
 void set_times(Result& result, Transfers& initiator, Verb verb) {
     const int divisor = is_exchange(verb) ? 2 : 1;
     std::vector<std::chrono::nanoseconds> times = initiator.take_times();

@@ -12,10 +12,10 @@ namespace rdmabuf::tools::perf {
 
 /// Executes the transfers of one end. No function waits, so one thread can run both ends.
 ///
-/// The initiator posts a transfer as soon as fewer than --depth of its transfers are in flight. The
-/// responder answers each transfer with data of the same slot. On a connected queue pair transfers
-/// arrive in the order of their numbers. The initiator uses a slot again when the answer has
-/// arrived and its own request is complete.
+/// The initiator posts a transfer as soon as fewer than --depth of its transfers are in flight. For
+/// send, write and write-imm, the responder answers each transfer with data of the same slot. On a
+/// connected queue pair transfers arrive in the order of their numbers. The initiator uses a slot
+/// again when the answer has arrived and its own request is complete.
 class Transfers {
   public:
     using Clock = std::chrono::steady_clock;

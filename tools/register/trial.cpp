@@ -146,7 +146,7 @@ Trial try_registration(const Options& options) {
             register_any_memory(pd, options, trial);
         }
     } catch (const Error& error) {
-        // The hint of a registration's error repeats the trail.
+        // If there is a trail, leave out the hint of the error, which repeats the trail.
         trial.problem = trial.trail.empty() ? error.what()
                                             : fmt::format("{}: {}", error.function(),
                                                           describe_errno(error.error()));

@@ -22,7 +22,7 @@ struct Options {
     MemoryOptions memory;
     /// The size of the memory in bytes.
     std::uint64_t size = 1U << 20U;
-    /// The first registered byte of the memory.
+    /// The offset of the first registered byte in the memory, in bytes.
     std::uint64_t offset = 0;
     std::vector<RegistrationPath> paths;
     Access access = Access::local_write;
@@ -58,12 +58,12 @@ struct Trial {
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     Access access{};
-    /// All attempts, in chronological order.
+    /// All attempts, in chronological order; empty for memory of the RDMA device.
     Trail trail;
     /// Empty if the registration failed.
     std::optional<Registered> registered;
-    /// The error of the registration; if `trail` is empty, of the allocation or of opening the
-    /// device.
+    /// The error of opening the device, of the allocation or of the registration; empty after
+    /// success.
     std::string problem = {};
 };
 

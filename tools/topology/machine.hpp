@@ -12,7 +12,6 @@
 
 namespace rdmabuf::tools::topology {
 
-/// The type of a node in the tree of a machine.
 enum class NodeType : std::uint8_t { host_bridge, bridge, nic, gpu, data_direct };
 
 /// A PCI function, or a host bridge, in the tree of a machine.
@@ -38,8 +37,8 @@ struct Node {
 /// Returns the NUMA nodes of the NICs and GPUs, in increasing order.
 [[nodiscard]] std::vector<int> numa_nodes(const Topology& machine);
 
-/// Returns the host bridges with the bridges that lead to NICs, GPUs and data-direct functions.
-/// The pointers in the result are valid as long as @p machine.
+/// Returns the host bridges with the bridges that lead to NICs, GPUs and data-direct functions. The
+/// pointers in the result are valid as long as @p machine exists.
 [[nodiscard]] std::vector<Node> tree(const Topology& machine);
 
 [[nodiscard]] std::string to_text(const Topology& machine, const TextStyle& style);

@@ -38,7 +38,7 @@ void set_source(Id& id, const Address& source) {
 }
 
 /// Returns the errno for a destination that is not an address of this machine: ENETUNREACH if there
-/// is no route to it, otherwise ENODEV.
+/// is no route to it. Otherwise, and for an InfiniBand address, ENODEV.
 int unreachable(const Address& destination) {
     return destination.family() != family_ib && !route_source(destination) ? ENETUNREACH : ENODEV;
 }

@@ -400,7 +400,7 @@ constexpr std::array<Entry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> table{{
     {disconnect, "rdma_disconnect"},
     {init_qp_attr, "rdma_init_qp_attr"},
     {get_event, "rdma_get_cm_event"},
-    {nullptr, {}}, // GET_OPTION: the kernel has none either
+    {nullptr, {}}, // GET_OPTION: not implemented in the kernel either
     {set_option, "rdma_set_option"},
     {notify, "rdma_notify"},
     {join_ip_mcast, "rdma_join_multicast"},

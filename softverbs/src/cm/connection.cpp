@@ -135,7 +135,7 @@ int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parame
         send(id, made);
         return 0;
     }
-    if (parameters.valid == 0) { // The active side has made its queue pair ready.
+    if (parameters.valid == 0) { // The active side has made its queue pair ready: send the RTU.
         if (id.exchanged != Exchanged::rep_received) {
             return EINVAL;
         }

@@ -25,7 +25,7 @@ struct Peer {
 /// Exchanges messages of the connection manager (such as REQ and REP) with other processes.
 /// Messages between two processes arrive in the order in which they were sent. A message is lost
 /// only if the connection fails, or if too many messages are queued for a process that does not
-/// receive them. All functions are called with Manager::lock held, and do not wait.
+/// receive them. The caller must hold Manager::lock during all calls. No function waits.
 class Exchange {
   public:
     /// Callbacks of an Exchange, for messages that have arrived and for processes that have ended.
@@ -33,7 +33,7 @@ class Exchange {
       public:
         virtual void received(const Peer& from, const Message& message) = 0;
         /// Called when the process @p peer has ended, or when the connection to it has failed. No
-        /// more messages from this process will arrive.
+        /// more messages from that process will arrive.
         virtual void lost(const Peer& peer) = 0;
 
       protected:

@@ -126,19 +126,19 @@ struct Id {
     bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
-    std::uint32_t receive_psn = 0; // first PSN of the peer
+    std::uint32_t receive_psn = 0; // first PSN that the peer sends
     std::uint32_t send_psn = 0;
     std::uint32_t qp_num = 0; // of the program's queue pair
     std::uint32_t peer_qp_num = 0;
-    /// Time at which RDMA_CM_EVENT_DISCONNECTED is raised at the latest, by CLOCK_MONOTONIC in
-    /// nanoseconds. 0: no such event is delayed. See Manager::report_disconnect().
+    /// Time at which RDMA_CM_EVENT_DISCONNECTED is raised at the latest, in nanoseconds of
+    /// now_ns(). 0: no such event is delayed. See Manager::report_disconnect().
     std::uint64_t disconnect_waits_until = 0;
     std::uint8_t responder_resources = 0;
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 0;
     std::uint8_t rnr_retry_count = 0;
-    /// Time at which the timer of this id expires (for example while it waits for a REP), by
-    /// CLOCK_MONOTONIC in nanoseconds. 0: the timer is not set.
+    /// Time at which the timer of this id expires (for example while it waits for a REP), in
+    /// nanoseconds of now_ns(). 0: the timer is not set.
     std::uint64_t deadline = 0;
 
     std::list<Multicast> groups;

@@ -21,7 +21,7 @@ int Manager::open_file(int flags, ChannelFile*& file) {
         return error;
     }
     files_.push_back(std::move(made));
-    epoll_event event{}; // EPOLLHUP is reported always.
+    epoll_event event{}; // events is 0: epoll(7) always reports EPOLLHUP.
     event.data.ptr = files_.back().get();
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, files_.back()->signal_end.get(), &event) != 0) {
         const int error = errno;

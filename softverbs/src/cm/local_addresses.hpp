@@ -27,7 +27,7 @@ struct LocalAddress {
 [[nodiscard]] std::vector<std::string> local_interfaces();
 
 /// Returns the source address that the kernel's routing table selects for a destination. Returns no
-/// value and sets errno if there is no route.
+/// value and sets errno if there is no route or a system call fails.
 [[nodiscard]] std::optional<Address> route_source(const Address& destination);
 
 } // namespace softverbs::cm

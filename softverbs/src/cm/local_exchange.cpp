@@ -26,7 +26,7 @@ namespace {
 /// messages of other processes are not delayed.
 constexpr int messages_per_turn = 64;
 /// Maximum number of messages that are queued for one process that does not receive them. Further
-/// messages to this process are dropped, so the ids that wait for replies get a timeout.
+/// messages to that process are dropped, so the ids that wait for replies get a timeout.
 constexpr std::size_t max_waiting = 4096;
 
 /// The first message on a connection. The process that has initiated the connection sends it.

@@ -52,7 +52,7 @@ class LocalExchange final : public Exchange {
   private:
     struct Link {
         fabric::UniqueFd socket;
-        Peer peer; // process is 0 until its hello has arrived
+        Peer peer; // Peer::process is 0 until the Hello of the other process has arrived
         std::deque<Message> waiting;
         bool broken = false;
     };

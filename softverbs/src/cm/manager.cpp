@@ -125,7 +125,7 @@ void Manager::abandon() noexcept {
         orphan(*file);
         file->signal_end.reset();
     }
-    new (&thread_) std::thread; // The old one does not exist in the child, and cannot be detached.
+    new (&thread_) std::thread; // The child has no such thread: it cannot join or detach it.
 }
 
 // Functions of the Manager's background thread, which receives messages and runs timers

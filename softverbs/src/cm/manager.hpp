@@ -100,7 +100,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void abandon() noexcept;
 
     /// Does the work of the thread of the Manager while a test has stopped the clock: receives
-    /// messages and runs expired timers, without waiting. Returns whether there was any.
+    /// messages and runs expired timers, without waiting. Returns whether there was such work;
+    /// false if the clock runs.
     bool step() noexcept;
     /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline();

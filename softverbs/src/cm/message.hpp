@@ -118,7 +118,6 @@ static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(std::endian::native == std::endian::little);
 
 void set_private_data(Message& message, const std::uint8_t* data, std::size_t size) noexcept;
-/// Returns a random packet sequence number for a new connection.
 [[nodiscard]] std::uint32_t random_psn() noexcept;
 
 /// Returns whether each member of a received message has a value that the corresponding field of an

@@ -8,7 +8,7 @@ namespace softverbs::cm {
 namespace {
 
 constexpr std::uint16_t first_multicast_lid = 0xc000;
-constexpr std::uint16_t multicast_lids = 0x3ffe; // 0xfffe; 0xffff is the permissive LID
+constexpr std::uint16_t multicast_lids = 0x3ffe; // up to 0xfffd; 0xffff is the permissive LID
 constexpr std::uint32_t multicast_qp_num = 0xffffff;
 /// A byte in the MGIDs of the port space UDP, so that they differ from those of IPoIB.
 constexpr std::uint8_t cm_signature = 0x01;

@@ -15,8 +15,8 @@ inline constexpr std::uint32_t ipoib_queue_key = 0x0000'0b1b;
 
 /// Returns the multicast GID for an IP multicast address (RFC 4391; RoCE annex A17).
 [[nodiscard]] Gid multicast_gid(const Address& group, std::uint16_t port_space, const Route& route);
-/// Returns the multicast LID of a group. On a real network, the subnet manager assigns it.
-/// softverbs computes it from the MGID, so that it is the same in all processes.
+/// Returns the multicast LID of a group, or 0 for RoCE. On a real network, the subnet manager
+/// assigns it. softverbs computes it from the MGID, so that it is the same in all processes.
 [[nodiscard]] std::uint16_t multicast_lid(const Gid& mgid, const Route& route);
 /// Returns the parameters for the event RDMA_CM_EVENT_MULTICAST_JOIN.
 [[nodiscard]] rdma_ucm_ud_param multicast_parameters(const Multicast& group,

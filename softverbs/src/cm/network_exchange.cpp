@@ -24,7 +24,7 @@ namespace softverbs::cm {
 namespace {
 
 /// Maximum number of bytes that are queued for one process that does not receive them. Further
-/// messages to this process are dropped, so the ids that wait for replies get a timeout.
+/// messages to that process are dropped, so the ids that wait for replies get a timeout.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
 
 } // namespace

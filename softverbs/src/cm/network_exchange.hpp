@@ -20,7 +20,7 @@ namespace softverbs::cm {
 /// have called rdma_listen() share the port of the service directory (SO_REUSEPORT). To send a
 /// connection request, a process first sends a query to the service directory of the other host,
 /// with the address and port of the service. The response contains the number of the process that
-/// listens there. Then the request is sent to this process. Each connection begins with the
+/// listens there. Then the request is sent to that process. Each connection begins with the
 /// handshake of fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
@@ -56,13 +56,13 @@ class NetworkExchange final : public Exchange {
     void set_process(std::uint64_t process) noexcept { process_ = process; }
     /// Listens on the TCP port of the service directory, where other hosts query which process of
     /// this host listens for a connection request. Does nothing if this process already listens on
-    /// this TCP port. Returns 0 or an errno: EADDRINUSE (another user or another program uses the
-    /// port).
+    /// this TCP port. Returns 0 or an errno, such as EADDRINUSE (another user or another program
+    /// uses the port).
     [[nodiscard]] int serve_directory();
 
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
     /// the request. Calls a function of Requests when the result is known. Tries again as long as
-    /// the other host does not respond. Returns 0 or ENOMEM.
+    /// the other host does not respond, until cancel() is called. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
     /// Ends the attempts to send the request with this communication ID.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
@@ -70,7 +70,8 @@ class NetworkExchange final : public Exchange {
     /// inherited.
     void abandon() noexcept;
 
-    /// Sends a message to a process on another host, on an existing connection to this process.
+    /// Sends a message to the process @p to of another host, on an existing connection. Returns 0
+    /// or an errno: ENOENT (there is no connection to that process), ENOMEM.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
@@ -109,8 +110,8 @@ class NetworkExchange final : public Exchange {
         /// On a connection for a query: the communication ID of the connection request that needs
         /// the query.
         std::uint32_t communication_id = 0;
-        /// Time at which this connection is closed if its handshake or query is not complete, by
-        /// CLOCK_MONOTONIC in nanoseconds. 0: there is no time limit.
+        /// Time at which this connection is closed if its handshake or query is not complete, in
+        /// nanoseconds of now_ns(). 0: there is no time limit.
         std::uint64_t deadline = 0;
     };
     /// A connection request to another host, where the process that listens is not known yet.
@@ -118,7 +119,7 @@ class NetworkExchange final : public Exchange {
         fabric::Route route;
         Message message{};
         /// Time at which the other host is queried again for the process that listens at the
-        /// destination, by CLOCK_MONOTONIC in nanoseconds. 0: a query is in progress.
+        /// destination, in nanoseconds of now_ns(). 0: a query is in progress.
         std::uint64_t next = 0;
     };
 

@@ -54,11 +54,11 @@ class NetworkLink {
     void send(std::span<const std::byte> bytes);
     /// Returns the number of bytes that are queued for sending.
     [[nodiscard]] std::size_t waiting() const noexcept { return output_.size(); }
-    /// Continues the handshake, sends queued bytes, and receives bytes until the receive buffer is
-    /// full.
+    /// Continues the handshake, sends queued bytes, and receives bytes until none are left or the
+    /// receive buffer is full.
     void service();
     /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
-    /// bytes have arrived.
+    /// bytes have arrived; if no more can arrive, closes the connection.
     [[nodiscard]] bool take(std::span<std::byte> bytes);
     template <class Structure>
     void send_structure(const Structure& structure) {
@@ -68,7 +68,6 @@ class NetworkLink {
     [[nodiscard]] bool take_structure(Structure& structure) {
         return take(std::as_writable_bytes(std::span(&structure, 1)));
     }
-    /// Closes the connection.
     void close() noexcept;
 
   private:

@@ -16,7 +16,7 @@ namespace softverbs::cm {
 /// Returns the path record of the resolved route of an id.
 [[nodiscard]] ibv_path_data query_path(const Id& id);
 
-/// Stores a path record that the program has obtained without rdma_cm.
+/// Stores in the route of an id a path record that the program has obtained without rdma_cm.
 void set_path(Id& id, const ibv_path_record& path);
 
 } // namespace softverbs::cm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions of softverbs.h with which a test stops the clock and takes the work of the
-// background threads over.
+// The functions of softverbs.h with which a test stops the clock, and then does the work of the
+// background threads itself.
 #include <errno.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// Does the work of all background threads that is due now. Returns whether there was any.
+/// Does the work of all background threads that is due now. Returns whether there was such work.
 bool step() {
     const fabric::NoCancellation not_cancelled;
     bool active = false;
@@ -54,7 +54,7 @@ std::uint64_t next_deadline() {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int softverbs_take_clock() {
-    // While these locks are held, no background thread does any work.
+    // While this thread holds these locks, no background thread does any work.
     std::unique_lock<std::mutex> cm_guard;
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
         cm_guard = std::unique_lock(manager->lock);

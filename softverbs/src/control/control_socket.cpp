@@ -66,8 +66,8 @@ int time_to_next_change() {
     return next <= now ? 0 : static_cast<int>((next - now + ns_per_ms - 1) / ns_per_ms);
 }
 
-/// Makes the changes that are due. If the clock is stopped, only step() may do this, and otherwise
-/// only the control thread. Returns whether there was any.
+/// Makes the changes that are due: if the clock is stopped, only for step(), and otherwise only for
+/// the control thread. Returns whether a change was made.
 bool change_due_states(Control& here, bool by_step) {
     std::vector<PlannedFault> due;
     {
@@ -80,7 +80,7 @@ bool change_due_states(Control& here, bool by_step) {
     return !due.empty();
 }
 
-/// Wakes the control thread. The caller holds here.lock.
+/// Wakes the control thread. The caller must hold here.lock.
 void wake(const Control& here) noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(::write(here.wake.get(), &one, sizeof one));
@@ -132,7 +132,7 @@ void run(int listener, int wake) noexcept {
     }
 }
 
-/// Creates the control socket and the control thread. The caller holds here.lock.
+/// Creates the control socket and the control thread. The caller must hold here.lock.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     here.directory = std::make_unique<fabric::Rendezvous>(fabric::default_directory());
@@ -163,7 +163,7 @@ void start() noexcept {
             start_thread(here);
         }
     } catch (const std::exception&) {
-        return; // without a usable directory, no command can arrive
+        return; // this process runs without the control socket
     }
 }
 
@@ -232,7 +232,7 @@ bool step() noexcept {
     try {
         return change_due_states(control(), true);
     } catch (const std::bad_alloc&) {
-        return true; // the faults are still planned
+        return true; // memory is exhausted, and faults are still planned
     }
 }
 

@@ -24,9 +24,9 @@ void after_fork_in_parent() noexcept;
 /// control thread. The thread and the socket file belong to the parent process.
 void abandon() noexcept;
 
-/// Plans that a port goes down and up again, @p times times. The port stays in each state for @p
-/// period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL, ENOMEM, or
-/// EAGAIN if the control thread cannot be created.
+/// Plans that a port goes down and up again, @p times times. The port stays in each state for
+/// @p period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL (@p period_ms
+/// or @p times is 0 or too large), ENOMEM, or EAGAIN (the control thread cannot be created).
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 
@@ -37,11 +37,13 @@ void abandon() noexcept;
 /// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
 /// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
-/// Returns a lock. While the caller holds it, the control thread takes no planned change that is
-/// due. The caller must not call other functions of this file meanwhile.
+/// Returns a lock. While the caller holds it, the control thread takes no further planned change
+/// that is due; it may still execute changes that it has taken before. The caller must not call
+/// other functions of this file while it holds the lock.
 [[nodiscard]] std::unique_lock<std::mutex> block();
-/// Makes the planned state changes and resets that are due, while a test has stopped the clock.
-/// Otherwise, the control thread makes them. Returns whether there was any.
+/// If a test has stopped the clock, makes the planned state changes and resets that are due, and
+/// returns whether there was one. While the clock runs, the control thread makes them, and this
+/// function returns false.
 bool step() noexcept;
 /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
 [[nodiscard]] std::uint64_t next_change() noexcept;

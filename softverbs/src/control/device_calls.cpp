@@ -21,8 +21,9 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with the device number @p index (from 0), and returns the result of @p
-/// function. Returns ENODEV if the device does not exist. Holds Process::lock during the call.
+/// Calls @p function with the device number @p index (from 0), and returns the result of
+/// @p function. Returns ENODEV if the device does not exist, and ENOMEM if @p function throws
+/// std::bad_alloc. Holds Process::lock during the call.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
     try {

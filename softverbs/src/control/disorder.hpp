@@ -37,7 +37,7 @@ class Disorder {
     bool qps_ = false;
     bool writes_ = false;
     bool any_ = false;         // acks_ || qps_ || writes_
-    std::uint64_t random_ = 1; // not 0
+    std::uint64_t random_ = 1; // state of the generator, never 0
     std::uint64_t seed_ = 1;
 };
 

@@ -21,8 +21,8 @@ struct ErrnoName {
     int value;
 };
 
-/// The errors of verbs, of rdma_cm and of the system calls under them. The C library has names of
-/// errors only since glibc 2.32.
+/// The errors of verbs, of rdma_cm and of the system calls under them. This table is needed because
+/// the C library returns the name of an errno (strerrorname_np(3)) only since glibc 2.32.
 constexpr ErrnoName errno_names[] = {{"EPERM", EPERM},
                                      {"ENOENT", ENOENT},
                                      {"EINTR", EINTR},
@@ -210,8 +210,8 @@ int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
     // Each planned fault (an error that the test configuration injects) that applies to @p verb
-    // counts this call. If two planned faults are due at this call, it fails with the errno of the
-    // first one, and the next call fails with the errno of the second one.
+    // counts this call. If two planned faults are due at this call, this call fails with the errno
+    // of the first one, and the next call fails with the errno of the second one.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

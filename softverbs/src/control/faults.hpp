@@ -21,7 +21,7 @@ struct Device;
 class Faults {
   public:
     // These functions implement softverbs_fail_call(), softverbs_fail_packet(),
-    // softverbs_set_faults() and softverbs_slow_down(). They return 0 or EINVAL.
+    // softverbs_set_faults() and softverbs_slow_down(). Except set(), they return 0 or EINVAL.
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
@@ -51,7 +51,7 @@ class Faults {
         unsigned delay_ms;
     };
     /// Returns the planned fault to apply to the next packet that this process sends, or null. Must
-    /// be called once for each such packet.
+    /// be called once for each such packet; the result is valid until the next call.
     [[nodiscard]] const PacketFault* packet() {
         return affects_packets() ? packet_slowly() : nullptr;
     }

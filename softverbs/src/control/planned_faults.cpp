@@ -50,8 +50,8 @@ void PlannedFaults::remove_list() {
 }
 
 std::vector<PlannedFault> PlannedFaults::take_due() {
-    // If the thread that calls this function was delayed, several changes are due. They are
-    // returned in the order of their times.
+    // Several changes can be due, for example if the calling thread was delayed. They are returned
+    // in the order of their times.
     std::vector<PlannedFault> due;
     const auto now = fabric::now_ns();
     while (true) {

@@ -25,7 +25,7 @@ struct PlannedFault {
 void change_state(const PlannedFault& planned);
 
 /// The planned state changes of ports and resets of devices that have not occurred yet. The caller
-/// holds the lock of the control thread.
+/// must hold the lock of the control thread.
 class PlannedFaults {
   public:
     /// Adds planned faults, whose delays (DeviceFault::delay_ms) begin now. If add() throws

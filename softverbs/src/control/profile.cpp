@@ -26,9 +26,9 @@ namespace softverbs {
 
 namespace {
 
-constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // a locally administered EUI-64
-/// The OUI in the node GUIDs: the first three bytes of first_guid. It is locally administered, so
-/// it belongs to no vendor.
+constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // an EUI-64 with the OUI in vendor_id
+/// The OUI in the node GUIDs: the first three bytes of first_guid. No vendor of RDMA devices has
+/// it.
 constexpr std::uint32_t vendor_id = 0x507665;
 constexpr int max_depth = 16384;
 
@@ -124,8 +124,8 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
-    // Combine the upper 4 bytes with those of first_guid, so that the result is a locally
-    // administered GUID.
+    // Combine the upper 4 bytes with those of first_guid. Otherwise, the GUID for an IPv4 address
+    // would begin with zeros.
     return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
 }
 
@@ -210,7 +210,7 @@ void as_default(Device& device) {
     static_cast<void>(device);
 }
 void as_mlx5(Device& device) {
-    // The rules for device memory of ConnectX (MEMIC): its size is a multiple of 64 bytes, and each
+    // The rules for device memory of ConnectX (MEMIC): sizes are multiples of 64 bytes, and each
     // allocation uses whole pages.
     device.rules.dm_granule = 64;
     device.rules.dm_consumed = 4096;
@@ -231,8 +231,8 @@ void as_mlx5(Device& device) {
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
-/// Sets the attributes of a port as efa_query_port() in the kernel does. The port has one GID,
-/// which is made from the MAC address of the device.
+/// Sets the attributes of a port as efa_query_port() in the kernel does. The port keeps only its
+/// first GID, because a port of an EFA device has one GID.
 void as_efa_port(Port& port) {
     ibv_port_attr& attributes = port.attributes;
     attributes.link_layer = IBV_LINK_LAYER_UNSPECIFIED;

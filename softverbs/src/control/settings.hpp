@@ -32,10 +32,9 @@ struct Settings {
     fabric::NetworkSettings network;
 };
 
-/// Reads the environment variables that README.md lists for devices, faults, disorder,
-/// the delay of registrations and the network between hosts. If the value of a variable is invalid,
-/// ends the process with a message on stderr: a test that ran with default values instead would
-/// mislead the user.
+/// Reads the environment variables for all members of Settings; README.md describes the variables.
+/// If the value of a variable is invalid, ends the process with a message on stderr: a test that
+/// ran with default values instead would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Prints the invalid value of the environment variable @p variable and its valid values on stderr.

@@ -8,8 +8,8 @@ namespace softverbs {
 
 namespace {
 
-/// The sorted names of verbs that do not destroy objects and that can fail because of a planned
-/// fault (an error that the test configuration injects).
+/// The names of verbs that do not destroy objects and that can fail because of a planned fault (an
+/// error that the test configuration injects).
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -85,8 +85,8 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "rdma_set_option",
 });
 
-/// The sorted names of verbs that destroy objects and that can fail because of a planned fault (an
-/// error that the test configuration injects).
+/// The names of verbs that destroy objects and that can fail because of a planned fault (an error
+/// that the test configuration injects).
 constexpr auto destroying_verbs = std::to_array<std::string_view>({
     "ibv_close_device",
     "ibv_close_xrcd",

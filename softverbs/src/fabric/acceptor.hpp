@@ -24,14 +24,14 @@ class Acceptor {
     /// @param listener  a listening Unix socket, which must outlive this object
     /// @param epoll  the epoll instance to which the sockets of clients are added, with
     ///     EventSource::client
-    /// @throws std::system_error  EMFILE
+    /// @throws std::system_error  if /dev/null cannot be opened, for example EMFILE
     Acceptor(int listener, int epoll);
 
     /// Accepts pending connections of clients (other processes of this host), at most 64 in one
     /// call. Calls @p on_hello for each client whose first message has already arrived.
     void accept(const OnHello& on_hello);
-    /// Receives the first message of the client (another process of this host) that is connected to
-    /// @p socket. Then calls @p on_hello with this message.
+    /// If the first message of the client (another process of this host) that is connected to
+    /// @p socket has arrived, receives it and calls @p on_hello with it.
     void read(int socket, const OnHello& on_hello);
     /// Called in a child process after fork(2). Closes the file descriptors that the child process
     /// has inherited from this object.

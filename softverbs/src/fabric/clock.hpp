@@ -8,8 +8,8 @@
 #include <cstdint>
 
 // The clock of softverbs. All other files read the time, arm timers and sleep with the functions of
-// this file. A test can stop the clock and move it forward, see softverbs_take_clock(). Then the
-// background threads of softverbs neither run timers nor receive packets.
+// this file. A test can stop the clock and move it forward, see softverbs_take_clock(). While the
+// clock is stopped, the background threads of softverbs neither run timers nor receive packets.
 
 namespace softverbs::fabric {
 
@@ -17,12 +17,12 @@ inline constexpr std::uint64_t second_ns = 1'000'000'000;
 
 namespace clock_state {
 
-/// The time at which the clock stands, in nanoseconds; 0: the clock runs.
+/// The time of the stopped clock in nanoseconds. 0: the clock runs.
 inline constinit std::atomic<std::uint64_t> stopped_at{0};
-/// What the clock adds to CLOCK_MONOTONIC while it runs, in nanoseconds modulo 2^64. 0 until a test
-/// has stopped the clock for the first time, so that the time continues when the clock runs again.
+/// Added to CLOCK_MONOTONIC while the clock runs, in nanoseconds modulo 2^64. run_clock() sets this
+/// value, so that the clock continues from the time of the stopped clock. 0 before that.
 inline constinit std::atomic<std::uint64_t> offset{0};
-/// While the clock stands: CLOCK_REALTIME minus the clock, in nanoseconds modulo 2^64.
+/// While the clock is stopped: wall_clock_ns() minus now_ns(), in nanoseconds modulo 2^64.
 inline constinit std::atomic<std::uint64_t> wall_offset{0};
 
 } // namespace clock_state
@@ -35,15 +35,15 @@ inline constinit std::atomic<std::uint64_t> wall_offset{0};
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Returns whether a test has stopped the clock. A background thread must check this after it has
-/// taken the lock that protects its work; then the result does not change to true before the thread
-/// has released this lock.
+/// Returns whether a test has stopped the clock. A background thread must call this function after
+/// it has taken the lock that protects its work: while it holds this lock, the result cannot change
+/// to true.
 [[nodiscard]] inline bool clock_is_stopped() noexcept {
     return clock_state::stopped_at.load(std::memory_order_acquire) != 0;
 }
 
-/// Returns the current time in nanoseconds: that of CLOCK_MONOTONIC, unless a test has stopped the
-/// clock.
+/// Returns the current time in nanoseconds: that of the stopped clock, or CLOCK_MONOTONIC plus
+/// clock_state::offset.
 [[nodiscard]] inline std::uint64_t now_ns() noexcept {
     const std::uint64_t stopped_at = clock_state::stopped_at.load(std::memory_order_acquire);
     return stopped_at != 0 ? stopped_at
@@ -56,16 +56,16 @@ inline constinit std::atomic<std::uint64_t> wall_offset{0};
 
 /// Sets the expiration time of @p timer, a timerfd(2) of CLOCK_MONOTONIC. The timer expires at the
 /// absolute time @p time_ns of now_ns(). If @p time_ns is 0, stops the timer. While the clock is
-/// stopped, timers do not expire: the owner must check them in each step, and set them again when
-/// the clock runs.
+/// stopped, timers do not expire: the owner must compare their times with now_ns() after each move
+/// of the clock, and set the timers again when the clock runs.
 void set_timer(int timer, std::uint64_t time_ns) noexcept;
 
 /// Sleeps until the absolute time @p time_ns of now_ns(). While the clock is stopped, sleeps until
 /// another thread has moved the clock to this time.
 void sleep_until(std::uint64_t time_ns) noexcept;
 
-/// Sleeps for @p duration_ns nanoseconds, less than a second, also while the clock is stopped. For
-/// waits for another thread or process, whose progress does not depend on the clock.
+/// Sleeps for @p duration_ns nanoseconds, less than a second, also while the clock is stopped. Used
+/// to wait for another thread or process whose progress does not depend on the clock.
 void pause_ns(long duration_ns) noexcept;
 
 /// Stops the clock. Returns false if it is stopped already. The caller must hold the locks that
@@ -73,7 +73,7 @@ void pause_ns(long duration_ns) noexcept;
 bool stop_clock() noexcept;
 /// Moves the stopped clock to @p time_ns. Does nothing if the clock is later or runs.
 void move_clock(std::uint64_t time_ns) noexcept;
-/// Lets the clock run again from the time at which it stands. Returns false if it runs already.
+/// Lets the stopped clock run again from its current time. Returns false if it runs already.
 bool run_clock() noexcept;
 
 } // namespace softverbs::fabric

@@ -39,10 +39,10 @@ struct Segment {
     /// The id of the shared memory that contains the data, as passed to Connection::share(). 0: the
     /// data is in memory of the sending process that is not shared.
     std::uint32_t share;
-    /// How often the sending process had called Connection::withdraw() before it sent this Segment.
-    /// Each such call invalidates the Segments that were sent earlier. After the receiving process
-    /// has copied the data, it passes this number to Connection::stands(), which returns whether
-    /// the copied data is valid.
+    /// How often the sending process had called Connection::withdraw() for the lane of this Segment
+    /// before it sent the Segment. Each such call invalidates the Segments that were sent earlier
+    /// in this lane. After the receiving process has copied the data, it passes this number to
+    /// Connection::stands(), which returns whether the copied data is valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
@@ -170,9 +170,10 @@ class Connection {
     [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
     /// Fills @p into with bytes from memory of the other process. @p address and @p share have the
     /// same meaning as Segment::address and Segment::share. Returns 0 or an errno: EFAULT (the
-    /// address is not mapped in the other process), ESRCH (the other process has ended), EPERM (the
-    /// kernel does not permit the access), EINVAL (@p share is unknown, or the range exceeds the
-    /// shared memory).
+    /// address is not mapped in the other process), ESRCH (the other process has ended), EPERM
+    /// (this process cannot read memory of the other process, see PullMethod::none), EINVAL (@p
+    /// share is unknown, or the range exceeds the shared memory), ENOMEM, or the error of
+    /// DMA_BUF_IOCTL_SYNC.
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
@@ -196,8 +197,8 @@ class Connection {
     /// whether the other process has mapped the memory: 0, or an errno such as EACCES for a memfd
     /// without F_SEAL_SHRINK, because such a memfd could shrink and raise SIGBUS. Returns an errno
     /// on failure: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
-    /// many messages are queued), EMFILE, ENOMEM, ESRCH (the other process has ended), EOPNOTSUPP
-    /// (the other process is on another host).
+    /// many messages are queued), ETOOMANYREFS, EMFILE, ENOMEM, ESRCH (the other process has
+    /// ended), EOPNOTSUPP (the other process is on another host).
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
     /// Stops sharing the memory that has the id @p id. The other process then unmaps the memory.
     virtual void unshare(std::uint32_t id) noexcept = 0;

@@ -30,8 +30,9 @@ void fence() noexcept {
 } // namespace
 
 bool can_be_doorbell(const UniqueFd& fd) noexcept {
-    // Accept only an eventfd: writing to a pipe could raise SIGPIPE, and writing to a file could
-    // fill a disk. For an eventfd, the file type that fstat(2) returns is 0.
+    // Writing to a pipe could raise SIGPIPE, and writing to a file could fill a disk. Therefore
+    // accept only a descriptor for which fstat(2) returns the file type 0: an eventfd, or another
+    // anonymous inode, to which a write does no harm.
     struct stat status {};
     return fd && ::fstat(fd.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0 &&
            (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;

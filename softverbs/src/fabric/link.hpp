@@ -26,7 +26,7 @@ struct LinkContext {
     /// Whether this process may access memory of other processes.
     bool pull = true;
     /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
-    /// other processes must wake it through its doorbell (an eventfd).
+    /// other processes must wake this process through its doorbell (an eventfd).
     bool armed = false;
     /// Number of received records and events that the callbacks in Handler have processed. If
     /// Handler::on_request() has rejected a request and this number has not changed since then, the
@@ -35,8 +35,8 @@ struct LinkContext {
     Cookie cookie;
 };
 
-/// Returns whether a file descriptor that another process sent is a non-blocking eventfd(2).
-/// Writing to any other file could block or could have harmful effects.
+/// Returns whether a file descriptor that another process sent is non-blocking and can be an
+/// eventfd(2). Writing to a pipe, a socket or a file could have harmful effects.
 [[nodiscard]] bool can_be_doorbell(const UniqueFd& fd) noexcept;
 
 /// One end of a connection between two processes of this host.

@@ -41,8 +41,9 @@ struct Direction {
     std::atomic<std::uint64_t> taken;
 
     // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must wake it
-    // through its doorbell (an eventfd) after the next record. The producer reads this flag after
-    // each record. Therefore the flag is not in the cache line of "head", which changes often.
+    // through the consumer's doorbell (an eventfd) after the next record. The producer reads this
+    // flag after each record. Therefore the flag is not in the cache line of "head", which changes
+    // often.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
     /// Written by the consumer. A value of PullMethod: whether the consumer can read memory of the
     /// producer that is not shared.

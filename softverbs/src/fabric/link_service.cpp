@@ -100,8 +100,9 @@ bool Link::alive() noexcept {
 }
 
 bool Link::delivers() noexcept {
-    // Read the state of the process: "pid (name) state ...". A process that is only busy, or that a
-    // debugger has stopped ('t'), will consume the data.
+    // Read the state of the process: "pid (name) state ...". Return false only for 'T' (stopped by
+    // a signal). A process that is busy, or that a debugger has stopped ('t'), will consume the
+    // data.
     const NoCancellation not_cancelled;
     std::array<char, 64> path{};
     std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid_));
@@ -134,7 +135,8 @@ int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {
     message.kind = MessageKind::share;
     message.number = id;
     message.length = length;
-    // Send a descriptor by which the other process can only read. A dma-buf cannot be opened again.
+    // Send a new, read-only descriptor, so that the other process cannot write to the memory. If
+    // the file cannot be opened again, which is so for a dma-buf, send fd.
     std::array<char, 32> path{};
     std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
     const NoCancellation not_cancelled;

@@ -30,7 +30,8 @@ class Mailbox {
 
     /// Sends queued messages until the queue is empty or the socket is full. If a "share" message
     /// (which shares memory with the other process) cannot be sent, returns the id of this memory
-    /// and stores the errno in @p error; the caller must then call flush() again.
+    /// and stores the errno in @p error; the caller must then call flush() again. Otherwise returns
+    /// no value. Other messages that cannot be sent are dropped.
     [[nodiscard]] std::optional<std::uint32_t> flush(int& error) noexcept;
 
     /// Returns whether the other process has closed the socket or has ended.

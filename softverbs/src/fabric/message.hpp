@@ -25,8 +25,8 @@ enum class MessageKind : std::uint16_t {
     /// The first message of the acceptor. It contains the address of the sender's Cookie (random
     /// bytes that prove read access), and carries the eventfd that wakes the sender.
     welcome,
-    /// Wakes the other process. Used only until the sender has received the eventfd with which it
-    /// can wake the other process.
+    /// Wakes the other process. Used only while the sender has no eventfd with which it can wake
+    /// the other process.
     poke,
     /// Shares memory of the sender with the other process. The message contains the id and the
     /// length of the memory, and carries its file descriptor.
@@ -68,7 +68,6 @@ static_assert(sizeof(Message) == 64);
 /// Maximum number of file descriptors that a message can carry.
 inline constexpr std::size_t message_descriptors = 2;
 
-/// A received message and the file descriptors that it carried.
 struct ReceivedMessage {
     Message message;
     std::array<UniqueFd, message_descriptors> descriptors{};

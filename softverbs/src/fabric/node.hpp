@@ -52,8 +52,8 @@ struct NodeOptions {
     std::string directory;
     /// Maximum number of processes that can use the directory at the same time.
     unsigned slots = 1024;
-    /// Sizes in bytes of the ring for requests and of the ring for responses. Both are powers of
-    /// two.
+    /// Sizes in bytes of the ring for requests and of the ring for responses. Both must be powers
+    /// of two from 4 KiB to 64 MiB.
     std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
     /// Settings of the network between hosts. If network.addresses is empty, this network is
     /// disabled.

@@ -26,7 +26,6 @@ class OutputBuffer {
     /// Returns the size in bytes of the memory that is allocated for the queue.
     [[nodiscard]] std::size_t capacity() const noexcept { return storage_.capacity(); }
 
-    /// Adds bytes at the end of the queue.
     /// @throws std::bad_alloc
     void append(std::span<const std::byte> bytes) {
         storage_.insert(storage_.end(), bytes.begin(), bytes.end());

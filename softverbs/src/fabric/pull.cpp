@@ -112,8 +112,9 @@ int ProcessMemory::read(std::uint64_t address, std::span<std::byte> into) const 
     if (into.size() <= longest_file_read) {
         return read_file(file_.get(), address, into);
     }
-    // process_vm_readv(2) copies long ranges in half the time. The PID belonged to the process
-    // during the copy if the process still has its memory afterwards.
+    // process_vm_readv(2) copies long ranges in half the time, but the kernel may have given the
+    // PID to another process. If the process still has its memory after the copy, it has not ended,
+    // and the PID was correct.
     const int error = read_process(pid_, address, into);
     return error == 0 && !has_cookie() ? ESRCH : error;
 }
@@ -123,7 +124,8 @@ bool ProcessMemory::write(std::uint64_t address, RecordParts parts) const noexce
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::size_t size = parts[i].size();
         const bool is_last = i + 1 == parts.size();
-        // The kernel does not define the order in which one call copies the bytes.
+        // Write the last bytes with a separate call: the kernel does not define the order in which
+        // one call copies bytes.
         const std::size_t before = is_last && size > last_bytes ? size - last_bytes : 0;
         if (!write_file(file_.get(), address, parts[i].first(before)) ||
             !write_file(file_.get(), address + before, parts[i].subspan(before))) {

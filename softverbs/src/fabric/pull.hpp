@@ -34,8 +34,9 @@ class Cookie {
 /// even if the kernel has assigned the PID to another process.
 class ProcessMemory {
   public:
-    /// Opens the memory of the process @p pid. On success, the kernel permits the access, and the
-    /// memory contains the cookie of @p message at the address in @p message.
+    /// Opens the memory of the process @p pid. The object stays empty if the kernel does not permit
+    /// the access, or if the memory does not contain the cookie of @p message at the address in
+    /// @p message.
     void open(pid_t pid, const Message& message) noexcept;
     explicit operator bool() const noexcept { return static_cast<bool>(file_); }
 

@@ -79,7 +79,7 @@ class Rendezvous {
 [[nodiscard]] UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept;
 
 /// Returns the PID of the process at the other end of a Unix socket. Returns no value if that
-/// process belongs to another user.
+/// process belongs to another user or getsockopt(2) fails.
 [[nodiscard]] std::optional<pid_t> peer_process(int socket) noexcept;
 
 /// The number of this process on this host (its slot), with its lock file and its listening socket.

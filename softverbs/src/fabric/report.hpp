@@ -5,8 +5,9 @@
 
 namespace softverbs::fabric {
 
-/// Prints "softverbs: " and @p line on stderr. Prints the same line at most once in 10 seconds.
-/// Used for failures that the program would otherwise notice only because packets are lost.
+/// Prints "softverbs: " and @p line on stderr. Prints the same line at most once in 10 seconds,
+/// unless 16 other lines were printed in between. Used for failures that the program would
+/// otherwise notice only because packets are lost.
 void report(std::string_view line) noexcept;
 
 } // namespace softverbs::fabric

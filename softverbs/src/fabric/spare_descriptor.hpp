@@ -15,7 +15,7 @@ void report_descriptor_limit() noexcept;
 /// again, and the process at the other end would wait forever.
 class SpareDescriptor {
   public:
-    /// @throws std::system_error  EMFILE
+    /// @throws std::system_error  if /dev/null cannot be opened, for example EMFILE
     SpareDescriptor();
 
     /// Must be called after accept4(2) on @p listener has failed. If errno is EMFILE or ENFILE,

@@ -90,7 +90,7 @@ class TcpHandshake {
     Proof peer_proof_{};
     bool opening_received_ = false;
     bool proof_received_ = false;
-    /// Number of bytes that were received of the message that is being received.
+    /// Number of bytes of the current incoming message that were received.
     std::size_t received_ = 0;
     /// The part of the own message that was not sent yet.
     std::span<const std::byte> output_;

@@ -77,7 +77,8 @@ class TcpLink final : public Connection {
     /// callbacks of @p handler. Returns the number of records that were consumed.
     unsigned progress(Handler& handler, unsigned budget);
     /// Sends a "credit" frame, which reports to the other process how many bytes this process has
-    /// consumed. Sends nothing if an earlier frame has reported the same numbers.
+    /// consumed. Sends nothing if an earlier frame has reported the same numbers, the connection is
+    /// not open, or the socket is full.
     void acknowledge() noexcept;
     /// Returns whether progress() must be called although epoll reports no event for the socket,
     /// for example because input_ contains a frame that was not delivered yet.
@@ -117,7 +118,7 @@ class TcpLink final : public Connection {
     /// received.
     [[nodiscard]] bool receive() noexcept;
     /// Parses the next received frame in the buffer input_. Returns false if the frame is
-    /// incomplete or invalid.
+    /// incomplete, or if it is invalid, which closes the connection.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
     /// Updates the flow control with the counters in the header of a received frame. Returns false
     /// if the other process has violated the flow control.

@@ -192,7 +192,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                                   &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
             if (spare_.reject(listener.socket.get())) {
-                // Free a file descriptor.
+                // The limit of open file descriptors may have been reached: free one.
                 drop_unproven_peer();
                 continue;
             }
