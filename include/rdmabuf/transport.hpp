@@ -3,10 +3,10 @@
 
 /// A transport in the style of MPI and NCCL: connections, messages and one-sided operations on host
 /// memory or GPU memory. The functions that a program calls for each message are defined in
-/// headers. The transport throws no exceptions, so it also works in programs that are compiled
-/// without exceptions. Sending and receiving allocates memory only when the number of requests in
-/// flight, or of arrived messages without a posted receive, reaches a new maximum. See
-/// docs/transport.md.
+/// headers, so that the compiler can inline them. The transport throws no exceptions, so it also
+/// works in programs that are compiled without exceptions. Sending and receiving rarely allocates
+/// memory: pools keep the memory of requests and messages, and grow only if more are in use at a
+/// time than before. See docs/transport.md.
 ///
 ///     using namespace rdmabuf::transport;
 ///     auto endpoint = Endpoint::open(Context::open_first(), Resolver::system());

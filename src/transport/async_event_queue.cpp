@@ -42,7 +42,7 @@ bool is_processed(ibv_event_type type) noexcept {
 } // namespace
 
 void AsyncEventQueue::forget_parent() noexcept {
-    // Another thread of the parent process may have held the lock.
+    // Another thread of the parent process may have held the lock during fork(2).
     ::new (static_cast<void*>(&mutex)) std::mutex;
     all.clear();
 }
@@ -80,8 +80,9 @@ std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
     }
     eventfd_t ignored = 0;
     static_cast<void>(::eventfd_read(added_.get(), &ignored));
-    // If a device was removed, each attempt to read its events fails, and read() adds an event to
-    // all queues for each failure. Therefore the events of a failed device are not read again.
+    // If a device was removed, each attempt to read its events fails, and read() adds
+    // IBV_EVENT_DEVICE_FATAL to all queues for each failure. Therefore the events of a failed
+    // device are not read again.
     for (const DeviceEvent& event : events_) {
         if (event.event.type == IBV_EVENT_DEVICE_FATAL) {
             std::erase_if(devices_, [&event](const Context& device) noexcept {

@@ -246,8 +246,8 @@ bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
         return false;
     }
     if (error != 0) {
-        // If no work request was posted, the receive ends below. Otherwise the loopback queue pair
-        // is in the error state, and the flushed completions end the receive.
+        // If no work request was posted, the receive ends below. Otherwise the receive ends when
+        // the posted work requests have completed.
         fail(ECONNABORTED, "a message cannot be copied to device memory", &receive, error);
         receive.error = error;
         if (receive.pending == 0) {
@@ -276,7 +276,7 @@ void ChannelState::drop_copies() noexcept {
         copies_.remove(&receive);
         receive.error = EIO;
         if (receive.pending != 0) {
-            continue; // A flush that some of the devices have not accepted yet.
+            continue; // The receive ends when its posted flush reads have completed.
         }
         if (receive.unexpected != nullptr) {
             UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
@@ -292,7 +292,7 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     --request.pending;
     wake();
     if (status == IBV_WC_WR_FLUSH_ERR) {
-        request.flushed = true; // The memory of another request could not be accessed.
+        request.flushed = true; // Another work request is the cause: repeat this one.
     } else if (status != IBV_WC_SUCCESS) {
         fail(ECONNABORTED, "this side's device could not access the memory of a request", &request,
              EFAULT);
@@ -325,7 +325,8 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
             // The channel has failed before all devices had accepted a flush read.
             shared_.complete(flush, broken());
         } else {
-            shared_.complete(flush, flush.error); // A flush does not need the peer.
+            // A flush does not need the peer, so the failure of the channel is not its result.
+            shared_.complete(flush, flush.error);
         }
         return;
     }

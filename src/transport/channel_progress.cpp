@@ -34,9 +34,9 @@ void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                   ibv_wc_status status) noexcept {
     rails_[rail].heard = true;
     rails_.completed(rail, id.sequence);
-    // After the requests have ended, this is a completion of a device that was considered dead.
-    // end_requests() ends the request of a work request that fails on a failed channel; see
-    // RailSet::close_by_peer().
+    // If the requests have already ended, the device was considered dead. If a work request fails
+    // on a failed channel, end_requests() ends its request. A work request can also succeed there;
+    // see RailSet::close_by_peer().
     if (ended_ || (rails_.broken() != 0 && status != IBV_WC_SUCCESS)) {
         return;
     }
@@ -248,7 +248,7 @@ bool ChannelState::socket_event() noexcept {
     }
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
         // The keepalive of TCP has found no way to the other machine. The network of the devices
-        // may still work, so keepalive writes decide. Without it, they end the channel.
+        // may still work, so keepalive writes test it. The channel ends if they fail.
         control_.probe();
     } else if (received > 0 && byte == goodbye) {
         peer_closed();
@@ -300,7 +300,7 @@ void ChannelState::end_requests(int error) noexcept {
     shared_.one_sided.for_each([&](OneSidedRequest& request) {
         // The queue pairs of the channel have failed, but the loopback queue pair still works.
         // Therefore a flush request ends later if its flush read is already posted. All other
-        // requests end now.
+        // one-sided requests end now.
         if (request.operation != OneSidedRequest::Operation::flush || request.pending == 0) {
             end(request);
         }
@@ -308,7 +308,7 @@ void ChannelState::end_requests(int error) noexcept {
     shared_.receives.for_each([&](ReceiveRequest& request) {
         if (request.stage == ReceiveRequest::Stage::copying ||
             request.stage == ReceiveRequest::Stage::flushing) {
-            return; // The message has arrived, and the loopback queue pair still works.
+            return; // Ends later: the loopback queue pair still works.
         }
         if (request.channel == this && !request.done &&
             request.stage == ReceiveRequest::Stage::posted) {

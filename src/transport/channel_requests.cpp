@@ -90,8 +90,6 @@ int ChannelState::start_send(const BufferRef& buffer, Tag tag, Request& request,
 void ChannelState::send_queued() noexcept {
     while (!queued_.empty() && rails_.broken() == 0) {
         SendRequest& request = *queued_.front();
-        // Remove the request from the queue before try_send(), which may complete and free the
-        // request.
         queued_.remove(&request);
         const EagerProtocol::Sent sent = try_send(request);
         if (sent == EagerProtocol::Sent::no) {
@@ -180,8 +178,8 @@ int ChannelState::receive_claimed(const BufferRef& buffer, std::uint64_t claim, 
 
 int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag,
                                 Tag mask, Request& request, void* context) noexcept {
-    // The peer has closed the channel (ECONNRESET). A receive then starts only if its message has
-    // already arrived completely, which is true of an eager message.
+    // If the channel has failed here, the peer has closed it (ECONNRESET). A receive then starts
+    // only if its message has already arrived completely, which is true of an eager message.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {
         return broken();
     }

@@ -134,9 +134,9 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     const std::size_t devices = std::min<std::size_t>(prepared_.size() / ours, theirs.rails);
     std::vector<ChannelRail> rails;
     rails.reserve(devices * used);
-    // The completion queues become longer before a queue pair is connected: the peer may send
-    // messages to a connected one, and their receive buffers are lost when it is destroyed.
-    // attach() reserves the entries again, which then succeeds.
+    // Enlarge the completion queues, which can fail, before a queue pair is connected: the peer may
+    // send messages to a connected queue pair, and their receive buffers are lost when the queue
+    // pair is destroyed. attach() reserves the entries again, which then succeeds.
     shared.reserve_completions(devices, used);
     // Attaches a channel with the connected queue pairs to the endpoint.
     const auto attach = [&] {
@@ -170,8 +170,9 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
         }
     } catch (...) {
         shared.release_completions(devices, used);
-        // The peer may have sent messages to the queue pairs that are connected already. The
-        // endpoint posts their receive buffers again; see RailSet::receives_ended().
+        // The peer may have sent messages to the queue pairs that are connected already. Attach and
+        // abandon the channel, so that the endpoint posts their receive buffers again; see
+        // RailSet::receives_ended().
         static_cast<void>(attempt([&] {
             if (!rails.empty()) {
                 const std::unique_ptr<ChannelState> channel = attach();

@@ -55,7 +55,7 @@ void ChannelState::signal_all() noexcept {
 }
 
 bool ChannelState::send_close() noexcept {
-    rails_.fast.sends = 0; // send_any() checks refusal().
+    rails_.fast.sends = 0; // Later sends call send_any(), which checks refusal().
     return control_.send_close();
 }
 

@@ -294,10 +294,11 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
         Loopback& loopback = *shared_rail.loopback;
         if (status != IBV_WC_SUCCESS) {
             loopback.failed = true;
-            // A flush read of memory that cannot be accessed moves its own queue pair to the
-            // error state, and is flushed itself. Work requests are executed in order, so that
-            // the first one that is flushed is the cause, unless the device has failed. A work
-            // request is not the cause if it fails because the port is not active.
+            // A flush read of memory that cannot be accessed moves the loopback queue pair to the
+            // error state, and is itself flushed. Because work requests are executed in order, the
+            // first one that is flushed is the cause, unless the device has failed: state() then
+            // throws. Only the request of the cause fails; the others are repeated. A work request
+            // that fails because the port is not active is repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
                 status = IBV_WC_WR_FLUSH_ERR;

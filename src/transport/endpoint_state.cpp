@@ -164,7 +164,7 @@ EndpointState::EndpointState(std::vector<ProtectionDomain> protection_domains,
 void EndpointState::select_registering() {
     RegisteringDevices selected;
     for (std::size_t i = 0; i < pds.size(); ++i) {
-        // Without the first device, no channel works.
+        // The first device always registers memory: no channel works without it.
         const bool works = i == 0 || shared.rails[i]->failure == nullptr;
         selected.index.at(i) = works ? selected.pds.size() : RegisteringDevices::failed;
         if (works) {
@@ -217,7 +217,7 @@ void EndpointState::watch_socket(ChannelState& channel, UniqueFd socket) {
 
 SetupQueuePair& EndpointState::setup_queue_pair() {
     if (setup_ == nullptr) {
-        // As in attach().
+        // Process the events of destroyed queue pairs before one is created; see attach().
         read_async_events();
         setup_ = std::make_unique<SetupQueuePair>(*shared.rails[0], options);
     }
@@ -392,7 +392,7 @@ bool EndpointState::arm() noexcept {
     }
     for (const auto& rail : shared.rails) {
         // Read the old completion events first. Otherwise the epoll descriptor would stay readable.
-        // A thread that sleeps must not miss them.
+        // While another thread sleeps, do not read them: they must end its sleep.
         for (bool more = !sleeps_; more;) {
             const auto event =
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
@@ -405,9 +405,10 @@ bool EndpointState::arm() noexcept {
     if (shared.recovers != timer_runs_) {
         set_timer();
     }
-    // Without a completion, an advanced channel has work only if it waits for one: of its own work
-    // requests, or of a message with credits. The second call is for channels that were advanced
-    // before another channel has returned send buffers to the pool.
+    // If progress() finds no completion, a channel that it has advanced can go on only after
+    // another completion: of its own work request, or of a message with credits. There is one
+    // exception: it may need send buffers that another channel has returned to the pool later in
+    // the same call. Therefore progress() is called again.
     return !progress() && (shared.busy.empty() || !progress());
 }
 
@@ -438,10 +439,10 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     if (options.mutex == nullptr) {
         wait();
     } else {
-        const pthread_t user = user_.exchange(0); // close() sleeps as the user.
+        const pthread_t user = user_.exchange(0); // Another thread may use the endpoint now.
         if (sleeps_) {
-            // Only one thread waits for events: it would miss those that another one reads in
-            // arm().
+            // Another thread already waits for events. Only one thread may do so: a second one
+            // would read events of the first one in arm().
             std::unique_lock lock(*options.mutex, std::adopt_lock);
             woken_.wait_for(lock, std::chrono::milliseconds(wanted));
             lock.release();
@@ -518,7 +519,7 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
                 error = attempt([this] { shared.create_loopback(); }).code().value();
             }
             if (rail.loopback && !rail.loopback->queue.has_room()) {
-                rail.test_posted = true; // Its work requests are the test.
+                rail.test_posted = true; // The work requests in the queue are the test.
             } else if (rail.loopback) {
                 ibv_send_wr work = make_write(
                     {}, {.address = reinterpret_cast<std::uintptr_t>(shared.pool.probe_line()),
@@ -526,9 +527,9 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
                 error = LoopbackCopy::post(rail, work, nullptr);
                 rail.test_posted = error == 0;
             }
-            // A device that works may have no room for the queue pair or for the work request. The
-            // time limit begins when the work request is posted, or with the error of a dead
-            // device.
+            // The time limit begins when the work request is posted. Posting can also fail on a
+            // device that works, because of too few resources; the time limit then begins again.
+            // With EIO, the error of a dead device, the time limit goes on.
             if (rail.test_posted || error != EIO) {
                 rail.test_ns = now;
             }
@@ -549,7 +550,7 @@ bool EndpointState::check_descriptors() noexcept {
         if (event.data.ptr == nullptr) {
             continue;
         }
-        if (event.data.ptr == &timer_) { // arm() calls check().
+        if (event.data.ptr == &timer_) { // Only ends the sleep: arm() calls check().
             std::uint64_t expirations = 0;
             static_cast<void>(::read(timer_.get(), &expirations, sizeof(expirations)));
             continue;
@@ -618,7 +619,7 @@ void EndpointState::restore_loopback() noexcept {
         }
         rail->loopback.reset();
     }
-    read_async_events(); // As in attach().
+    read_async_events(); // See attach(): queue pairs were destroyed, and others are created below.
     // After an error, check() calls this function again.
     static_cast<void>(attempt([this] { shared.create_loopback(); }));
 }

@@ -102,7 +102,7 @@ Handshake::Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, c
 
 Handshake::~Handshake() {
     if (socket_ && creator_.is_current()) {
-        // As in ~ListenerState().
+        // Ends the connection even if a forked child has the socket open, too.
         ::shutdown(socket_.get(), SHUT_RDWR);
     }
     if (channel_ != nullptr) {
@@ -180,7 +180,8 @@ bool Handshake::advance_step() {
                 [this] {
                     channel_ = setup_.connect(theirs_);
                     // The program knows the channel only after take_channel(), and the handshake
-                    // can fail before.
+                    // can fail before. Until then, no receive of the program may take a message of
+                    // the channel.
                     channel_->hold_messages();
                 },
                 [this](int error) { send(socket_.get(), static_cast<ConnectResult>(error)); });

@@ -36,7 +36,7 @@ struct InterfaceAddress {
 
 /// Returns the address to listen at, as text for getaddrinfo(3).
 /// @param host  an IPv4 or IPv6 address, the name of an interface, or empty for best_address()
-/// @throws Error ENODEV if no interface of that name is up and has an address
+/// @throws Error ENODEV if no interface (of that name) is up and has an address
 [[nodiscard]] std::string listen_address(const std::string& host);
 
 } // namespace rdmabuf::detail

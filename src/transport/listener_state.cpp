@@ -90,6 +90,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
     Handshakes advanced;
     for (std::size_t left = handshakes_.size(); left > 0 && !handshakes_.empty(); --left) {
         // While a handshake unlocks EndpointOptions::mutex, another thread may call this function.
+        // It must not find the same handshake in handshakes_.
         advanced.splice(advanced.end(), handshakes_, handshakes_.begin());
         ++advancing_;
         const SetupProgress progress = advanced.front()->advance(error);
@@ -188,7 +189,8 @@ void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
         }
         std::mutex* const mutex = endpoint_->options.mutex;
         if (mutex != nullptr) {
-            // Meanwhile another thread may accept a connection, whose socket is not in the list.
+            // During this wait, another thread may accept a connection, whose socket is not in
+            // `sockets`.
             earliest(now_ns() + longest_shared_wait_ns);
         }
         wait_for_sockets(sockets, timeout, deadline, mutex);

@@ -331,7 +331,9 @@ bool OneSided::begin_flush(OneSidedRequest& request) noexcept {
     }
     const int error = loopback_.flush(request, rails_.devices());
     if (error != 0 && error != EAGAIN) {
-        request.error = error; // A flush read of another device may be in flight.
+        // If a flush read of another device is in flight, the request ends with this error when
+        // that read has completed.
+        request.error = error;
         rails_.fail(ECONNABORTED, "a flush read cannot be posted", &request, error);
     }
     return error == 0;

@@ -250,8 +250,8 @@ void RailSet::begin_probation(std::size_t rail, QueuePair* pair) noexcept {
     to.aborted = to.stopped = to.last_receive = false;
     to.replaced_ns = to.heard_ns = now_ns();
     to.immediates_posted = to.immediates_confirmed = to.immediates_arrived = test_first_count;
-    // Share::number refers to a write on the failed queue pair. That write has arrived, so its
-    // number is no longer needed.
+    // Share::number refers to a write on the failed queue pair. Its data has arrived or was posted
+    // again, so the number is no longer needed.
     for (RdmaTransfer* i = all_transfers_.front(); i != nullptr; i = AllTransfers::next(i)) {
         i->shares[rail].has_number = i->shares[rail].is_covered = false;
     }

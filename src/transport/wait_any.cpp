@@ -27,7 +27,7 @@ std::size_t wait_any(std::span<Pending> requests, Completion& completion,
             completion = pending.channel != nullptr ? pending.channel->test(pending.request)
                                                     : pending.endpoint->test(pending.request);
             if (completion.done) {
-                pending.request = {}; // test() keeps a request of a closed channel.
+                pending.request = {}; // test() keeps an invalid request.
                 return i;
             }
         }

@@ -31,7 +31,8 @@ namespace rdmabuf::transport {
 ///
 /// **Messages.** A message matches the first posted receive that accepts its tag. Messages with the
 /// same tag arrive in the order in which they were sent. A receive may be posted before or after
-/// its message arrives. A message that no posted receive accepts does not delay other messages.
+/// its message arrives. Up to a limit (see EndpointOptions::depth), messages that no posted receive
+/// accepts do not delay other messages.
 ///
 /// **Requests.** The functions whose name begins with i start a request. test(), wait() or
 /// wait_any() report its completion; the program may test its requests in any order. If a request
@@ -41,14 +42,14 @@ namespace rdmabuf::transport {
 /// endpoint or of its channels. Therefore the program must call test(), wait() or progress()
 /// regularly while a request of this side or of the peer is in flight.
 ///
-/// **Memory without a Memory object.** isend(), irecv(), irecv_masked(), iput() and iget() also
-/// exist without the parameter `memory`. These overloads look up the registration of the memory in
-/// the cache of the endpoint (Endpoint::cache()), and hold it until the request ends. If the cache
-/// has no registration of the memory, they register the memory, which allocates host memory and
-/// calls the driver. Before the program frees memory that was used in such a call, it must call
-/// RegistrationCache::invalidate(), unless the cache has CachePolicy::checked. Memory that is
-/// longer than DeviceAttributes::max_mr_size must be registered with Endpoint::register_memory()
-/// instead.
+/// **Memory without a Memory object.** isend(), issend(), irecv(), irecv_masked(), imrecv(), iput()
+/// and iget() also exist without the parameter `memory`. These overloads look up the registration
+/// of the memory in the cache of the endpoint (Endpoint::cache()), and hold it until the request
+/// ends. If the cache has no registration of the memory, they register the memory, which allocates
+/// host memory and calls the driver. Before the program frees memory that was used in such a call,
+/// it must call RegistrationCache::invalidate(), unless the cache has CachePolicy::checked. Memory
+/// that is longer than DeviceAttributes::max_mr_size must be registered with
+/// Endpoint::register_memory() instead.
 ///
 /// Errors of the calls that start a request:
 ///   - the errors of Endpoint::register_memory(), if the call has no parameter `memory`;
@@ -66,8 +67,8 @@ namespace rdmabuf::transport {
 ///
 /// Errors with which a request ends (Completion::error):
 ///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
-///     the length of the message. A message above the eager limit fails at both ends, an eager
-///     message only at the receiver. The channel remains usable.
+///     the length of the message. The send fails, too, unless the message was sent as an eager
+///     message. The channel remains usable.
 ///   - ECANCELED: the request was cancelled. The channel remains usable.
 ///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout, or the peer of a
 ///     PreparedChannel did not connect within EndpointOptions::handshake
@@ -75,16 +76,21 @@ namespace rdmabuf::transport {
 ///     memory was unmapped or its exporter revoked it
 ///   - EACCES: the device of the peer rejected the access, because the memory of the peer was
 ///     deregistered or its exporter revoked it
-///   - ECONNRESET: the peer closed the channel, or its process ended
+///   - ECONNRESET: the peer closed the channel, its process ended, or it sent an RDMA request that
+///     the device of this side rejected
 ///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed
 ///   - EPROTO: the peer violated the protocol
-///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, which ended the
+///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, and this ended the
 ///     channel
-///   - EIO: the device of this side failed
+///   - ENOMEM: this side had no memory to process a message that arrived
+///   - EBADF: this side closed the channel
+///   - EIO: the device of this side failed, or a device of the peer failed and lost data that it
+///     had acknowledged
 ///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
 /// reason(). These requests end only after the devices of this side no longer access their memory.
-/// If a queue pair other than the first fails, no request fails; see working_rails().
+/// If only a queue pair other than the first fails, for example because of its port, no request
+/// fails; see working_rails().
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -128,8 +134,8 @@ class Channel {
                             });
     }
     /// Sends a message as isend() does, but the request completes only after the message has
-    /// matched a receive of the peer. A short message, too, then takes a round trip and an RDMA
-    /// read.
+    /// matched a receive of the peer. For this, a short message is sent with an RTS like a long
+    /// one, which takes at least one more round trip.
     [[nodiscard]] std::error_code issend(const Memory& memory, const void* address,
                                          std::size_t length, Tag tag, Request& request,
                                          void* context = nullptr) noexcept {
@@ -148,13 +154,13 @@ class Channel {
                             });
     }
     /// Sends a short message from host memory that need not be registered. The call copies the
-    /// message, so it starts no request, and the program may reuse the memory at once. The peer
-    /// receives the message as one of isend().
-    /// @return no error; EAGAIN if the message cannot be sent now, because earlier messages wait or
-    ///         the peer has no memory left for messages without a receive: call progress() and try
-    ///         again; EMSGSIZE if the message is longer than max_copied_message or than the eager
-    ///         limit of either end; EBADF after close(); the error that state() returns, if the
-    ///         channel has failed
+    /// message, so it starts no request, and the program may reuse the memory at once. For the
+    /// peer, the message is like one of isend().
+    /// @return no error; EAGAIN if the message cannot be sent now, for example because earlier
+    ///         messages wait, the send queue is full, or the peer has no memory left for messages
+    ///         without a receive: call progress() and try again; EMSGSIZE if the message is longer
+    ///         than max_copied_message or than the eager limit of either end; EBADF after close();
+    ///         the error that state() returns, if the channel has failed
     [[nodiscard]] std::error_code send_copy(std::span<const std::byte> message, Tag tag) noexcept {
         return begin(
             [&](detail::ChannelState& channel) { return channel.send_copy(message, tag); });
@@ -196,11 +202,11 @@ class Channel {
                             });
     }
     /// Returns the length in bytes of the receive that the next message with this tag will match,
-    /// if the peer has advertised this receive. isend() of such a message that is longer than the
-    /// eager limit, and not longer than the receive, is one RDMA write. Any other message above the
-    /// eager limit needs an RTS and its answer.
+    /// if the peer has advertised this receive. If such a message is longer than the eager limit
+    /// and not longer than the receive, isend() writes it by RDMA at once. Any other message above
+    /// the eager limit needs an RTS and its answer, which takes a round trip.
     /// @return std::nullopt if no such advertisement has arrived yet, if earlier messages of this
-    ///         end wait, or if the channel has failed
+    ///         end wait, or if the channel is closed or has failed
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) const noexcept {
         return channel_ ? channel_->advertised_receive(tag) : std::nullopt;
     }
@@ -208,20 +214,21 @@ class Channel {
     /// limit is 0, also receives of 0 bytes. Each end of a channel can advertise 32 receives at a
     /// time. A receive is not advertised if an earlier one that is not advertised may match the
     /// same message.
-    /// @param tag    the tag of one of the receives
-    /// @param count  the number of receives, up to EndpointOptions::send_buffers
+    /// @param tag    the tag of the receives. If they have several tags, call this function for
+    ///               each tag, with the same @p count.
+    /// @param count  the number of receives with all these tags
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count = 1) const noexcept {
-        return channel_ && channel_->can_advertise(tag, static_cast<std::uint32_t>(count));
+        return channel_ && channel_->can_advertise(tag, count);
     }
     /// Makes progress, and returns the length, tag and channel of the first message that has
     /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
-    /// std::nullopt if no such message has arrived.
+    /// std::nullopt if no such message has arrived, or if the channel is closed.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->probe(channel_.get(), tag, mask) : std::nullopt;
     }
-    /// As probe(), but also takes the message, so that only imrecv() receives it. Until then, or
+    /// Like probe(), but also takes the message, so that only imrecv() receives it. Until then, or
     /// until the channel is destroyed, the message counts towards EndpointOptions::unexpected_limit
-    /// of the peer.
+    /// of this end (or towards `depth`, if only its RTS has arrived).
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
     }
@@ -251,11 +258,11 @@ class Channel {
     /// ECANCELED. If the message of a receive was already in flight, the receive may end normally
     /// instead. A list ends after its posted entries, and at most one more, are transferred; its
     /// notification is not sent.
-    /// @return no error; EALREADY if the message of the receive has already arrived, if at most one
-    ///         entry of the list (or of another one-sided request) is not posted yet, or if an
-    ///         earlier call has cancelled the request; EINVAL for a request of isend() or of
-    ///         another channel; ESTALE if the completion of the request was reported; EBADF after
-    ///         close()
+    /// @return no error; EALREADY if the request has ended, if the receive has matched a message,
+    ///         if at most one entry of the list is not posted yet, if the request is another
+    ///         one-sided request, or if an earlier call has cancelled it; EINVAL for an empty
+    ///         request, a send, or a request of another channel; ESTALE if the completion of the
+    ///         request was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         if (!channel_) {
             return failure(EBADF);
@@ -434,10 +441,11 @@ class Channel {
 
     // Completion
 
-    /// Makes progress and returns the state of @p request. The completion of a request is reported
-    /// only once; @p request is then empty. For an invalid request, Completion::done is true and
-    /// Completion::error is set: ESTALE if @p request is empty, or a copy of a request whose
-    /// completion was reported; EINVAL for a request of another channel, EBADF after close().
+    /// Returns the state of @p request. If the request is not done yet, makes progress first. The
+    /// completion of a request is reported only once; @p request is then empty. For an invalid
+    /// request, Completion::done is true and Completion::error is set: ESTALE if @p request is
+    /// empty, or a copy of a request whose completion was reported; EINVAL for a request of another
+    /// channel, EBADF after close().
     [[nodiscard, gnu::always_inline]] Completion test(Request& request) noexcept {
         if (!channel_) [[unlikely]] {
             const Completion completion = detail::EndpointState::failed(EBADF);
@@ -445,11 +453,11 @@ class Channel {
         }
         return endpoint_->test(*channel_, request);
     }
-    /// Tests @p request until the request is done or @p timeout is over. The call first polls for a
-    /// short time and then sleeps.
+    /// Tests @p request until the request is done or @p timeout has passed. The call first polls
+    /// for a short time and then sleeps.
     /// @param timeout  wait_forever for no time limit
-    /// @return the Completion of the request. If the time is over, Completion::done is false and
-    ///         wait() may be called again.
+    /// @return the Completion of the request. If @p timeout has passed, Completion::done is false
+    ///         and wait() may be called again.
     [[nodiscard]] Completion wait(Request& request, std::chrono::milliseconds timeout) noexcept {
         return detail::wait_until_done(
             timeout, [&] { return test(request); },
@@ -477,8 +485,8 @@ class Channel {
     [[nodiscard]] const char* reason() const noexcept {
         return channel_ ? channel_->reason() : "the channel is closed";
     }
-    /// Returns the number of requests that were started and whose completion was not reported to
-    /// the program yet.
+    /// Returns the number of requests whose completion was not reported to the program yet. A send
+    /// that completed inside isend() is not counted.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return channel_ ? channel_->in_flight() : 0;
     }
@@ -512,8 +520,8 @@ class Channel {
     /// message for which the peer has not posted a receive. A program may exit after its requests
     /// have completed and close() has returned no error.
     /// @return no error if all messages were acknowledged, or if the peer has closed the channel;
-    ///         ETIMEDOUT if they were not in the time of EndpointOptions::linger: messages may be
-    ///         lost, also those whose sends have completed; otherwise the error with which the
+    ///         ETIMEDOUT if some were not acknowledged within EndpointOptions::linger: messages may
+    ///         be lost, also those whose sends have completed; otherwise the error with which the
     ///         channel had failed
     std::error_code close() noexcept {
         if (!channel_) {
@@ -528,10 +536,10 @@ class Channel {
         }
         return destroy();
     }
-    /// Closes the channel as close() does, but without waiting. The program calls it until the
-    /// result is not EAGAIN. In between, it may use other channels of the endpoint, and the
-    /// requests of this channel still make progress. New sends and one-sided requests on this
-    /// channel fail with EBADF once the close message is sent.
+    /// Closes the channel as close() does, but without waiting. The program calls this function
+    /// until the result is not EAGAIN. In between, the program may use other channels of the
+    /// endpoint, and the requests of this channel still make progress. New sends and one-sided
+    /// requests on this channel fail with EBADF once the close message is sent.
     /// @param linger  false: the call does not wait for acknowledgements; messages of this end that
     ///                are not acknowledged may be lost, which is no error
     /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()
@@ -587,7 +595,8 @@ class Channel {
                 .address = reinterpret_cast<std::uintptr_t>(address),
                 .length = length};
     }
-    /// Destroys a channel that EndpointState::close() has closed.
+    /// Destroys a channel that EndpointState::close() or try_close() has closed, or whose queue
+    /// pairs belong to the parent process.
     /// @return see close()
     std::error_code destroy() noexcept {
         int state = channel_->broken();

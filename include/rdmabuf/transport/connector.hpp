@@ -22,7 +22,7 @@ namespace rdmabuf::transport {
 class Connector {
   public:
     /// Advances the connection without waiting, and sets @p channel when both ends are connected.
-    /// The connection is set up only if the peer calls Listener::accept() or try_accept().
+    /// The connection is set up only when the peer calls Listener::accept() or try_accept().
     /// @return no error when @p channel is set; EAGAIN while the peer has not finished: call again.
     ///         Every other error ends this connector, and error_info() has the details:
     ///   - ECONNREFUSED: no process listens at the address of the handle
@@ -48,7 +48,7 @@ class Connector {
     }
     /// Waits until both ends are connected, or the connector has failed.
     /// @param timeout  wait_forever for no time limit
-    /// @return the channel, or an error of try_connect(), or ETIMEDOUT if @p timeout is over;
+    /// @return the channel, or an error of try_connect(), or ETIMEDOUT if @p timeout has passed;
     ///         wait() may then be called again
     [[nodiscard]] Result<Channel> wait(std::chrono::milliseconds timeout) noexcept {
         const detail::Timeout limit(timeout);

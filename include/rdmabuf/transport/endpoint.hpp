@@ -111,8 +111,8 @@ class Endpoint {
     }
 
     /// Describes memory that the program has registered itself, with protection_domain() of each
-    /// device: while one thread uses an endpoint, another thread can register memory with its
-    /// protection domains, but must not call register_memory().
+    /// device. This way, one thread can register memory while another thread uses the endpoint;
+    /// register_memory() must not be called then.
     /// @param host     true if the CPU can read and write the memory at @p address
     /// @param regions  for each device, the regions that cover the memory, in ascending order of
     ///                 their iova. All devices must have the same ranges. A device for which
@@ -149,7 +149,7 @@ class Endpoint {
     /// Connects to the listener that created @p handle, and waits until the peer has accepted.
     /// @param timeout  wait_forever for no time limit
     /// @return the channel, or an error of start_connect() or Connector::try_connect(), or
-    ///         ETIMEDOUT if the time is over
+    ///         ETIMEDOUT if @p timeout has passed
     [[nodiscard]] Result<Channel> connect(const Handle& handle,
                                           std::chrono::milliseconds timeout) const noexcept {
         auto connector = start_connect(handle);
@@ -170,11 +170,11 @@ class Endpoint {
     /// Completion::channel is the number of the channel from which the message came.
     ///
     /// Until it matches a message, the receive belongs to no channel: it stays posted when channels
-    /// fail or are closed, also when the last one does, because another channel may be connected
-    /// later. If no message can come any more, the program calls cancel(). The receive ends by
+    /// fail or are closed, even if no channel is left, because another channel may be connected
+    /// later. If no message can come any more, the program must call cancel(). The receive ends by
     /// itself with EIO if the first device fails, and with ETIMEDOUT after
-    /// EndpointOptions::timeout. Messages of a new channel match it as soon as accept(),
-    /// try_accept(), wait() or try_connect() has returned this channel.
+    /// EndpointOptions::timeout. The receive can match messages of a new channel as soon as the
+    /// program has the channel, for example from Listener::accept().
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Tag mask, Request& request,
                                         void* context = nullptr) const noexcept {
@@ -210,8 +210,8 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         return state_->probe(nullptr, tag, mask);
     }
-    /// As probe(), but also takes the message, so that only Channel::imrecv() receives it, of the
-    /// channel whose number() is MessageInfo::channel. See Channel::mprobe().
+    /// Like probe(), but also takes the message, so that only Channel::imrecv() of the channel with
+    /// the number MessageInfo::channel receives it. See Channel::mprobe().
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask) const noexcept {
         const detail::OneThread one_thread = state_->use();
         return state_->mprobe(nullptr, tag, mask);
@@ -221,8 +221,8 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         return state_->test_any(detail::EndpointState::any_channel, request);
     }
-    /// Tests a request that irecv() of this endpoint started until it is done or @p timeout is
-    /// over; see Channel::wait().
+    /// Tests a request that irecv() of this endpoint started until it is done or @p timeout has
+    /// passed; see Channel::wait().
     [[nodiscard]] Completion wait(Request& request,
                                   std::chrono::milliseconds timeout) const noexcept {
         return detail::wait_until_done(
@@ -258,14 +258,14 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         state_->progress();
     }
-    /// Sleeps until a device or a peer causes an event, or until @p timeout is over. The call may
-    /// also return earlier. After this call, the program must call progress() or test().
+    /// Sleeps until a device or a peer causes an event, or until @p timeout has passed. The call
+    /// may also return earlier. After this call, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
     /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
     /// becomes readable when progress() has something to do. While requests are in flight or a
     /// PreparedChannel waits for its peer, the program must also call progress() and arm() at least
-    /// ten times per EndpointOptions::heartbeat: time limits are checked so often, but only once in
-    /// 256 calls of progress() without arm(). The endpoint owns the descriptor.
+    /// ten times per EndpointOptions::heartbeat: arm() checks time limits, and progress() does so
+    /// only in one of 256 calls. The endpoint owns the descriptor.
     [[nodiscard]] int descriptor() const noexcept { return state_->descriptor(); }
     /// Processes an asynchronous event that the program has read from a device; see
     /// EndpointOptions::read_async_events. The program must call this function before the endpoint
@@ -279,7 +279,7 @@ class Endpoint {
     /// After this call, descriptor() becomes readable at the next event. Also checks time limits,
     /// at most ten times per EndpointOptions::heartbeat.
     /// @return false if progress() already has something to do: call progress() and arm() again
-    ///         before waiting for the descriptor
+    ///         before waiting on the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
 
     /// The default access of register_memory(): devices of this side may write, and peers may write

@@ -23,12 +23,12 @@ namespace rdmabuf::transport {
 /// not copied.
 ///
 /// A peer must first prove that it has the handle. A connection that does not send this proof
-/// within EndpointOptions::handshake is closed, and is not reported to the program. It receives no
-/// data and does not delay other peers. At most 64 connections without a proof exist at a time;
-/// each of them uses only a socket. A listener sets up at most 128 channels at a time; the
-/// connections of further peers wait. Connections are neither encrypted nor protected against
-/// modification: an attacker who can read the packets of the network learns the secrets of the
-/// handle.
+/// within EndpointOptions::handshake is closed, and is not reported to the program. The listener
+/// sends no data on it, and it does not delay other peers. At most 64 connections without a proof
+/// exist at a time; each of them uses only a socket. A listener sets up at most 128 channels at a
+/// time; the connections of further peers wait. Connections are neither encrypted nor protected
+/// against modification: an attacker who can read the packets of the network learns the secrets of
+/// the handle.
 class Listener {
   public:
     [[nodiscard]] const Handle& handle() const noexcept { return state_->handle(); }
@@ -58,7 +58,7 @@ class Listener {
     }
     /// Waits until a peer is connected, or the handshake with a peer has failed.
     /// @param timeout  wait_forever for no time limit
-    /// @return the channel, or an error of try_accept(), or ETIMEDOUT if the time is over
+    /// @return the channel, or an error of try_accept(), or ETIMEDOUT if @p timeout has passed
     [[nodiscard]] Result<Channel> accept(std::chrono::milliseconds timeout) noexcept {
         const detail::Timeout limit(timeout);
         std::optional<Channel> channel;
@@ -72,8 +72,8 @@ class Listener {
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
     /// Returns a descriptor for epoll(7) or poll(2), which is readable when a peer connects.
-    /// Returns std::nullopt while the channel of a peer is set up: call try_accept() every few
-    /// milliseconds then. The listener owns the descriptor.
+    /// Returns std::nullopt while a connection has not finished its handshake: call try_accept()
+    /// every few milliseconds then. The listener owns the descriptor.
     [[nodiscard]] std::optional<int> descriptor() const noexcept { return state_->descriptor(); }
     /// Returns the details of the last error that try_accept() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }

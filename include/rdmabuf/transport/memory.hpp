@@ -34,14 +34,14 @@ enum class Visibility : std::uint8_t {
 
 namespace detail {
 
-/// Memory that every device of an endpoint has registered. This object owns the registrations. The
+/// Memory that every device of an endpoint has registered, except those that have failed. The
 /// address of this object must not change, because requests in flight point to it.
 struct MemoryState {
     /// The EndpointState whose devices have registered the memory. The pointer is only compared.
     const void* endpoint = nullptr;
     /// For memory that may outlive its endpoint: keeps the address of the EndpointState from being
-    /// used for another one. std::make_shared() frees an object together with its last weak
-    /// pointer.
+    /// used for another one. The memory of an object of std::make_shared() is freed only with its
+    /// last weak pointer.
     std::weak_ptr<const void> reserved_address = {};
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
@@ -77,8 +77,9 @@ struct MemoryState {
 
 } // namespace detail
 
-/// Memory that all devices of an Endpoint have registered. The object owns its registrations and
-/// must outlive the requests that use it. The object can be moved but not copied.
+/// Memory that all devices of an Endpoint have registered. The object owns its registrations,
+/// except those of Endpoint::use_regions(), and must outlive the requests that use it. The object
+/// can be moved but not copied.
 class Memory {
   public:
     /// Creates an empty Memory, for messages of 0 bytes.

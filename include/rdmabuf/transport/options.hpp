@@ -51,13 +51,13 @@ struct EndpointOptions {
     /// receiver.
     std::uint32_t eager_limit = 8192;
     /// Number of receive buffers that all channels of the endpoint share, from 16 to 65,536. Each
-    /// buffer has the length of the longest eager message. While no buffer is free, peers' devices
+    /// buffer has room for the longest eager message. While no buffer is free, peers' devices
     /// receive RNR NAKs and send again.
     std::uint32_t receive_buffers = 256;
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
-    /// 65,536. A channel uses at most half of them, and further channels up to 8 each. The last
-    /// quarter is for channels that use none: so many channels can send although the peers of all
-    /// other channels receive nothing.
+    /// 65,536. A channel takes a buffer from the last half only if it uses fewer than 8, and from
+    /// the last quarter only if it uses none. So channels whose peers receive nothing do not stop
+    /// the others.
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
@@ -78,15 +78,15 @@ struct EndpointOptions {
     /// data of its messages.
     bool read_long_messages = true;
     /// Minimum length in bytes of the range that one queue pair transfers, if a transfer is striped
-    /// over several queue pairs.
+    /// over several queue pairs. Only the last range may be shorter.
     std::uint32_t min_fragment = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
     /// and its channel fails.
     std::chrono::milliseconds timeout{0};
-    /// Keepalive interval. If no completion arrives on a channel with requests in flight during
-    /// this time, each queue pair of the channel writes 0 bytes to the peer by RDMA, to check that
-    /// the peer's devices respond.
+    /// Keepalive interval. If a channel has requests in flight, and no message or completion
+    /// arrives on its first queue pair during this time, each queue pair of the channel writes 0
+    /// bytes to the peer by RDMA, to check that the peer's devices respond.
     std::chrono::milliseconds heartbeat{1000};
     /// The time after which a failed queue pair (see Channel::working_rails()) is replaced by a new
     /// one; 0: never. Both ends create a new queue pair, and use it for transfers after a test
@@ -101,25 +101,26 @@ struct EndpointOptions {
     /// connected.
     std::chrono::milliseconds handshake{10000};
     /// Maximum time for which Channel::close() waits until all queued messages are sent and
-    /// acknowledged. They are not while the program of the peer computes and has no receive buffer
-    /// left; close() then returns ETIMEDOUT.
+    /// acknowledged. A message is not acknowledged while the peer has no free receive buffer, for
+    /// example because its program makes no progress. If the time passes, close() returns
+    /// ETIMEDOUT.
     std::chrono::milliseconds linger{1000};
     /// If false at one of the ends, both ends close the socket of a channel after the channel is
     /// connected. The failure of a peer process is then detected later: when the next work request
     /// fails, for example that of a keepalive write.
     bool keep_sockets = true;
-    /// If true, the endpoint reads the asynchronous events of its devices
-    /// (ibv_get_async_event(3)), so that the failure of a device or of a queue pair ends the
-    /// channels at once. The events are read while the endpoint sleeps, and in periodic checks at
-    /// most ten times per heartbeat; the endpoint acknowledges each event.
+    /// If true, the endpoint reads the asynchronous events of its devices (ibv_get_async_event(3)),
+    /// so that it detects the failure of a device or of a queue pair before a work request fails.
+    /// It reads and acknowledges events at least when it sleeps and in periodic checks, at most ten
+    /// times per heartbeat.
     ///
-    /// A device returns each event to one reader only. So the program does not receive the events
-    /// of other objects on the same Context, and ibv_context::async_fd becomes non-blocking. An
-    /// endpoint that reads an event passes it to all endpoints of the process that use the same
-    /// Context. A program that reads events itself has two choices: it opens another Context for
-    /// the endpoint; or it sets this option to false in all endpoints of the Context, and passes
-    /// each event that it reads to Endpoint::async_event(). Without events, a failed device is
-    /// detected when the next work request fails, for example that of a keepalive write.
+    /// A device returns each event to one reader only. So the program itself cannot read the events
+    /// of this Context, even those of its own objects, and ibv_context::async_fd becomes
+    /// non-blocking. An endpoint that reads an event passes it to all endpoints of the process that
+    /// use the same Context. A program that reads events itself has two choices: it opens another
+    /// Context for the endpoint; or it sets this option to false in all endpoints of the Context,
+    /// and passes each event that it reads to Endpoint::async_event(). Without events, a failed
+    /// device is detected when the next work request fails, for example that of a keepalive write.
     bool read_async_events = true;
 
     // The options from gid_index to flow_label have the same meaning as the members of
@@ -147,11 +148,11 @@ struct EndpointOptions {
     /// Options of the registration cache that register_memory() uses.
     RegistrationCacheOptions cache = {};
 
-    /// A mutex that the program holds in each call of the endpoint and of its listeners, connectors
-    /// and channels, also while it destroys them; nullptr if there is none. Functions that connect
-    /// unlock it while they create and connect queue pairs, and functions that wait unlock it while
-    /// they sleep, so that another thread can use the endpoint meanwhile. The mutex is not owned,
-    /// and must outlive the endpoint and its channels.
+    /// A mutex that the program must hold in each call of the endpoint and of its listeners,
+    /// connectors and channels, also while it destroys them; nullptr if there is none. Functions
+    /// that connect unlock it while they create and connect queue pairs, and functions that wait
+    /// unlock it while they sleep, so that another thread can use the endpoint during this time.
+    /// The mutex is not owned, and must outlive the endpoint and its channels.
     std::mutex* mutex = nullptr;
 };
 

@@ -63,15 +63,16 @@ class RemoteMemory {
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// Returns the address with which the peer has registered the memory. A program that knows the
-    /// peer's address of an object in this memory subtracts this one to get the offset for iput()
-    /// and iget().
+    /// peer's address of an object in this memory subtracts this address to get the offset for
+    /// iput() and iget().
     [[nodiscard]] std::uint64_t address() const noexcept { return address_; }
 
     /// The largest size of bytes(): that of memory with 8 regions on 8 devices.
     static constexpr std::size_t max_wire_size = 416;
-    /// Returns the bytes for the peer: 48 and 4 for each device, and 48 for each further region of
-    /// memory that is longer than max_mr_size of a device. They are the first bytes of this object,
-    /// so that a program whose messages have a fixed size can send the whole object.
+    /// Returns the bytes for the peer: 48, plus 4 for each device, plus 48 for each region after
+    /// the first (memory has several only if it is longer than max_mr_size of a device). They are
+    /// the first bytes of this object, so that a program whose messages have a fixed size can send
+    /// the whole object.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first(wire_size());
     }
@@ -121,7 +122,7 @@ class RemoteMemory {
 
   private:
     static constexpr std::uint32_t magic = 0x334d4452; // "RDM3"
-    /// The bytes of `magic` that are the same in all versions.
+    /// The bits of `magic` that are the same in all versions.
     static constexpr std::uint32_t magic_mask = 0xffffff;
     /// The number of bytes before the first region.
     static constexpr std::size_t empty_size = max_wire_size - sizeof(detail::RemoteTable::regions);
@@ -129,7 +130,7 @@ class RemoteMemory {
     [[nodiscard]] std::size_t wire_size() const noexcept {
         const std::size_t chunks = std::min<std::size_t>(table_.chunks, detail::max_chunks);
         const std::size_t rails = std::min<std::size_t>(table_.rails, max_rails);
-        // The remote keys of the last region end with that of the last device.
+        // The unused rkeys at the end of the last region are not sent.
         return chunks == 0 ? empty_size
                            : empty_size + chunks * sizeof(detail::KeyedChunk) -
                                  (max_rails - rails) * sizeof(std::uint32_t);

@@ -26,8 +26,8 @@ struct Pending {
 /// @param completion  set to the Completion of the request that is done; the Request of this entry
 ///                    is then empty
 /// @param timeout     wait_forever for no time limit
-/// @return the index of the request that is done; requests.size() if the time is over or if all
-///         entries are empty
+/// @return the index of the request that is done; requests.size() if @p timeout has passed or if
+///         all entries are empty
 [[nodiscard]] RDMABUF_EXPORT std::size_t wait_any(std::span<Pending> requests,
                                                   Completion& completion,
                                                   std::chrono::milliseconds timeout) noexcept;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What ChannelState executes for each short message. Its other functions are in src/transport.
+// The member functions of ChannelState that run for each short message. The others are in
+// src/transport.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ class RDMABUF_EXPORT ChannelSetup {
     ChannelSetup& operator=(const ChannelSetup&) = delete;
     ~ChannelSetup();
 
-    /// Creates EndpointOptions::queue_pairs_per_device queue pairs for each device, in the INIT
-    /// state.
+    /// Creates EndpointOptions::queue_pairs_per_device queue pairs, in the INIT state, on the first
+    /// device and on each further device before one that has failed or whose port is not active.
     /// @throws Error: the errors of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
@@ -45,7 +45,6 @@ class RDMABUF_EXPORT ChannelSetup {
     /// Makes the endpoint keep the datagram that arrives for this end of a PreparedChannel.
     /// @param secret  PeerSetup::ours
     void keep_datagram(const Handle::Secret& secret) noexcept;
-    /// Returns the datagram that was kept, if any.
     [[nodiscard]] std::optional<ConnectedDatagram> kept_datagram() const noexcept {
         return end_ ? end_->datagram : std::nullopt;
     }

@@ -63,7 +63,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
           loopback_(shared),
           probed_ns_(now_ns()) {
         set_fast_arrivals();
-        rails_.fast.requests = depth_ - 1; // The last one needs count_request().
+        rails_.fast.requests = depth_ - 1; // The last request needs count_request().
     }
     ChannelState(const ChannelState&) = delete;
     ChannelState& operator=(const ChannelState&) = delete;
@@ -157,15 +157,17 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Cancels a receive that has not matched a message. If an advertisement of the receive was
     /// sent to the peer, the receive ends when the peer confirms the cancellation.
+    /// @return 0; EALREADY if the receive has matched a message or was cancelled before
     int cancel(ReceiveRequest& receive) noexcept;
-    /// Cancels a transfer list.
+    /// See OneSided::cancel().
     int cancel(OneSidedRequest& request) noexcept { return one_sided_.cancel(request); }
 
-    /// Starts a receive whose message has already arrived, and removes and destroys @p message.
+    /// Starts a receive whose message has already arrived, and takes @p message from the
+    /// TagMatcher. The message is destroyed at once, or after it was copied to a copy buffer.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
-    /// Delivers no message of the peer to a receive until deliver_held_messages(). Called before
-    /// any message can arrive.
+    /// Until deliver_held_messages(), delivers no message of the peer to receives of any channel.
+    /// Called before any message can arrive.
     /// @throws std::bad_alloc
     void hold_messages() { shared_.matcher.hold(this); }
     /// Delivers the messages that have arrived since hold_messages() to receives of any channel.
@@ -217,23 +219,25 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
               int culprit_error = 0) noexcept {
         rails_.fail(error, reason, culprit, culprit_error);
     }
-    /// Returns true if all sent messages and one-sided requests are acknowledged. Keepalive writes
-    /// and the test of a new queue pair need not be: the port of their device may be down.
+    /// Returns true if all sent messages and one-sided requests are acknowledged. On queue pairs
+    /// other than the first, keepalive writes and tests need not be acknowledged: the port of their
+    /// device may be down.
     [[nodiscard]] bool all_acknowledged() noexcept;
-    /// Posts a signaled write of 0 bytes on the first queue pair, unless the last message was
-    /// signaled. Its completion shows that all earlier messages are acknowledged. On the other
-    /// queue pairs, the last work request of each request and each fence is signaled.
+    /// Posts a signaled write of 0 bytes on the first queue pair, unless the last work request
+    /// there was signaled. The completion shows that all earlier messages are acknowledged. Nothing
+    /// is posted on the other queue pairs, where the last work request of each request and each
+    /// fence is signaled.
     void signal_all() noexcept;
     [[nodiscard]] bool send_close() noexcept;
     /// Sends `goodbye` on the socket, if there is one.
     void say_goodbye() noexcept;
-    /// Returns true if one of the ends has sent its close message to the other end, so that all
-    /// messages of this end were acknowledged. The other end may then destroy its queue pairs at
-    /// once, so that this channel fails.
+    /// Returns true if this end has sent its close message, or the peer has closed the channel. The
+    /// peer may then destroy its queue pairs at any time; if this channel fails because of that,
+    /// close() returns no error.
     [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
-    /// Ends the requests of a failed channel with EIO, although its queue pairs can neither be
-    /// moved to the error state nor be destroyed. A device may still access the memory of these
-    /// requests. Their send buffers are not returned to the pool.
+    /// If the requests of a failed channel have not ended yet, ends them with EIO: its queue pairs
+    /// could neither be moved to the error state nor be destroyed. A device may still access the
+    /// memory of these requests. Their send buffers are not returned to the pool.
     void give_up() noexcept;
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
@@ -287,8 +291,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns why a send of this buffer cannot start: an errno value; 0 if it can.
     [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
-    /// Starts a send that cannot complete at once. It waits for earlier messages, the NIC reads the
-    /// data from the program's memory after the work request was posted, or it is synchronous.
+    /// Starts a send that needs a SendRequest: it must wait, a NIC reads the data from the
+    /// program's memory, it is synchronous, or it has a `context` pointer.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
                    bool synchronous) noexcept;
     /// Returns why a receive into this buffer cannot start: an errno value; 0 if it can.
@@ -341,11 +345,12 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void notification_arrived(const Header& header, std::span<const std::byte> body) noexcept;
     void data_arrived(std::uint32_t request, std::size_t rail, std::uint32_t rails,
                       const std::uint64_t* length, std::uint64_t written) noexcept;
-    /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, a flush
-    /// read is posted first, and the receive ends when this read has completed.
+    /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, flush reads
+    /// are posted first, and the receive ends when these reads have completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Posts the work requests of one receive: the copy to GPU memory, or the flush read.
-    /// @return false if a loopback queue pair has no room for them, or no copy buffer is free
+    /// Posts the work requests of one receive: the copy to GPU memory, or the flush reads.
+    /// @return false if a loopback queue pair has no room for them or is being replaced, or if no
+    ///         copy buffer is free
     [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
     void start_copies() noexcept;
     /// Starts the requests and sends the control messages that have waited for free send queue
@@ -353,7 +358,6 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void start_queued() noexcept;
     void end_requests(int error) noexcept;
     /// Called when all work requests of an RdmaTransfer are posted.
-    /// @param request  the request of this transfer
     void posted(RequestState& request) noexcept;
     /// Called when a work request of this request has completed. If it was the last one, ends the
     /// request or starts its next step.
@@ -368,7 +372,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
     void send_connected() noexcept;
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
-    /// Called when the peer has closed the channel in order.
+    /// Called when the close message of the peer, or its `goodbye`, has arrived.
     void peer_closed() noexcept;
     void drop_notification() noexcept;
 

@@ -19,7 +19,7 @@ struct ChunkTable : RemoteTable {
     /// The total number of bytes of the regions.
     std::uint64_t length = 0;
 
-    /// Describes @p wanted bytes of a buffer, which begin at its byte @p begin. If this needs more
+    /// Describes @p wanted bytes of a buffer, from byte @p begin of the buffer. If this needs more
     /// than max_chunks regions, the table describes only the first bytes; see `length`.
     static ChunkTable describe(const BufferRef& buffer, std::uint64_t begin,
                                std::uint64_t wanted) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What tests of the transport change: the clock, and where counters begin.
+// What tests of the transport can change: the clock, and the first value of counters.
 #pragma once
 
 #include <algorithm>

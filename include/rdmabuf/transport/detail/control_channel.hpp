@@ -38,8 +38,8 @@ class RDMABUF_EXPORT ControlChannel {
             eager_credits.reported();
         }
     }
-    /// Sends a message whose header also returns credits. RailSet::can_send() must be true. The
-    /// parameters and the result are those of RailSet::send().
+    /// Sends a message whose header also returns credits. The conditions, the parameters and the
+    /// result are those of RailSet::send().
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
         add_credits(header);
@@ -97,8 +97,8 @@ class RDMABUF_EXPORT ControlChannel {
         same_credits_ = start_of(&same);
         return valid;
     }
-    /// Returns true if this end must return so many credits for eager messages to the peer that a
-    /// separate credit message is worth its cost.
+    /// Returns true if enough credits for eager messages have accumulated for a separate credit
+    /// message.
     [[nodiscard]] bool eager_credit_due() const noexcept {
         return window.due() || eager_credits.due();
     }
@@ -128,7 +128,8 @@ class RDMABUF_EXPORT ControlChannel {
         return {.address = probe_address_, .rkey = probe_rkeys_[rails_[rail].device]};
     }
 
-    /// Sends the last message of this end. @return false if it cannot be sent now
+    /// Sends the `close` message, which is the last message of this end. @return false if it cannot
+    /// be sent now
     [[nodiscard]] bool send_close() noexcept;
 
   private:

@@ -44,7 +44,7 @@ class SentTags {
 };
 
 /// The posted receives that the peer has advertised, in the order in which they were posted. The
-/// next message that this end sends matches the first of these receives with the same tag.
+/// next message with a tag that this end sends matches the first of these receives with this tag.
 class CtsRing {
   public:
     /// Maximum number of receives that each end of a channel may advertise at a time.

@@ -25,8 +25,8 @@ class RDMABUF_EXPORT EagerProtocol {
     enum class Sent : std::uint8_t {
         /// The message cannot be sent now.
         no,
-        /// The work request is posted and has not completed: the device may still read the buffer
-        /// of the program.
+        /// A work request is posted, but the send has not completed: a device may still read the
+        /// buffer of the program.
         posted,
         /// The message was sent, and the memory of the request may be reused.
         completed,
@@ -46,11 +46,12 @@ class RDMABUF_EXPORT EagerProtocol {
     ~EagerProtocol() = default;
 
     [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
-    /// Returns true if a message of this length may be sent as an eager message now. If the peer
-    /// has no credits left for eager messages, the message is sent with an RTS instead.
+    /// Returns true if a message of this length may be sent as an eager message now. If the message
+    /// is too long, or this end has no credits left for eager messages, the message is sent with an
+    /// RTS instead.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
     /// Returns true if the data of a message is copied when the message is sent. The send then
-    /// needs no SendRequest object.
+    /// needs no SendRequest object, unless it must wait.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }
@@ -97,7 +98,7 @@ class RDMABUF_EXPORT EagerProtocol {
     [[nodiscard]] bool is_short(std::uint64_t length) const noexcept {
         return length - 1 < short_limit_;
     }
-    /// Returns how many messages for which is_short() is true the peer has room for.
+    /// Returns how many messages this end may send now, if is_short() is true for each of them.
     [[nodiscard]] std::uint32_t short_messages() const noexcept {
         return std::min(control_.window.left(), control_.eager_credits.messages(short_limit_));
     }
@@ -105,11 +106,10 @@ class RDMABUF_EXPORT EagerProtocol {
     /// @return false if the message cannot be sent now
     [[nodiscard]] bool send_copied(std::span<const std::byte> message, Tag tag) noexcept;
     /// Sends a message whose data the device reads from the memory of the request.
-    /// @return false if the message cannot be sent now, or if its memory consists of several
-    ///         registered chunks
+    /// @return false if the message cannot be sent now
     [[nodiscard]] bool send_gathered(SendRequest& request, const ibv_sge& data) noexcept;
     /// Sets @p data to the address, the length and the lkey of @p buffer.
-    /// @return false if the memory of @p buffer consists of several registered chunks
+    /// @return false if the buffer is not inside one registered chunk
     [[nodiscard]] static bool gather(const BufferRef& buffer, ibv_sge& data) noexcept;
 
     /// Copies a received message to the memory of its receive request and ends the request. If the

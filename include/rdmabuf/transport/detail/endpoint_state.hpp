@@ -64,7 +64,8 @@ class [[maybe_unused]] OneThread {
 #ifndef NDEBUG
   private:
     std::atomic<pthread_t>& user_;
-    /// The value of the parameter `user` before: this thread, if another function called this one.
+    /// The earlier value of `user`: this thread if the function was called by a function that also
+    /// has such an object; otherwise 0.
     pthread_t outer_;
 #endif
 };
@@ -112,7 +113,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     void close(Closing& channels) noexcept;
     /// Like close(), but does not wait.
     /// @param linger  false: does not wait for acknowledgements
-    /// @return true if the channel was removed from the endpoint; otherwise, call it again
+    /// @return true if the channel was removed from the endpoint; otherwise, call this function
+    ///         again
     [[nodiscard]] bool try_close(ChannelState& channel, bool linger) noexcept;
 
     /// Adds an end to those for which setup_completed() keeps a datagram.
@@ -136,8 +138,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// progress() has something to do.
     [[nodiscard]] int descriptor() const noexcept { return events_.get(); }
     /// Requests an event for the next completion.
-    /// @return false if a completion has arrived; the caller must then call progress() before
-    ///         sleeping
+    /// @return false if progress() already has something to do, for example because a completion
+    ///         has arrived; the caller must then call progress() before sleeping
     bool arm() noexcept;
 
     /// Processes an asynchronous event of a device of the endpoint:
@@ -145,16 +147,20 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     ///     channels share: the queue pairs of the device are no longer used. The channels whose
     ///     first queue pair is on the device end with EIO.
     ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the queue pair is no longer used. If it
-    ///     is the first one, the channel ends with EIO. If it is the SetupQueuePair, this is a
-    ///     failure of the first device.
-    ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR: the device has rejected a request of the
-    ///     peer and has moved the queue pair to the error state. The channel ends with ECONNRESET.
-    ///   - IBV_EVENT_QP_LAST_WQE_REACHED: see RailSet::receives_ended().
+    ///     is the first one, the channel ends with EIO.
+    ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR of a queue pair of a channel: the device
+    ///     has rejected a request of the peer and has moved the queue pair to the error state. The
+    ///     channel ends with ECONNRESET.
+    ///   - IBV_EVENT_QP_LAST_WQE_REACHED of a queue pair of a channel: see
+    ///     RailSet::receives_ended().
+    ///   - One of these four events of the SetupQueuePair counts as a failure of its device. A
+    ///     loopback queue pair with such an event is replaced.
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
     ///     and its queue pair is no longer used. If it is the first one, the channel ends with
     ///     EHOSTUNREACH. The reason then names the port of this side.
+    ///   - IBV_EVENT_PORT_ACTIVE: see RailSet::port_active().
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
     void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
@@ -236,7 +242,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
         shared.hold(*shared.request(request.index), memory);
         return 0;
     }
-    /// Starts a receive from any channel.
+    /// See Endpoint::irecv().
     int receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                     void* context) noexcept;
     /// @param channel  nullptr for messages of any channel
@@ -252,9 +258,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     RegisteringDevices registering;
-    /// One cache for each set of devices that the endpoint has used: it gets another one when a
-    /// device fails. The last one is in use. The earlier ones are cleared, and kept because another
-    /// thread may still use the reference that Endpoint::cache() has returned.
+    /// One cache for each set of devices that the endpoint has used: the endpoint gets another one
+    /// when a device fails. The last one is in use. The earlier ones are cleared, and kept because
+    /// another thread may still use the reference that Endpoint::cache() has returned.
     std::list<RegistrationCache> caches;
     std::atomic<RegistrationCache*> cache{nullptr};
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
@@ -303,27 +309,27 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Creates new loopback queue pairs in place of those that have failed or are missing.
     void restore_loopback() noexcept;
     /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
-    /// Their requests are repeated with new ones, except those of failed channels: see
-    /// ChannelState::drop_copies().
+    /// Their requests are repeated with new loopback queue pairs, except those of failed channels:
+    /// see ChannelState::drop_copies().
     void reset_loopback() noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. A peer that
-    /// posts no receives also delays completions, and no others on its queue pair can overtake
-    /// them. Therefore the work request of the test is posted on the loopback queue pair. Each work
-    /// request completes, with or without an error. So a device has failed if the test has not
-    /// completed after more time than all retransmissions take.
+    /// posts no receives also delays all completions of its queue pair. Therefore the work request
+    /// of the test is posted on the loopback queue pair, where a device that works always completes
+    /// it, with or without an error. The device has failed if the test has not completed after more
+    /// time than all retransmissions take.
     void test_silent_devices(std::int64_t now) noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
-    /// such a device end with EIO. If it is the first device of the endpoint, the receives from any
-    /// channel end with EIO, too.
+    /// such a device end with EIO. If the first device of the endpoint has failed, the receives
+    /// from any channel end with EIO, too.
     void leave_out_failed_devices() noexcept;
-    /// Checks the sockets of the channels, reads asynchronous events, sends keepalive writes, and
-    /// ends requests whose deadline has passed.
+    /// Ends requests whose deadline has passed. If is_check_due() is true, also checks the sockets
+    /// of the channels, reads asynchronous events, and sends keepalive writes.
     /// @return true if something has happened, so that requests may have ended
     bool check(std::int64_t now) noexcept;
     /// Returns true if a tenth of the heartbeat has passed since the last check.
     [[nodiscard]] bool is_check_due(std::int64_t now) const noexcept;
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
-    /// @return true if it has reported any; a channel may then have failed
+    /// @return true if there was a socket or an asynchronous event; a channel may then have failed
     bool check_descriptors() noexcept;
     void read_async_events() noexcept;
     /// Registers memory from now on with the devices that have not failed.
@@ -348,14 +354,14 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     bool poll_all() noexcept;
     /// @return true if a request has exceeded EndpointOptions::timeout
     bool end_late_requests(std::int64_t now) noexcept;
-    /// Starts or stops the timer.
+    /// Starts the timer if SharedState::recovers is true; otherwise stops it.
     void set_timer() noexcept;
 
     All channels_;
     /// The queue pair that setup_queue_pair() returns; nullptr before its first call.
     std::unique_ptr<SetupQueuePair> setup_;
     List<PreparedEnd, &PreparedEnd::link> prepared_ends_;
-    /// The number of calls of progress() since the last check. It wraps around after 256 calls.
+    /// The number of calls of progress(), modulo 256. When it becomes 0, progress() calls check().
     std::uint8_t calls_ = 0;
     bool loopback_failed_ = false;
     std::int64_t checked_ns_ = 0;
@@ -376,8 +382,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// Differs between versions of these headers in which inlined functions would not find the members
-/// of objects that the library has allocated.
+/// Detects that a program was compiled with other headers than the library, so that its inlined
+/// functions would not find the members of objects that the library has allocated; see make().
 inline constexpr std::size_t state_layout =
     ((sizeof(EndpointState) * 31 + sizeof(ChannelState)) * 31 + sizeof(SharedRail)) * 31 +
     sizeof(ReceiveRequest) + sizeof(SendRequest) + sizeof(EndpointOptions);

@@ -81,7 +81,7 @@ class ByteCredits {
         until_due_ -= length + overhead;
     }
     /// Returns the total number of bytes that this end has consumed, modulo 2^32. This end sends
-    /// the number to the peer, and the peer computes from it how many bytes it may send.
+    /// the number to the peer, so that the peer knows how many bytes it may send.
     [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
     void reported() noexcept { until_due_ = almost_quarter_; }
     /// Returns true if a separate credit message is needed: since this end last returned credits,
@@ -157,16 +157,18 @@ class MessageWindow {
     std::int64_t until_due_ = size / 4 - 1;
 };
 
-/// Limits of a channel with which its most frequent operations compare, instead of checking each
-/// state that they summarize. RailSet::fail() sets all of them to 0. An operation above its limit
-/// takes a longer path, which checks each state.
+/// Limits for the most frequent operations of a channel. Each operation checks only its limit,
+/// instead of the states of the channel on which the limit depends. RailSet::fail() sets all limits
+/// to 0. An operation above its limit takes a longer path, which checks each state.
 struct FastLimits {
-    /// The number of short messages that may be sent. It is set when a short message has taken the
-    /// longer path, and becomes smaller with each work request on the first queue pair.
+    /// The number of short messages that may be sent on the short path. It is set after a short
+    /// message has taken the longer path, and becomes smaller with each work request on the first
+    /// queue pair.
     std::uint32_t sends = 0;
-    /// An eager message that returns no new credits may arrive if it is shorter than this.
+    /// An eager message that returns no new credits takes the short path if it is shorter than
+    /// this, in bytes.
     std::uint32_t arrivals = 0;
-    /// A receive may be started while fewer requests than these are in flight.
+    /// A receive takes the short path while fewer requests than this are in flight.
     std::uint32_t requests = 0;
 };
 

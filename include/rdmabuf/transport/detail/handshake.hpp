@@ -51,8 +51,8 @@ class RDMABUF_EXPORT Handshake {
     /// Advances the handshake without waiting.
     /// @param error  set if the result is `failed`; its code is never EAGAIN
     [[nodiscard]] SetupProgress advance(ErrorInfo& error) noexcept;
-    /// Waits until advance() can continue, or until @p timeout is over; a negative @p timeout means
-    /// no limit.
+    /// Waits until advance() can continue, or until @p timeout has passed; a negative @p timeout
+    /// means no limit.
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
@@ -73,7 +73,7 @@ class RDMABUF_EXPORT Handshake {
     enum class Step : std::uint8_t { connect, introduce, receive_hello, receive_result, ready };
 
     /// Performs the current step of the handshake.
-    /// @return false if the step must wait for data of the peer
+    /// @return false if the step must wait for the peer
     /// @throws Error if the channel cannot be set up
     bool advance_step();
     void send_hello(int error);
@@ -90,8 +90,8 @@ class RDMABUF_EXPORT Handshake {
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// The time at which the handshake fails, in nanoseconds of now_ns(). It has no value while a
-    /// connector waits for the Hello of the listener.
+    /// The time at which the handshake fails, in nanoseconds of now_ns(). It has no value until a
+    /// connector has received the Hello of the listener.
     std::optional<std::int64_t> deadline_ = std::nullopt;
     std::unique_ptr<ChannelState> channel_;
 

@@ -30,7 +30,6 @@ struct RegisteringDevices {
 /// Copies the lkeys and rkeys of a cached registration to @p state. @p state keeps the lease, so
 /// the memory stays registered. The members address, length and rails of @p state must be set. Does
 /// not allocate memory if `chunks` of each device have capacity.
-/// @param lease    refers to the cached registration
 /// @param devices  the devices that have registered the memory. The keys of the others are 0: no
 ///                 channel uses a device that has failed.
 inline void use_lease(MemoryState& state, RegistrationCache::Lease lease,
@@ -51,7 +50,7 @@ inline void use_lease(MemoryState& state, RegistrationCache::Lease lease,
 /// lease of the registration cache until the request ends.
 struct LeasedMemory : MemoryState {
     /// The `context` argument with which the program started the request. RequestState::context
-    /// points to this object instead, until the request is reported.
+    /// points to this object instead, until the request has completed.
     void* context = nullptr;
     LeasedMemory* next_free = nullptr;
 };

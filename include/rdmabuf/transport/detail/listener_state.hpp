@@ -45,8 +45,8 @@ class RDMABUF_EXPORT ListenerState {
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;
     ListenerState& operator=(const ListenerState&) = delete;
-    /// Also ends the connections of peers, although a child by fork(2) has the sockets open, too.
-    /// In such a child, only closes the sockets.
+    /// Ends the connections with shutdown(2), because a child process after fork(2) may also have
+    /// the sockets open. In such a child, the destructor only closes the sockets.
     ~ListenerState();
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
@@ -90,9 +90,9 @@ class RDMABUF_EXPORT ListenerState {
     Handle handle_;
     /// The connections whose peers have not yet proved that they have the handle, oldest first.
     std::vector<Unproven> unproven_;
-    /// The handshakes, except those that a thread advances.
+    /// The handshakes that no thread is advancing now.
     Handshakes handshakes_;
-    /// The number of handshakes that threads advance.
+    /// The number of handshakes that threads are advancing now.
     std::size_t advancing_ = 0;
     rdmabuf::detail::CreatorProcess creator_;
 };

@@ -26,8 +26,8 @@ class RDMABUF_EXPORT LoopbackCopy {
     ///         must be started again; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept;
 
-    /// Posts a read of one byte of the request's memory through each NIC. A NIC other than the
-    /// first that has failed, or whose port is not active, writes no more and cannot read.
+    /// Posts a read of one byte of the request's memory through each NIC. Skips NICs other than the
+    /// first that have failed or whose port is not active: they write no more and cannot read.
     /// @param rails  the number of NICs that may have written to the memory
     /// @return 0; EAGAIN if a send queue is full or a queue pair is being replaced; another errno
     ///         value if the flush is impossible
@@ -43,7 +43,7 @@ class RDMABUF_EXPORT LoopbackCopy {
     static constexpr std::uint32_t max_pieces = 8;
 
     /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
-    /// later.
+    /// later; EIO if the device has failed; EOPNOTSUPP before SharedState::create_loopback().
     [[nodiscard]] static int check(const SharedRail& rail) noexcept;
     /// Posts a receive with the buffer @p to, and a send of the data in @p from, on the same
     /// loopback queue pair.

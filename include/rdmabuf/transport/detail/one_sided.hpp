@@ -33,8 +33,8 @@ class RDMABUF_EXPORT OneSided {
     void start(OneSidedRequest& request) noexcept;
     /// Posts a write immediately, without an RdmaTransfer, if no earlier request is queued. The
     /// write must fit into one work request. Its notification, if it has one, is posted with the
-    /// same call of ibv_post_send(); if this fails, OneSidedRequest::notifies remains true, and
-    /// advance() sends the notification.
+    /// same call of ibv_post_send(); if only the write is posted, OneSidedRequest::notifies remains
+    /// true, and advance() sends the notification.
     /// @param data  the bytes to write; if @p inline_data is true, not longer than the maximum
     ///              length of inline data
     /// @return true if the write was posted
@@ -51,9 +51,10 @@ class RDMABUF_EXPORT OneSided {
     void settled(OneSidedRequest& request) noexcept;
     /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
     /// This entry is still posted, because the last work request of a list must be signaled.
+    /// @return 0; EALREADY if at most one entry is not posted completely
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
-    /// Posts the flush reads of a request again, because another request has failed on their
-    /// loopback queue pair.
+    /// Queues a flush request again: a flush read has not been executed, because another work
+    /// request has failed on the loopback queue pair.
     void repeat_flush(OneSidedRequest& flush) noexcept;
     /// Called when a work request of a transfer list or of a fence has completed on a queue pair
     /// other than the first.
@@ -97,7 +98,8 @@ class RDMABUF_EXPORT OneSided {
     /// Called when the notification with this sequence number has arrived.
     void notification_arrived(std::uint32_t number) noexcept { last_notification_ = number; }
     /// Called when the notification with this sequence number was returned to the program. All
-    /// fences that precede this notification have arrived.
+    /// fences that precede this notification have arrived, so this number replaces older numbers in
+    /// fences_arrived_.
     void notification_reported(std::uint32_t number) noexcept;
 
   private:
@@ -116,7 +118,7 @@ class RDMABUF_EXPORT OneSided {
     /// by the channel; a request of 0 bytes has no transfer.
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept;
     /// Posts work requests for the entries of a transfer list, until all are posted or the send
-    /// queues are full. Each registered chunk of an entry needs one work request.
+    /// queues are full. Each registered chunk of an entry needs at least one work request.
     /// @param entries  the entries that are not posted completely
     /// @param done     the number of bytes of the first of these entries that are already posted
     /// @param repeats  true if the list is posted again after a failure: on the first queue pair
@@ -129,7 +131,6 @@ class RDMABUF_EXPORT OneSided {
     [[nodiscard]] bool post_list_on_one(OneSidedRequest& request,
                                         std::span<const TransferEntry>& entries,
                                         std::uint64_t& done) noexcept;
-    /// A position in a transfer list.
     struct ListPosition {
         /// The entries that are not posted completely.
         std::span<const TransferEntry> entries{};
@@ -144,7 +145,8 @@ class RDMABUF_EXPORT OneSided {
             return !entries.empty();
         }
     };
-    /// Makes the next work request of a transfer list, and advances the position behind it.
+    /// Makes the next work request of a transfer list, and advances the position behind the data of
+    /// this work request.
     /// @param rail   the index of the queue pair that will transfer the data
     /// @param local  set to the local memory; @p work refers to it
     /// @return false if the memory of the list is not registered completely; the channel has then
@@ -156,8 +158,8 @@ class RDMABUF_EXPORT OneSided {
     /// Counts a posted work request of a transfer list or of a fence, except on the first queue
     /// pair.
     static void count_striped(OneSidedRequest& request, std::size_t rail) noexcept;
-    /// Posts all entries of a transfer list again on the first queue pair, after another one has
-    /// failed.
+    /// Posts all entries of a transfer list again on the first queue pair, after another queue pair
+    /// has failed.
     /// @return true if all entries are posted
     [[nodiscard]] bool repeat_list(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool begin_flush(OneSidedRequest& request) noexcept;
@@ -182,6 +184,7 @@ class RDMABUF_EXPORT OneSided {
     /// Posts a fence (a write of 0 bytes with immediate data) on each queue pair that has written
     /// data since its last fence. The first queue pair needs no fence, because it also sends the
     /// notification.
+    /// @return false if a fence cannot be posted now
     [[nodiscard]] bool fence() noexcept;
     void posted_all(OneSidedRequest& request) noexcept;
 

@@ -58,8 +58,8 @@ struct PeerSetup {
     bool datagram_due = false;
 };
 
-/// An end of a PreparedChannel before connect(). Its peer may have connected already, and may make
-/// no progress afterwards: it then repeats no datagram.
+/// An end of a PreparedChannel before connect(). The peer may already have sent a datagram to this
+/// end. This datagram is kept, because the peer repeats it only when the peer makes progress.
 struct PreparedEnd {
     Link<PreparedEnd> link{};
     /// See PeerSetup::ours.

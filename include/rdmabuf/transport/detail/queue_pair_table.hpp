@@ -14,7 +14,7 @@ class ChannelState;
 /// number.
 class QueuePairTable {
   public:
-    /// Queue pair numbers have 24 bits.
+    /// Cannot be the number of a queue pair, because such numbers have 24 bits.
     static constexpr std::uint32_t no_number = 0xffffffff;
     struct Entry {
         /// `no_number` if the entry is empty.

@@ -124,7 +124,8 @@ class RDMABUF_EXPORT RailRecovery {
             one_sided_.failure_agreed(rail, steps.peer_arrived);
         }
     }
-    /// Step 4. The messages that cannot be sent now are sent by the next call.
+    /// Sends the `rail_recovered` messages of step 4. Those that cannot be sent now are sent by the
+    /// next call.
     void send_recovered() noexcept;
 
     RailSet& rails_;

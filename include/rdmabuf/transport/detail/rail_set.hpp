@@ -43,8 +43,8 @@ namespace rdmabuf::transport::detail {
 class RDMABUF_EXPORT RailSet {
   public:
     /// @param max_message  maximum length of a work request in bytes
-    /// @param channel      the channel of these queue pairs. When a work request fails,
-    ///                     SharedState::wake() is called for this channel.
+    /// @param channel      the channel of these queue pairs. SharedState::wake() is called for this
+    ///                     channel when it fails or when one of its queue pairs fails.
     RailSet(SharedState& shared, ChannelLinks& channel, std::vector<ChannelRail> rails,
             std::uint32_t inline_data, std::uint32_t max_message) noexcept;
     RailSet(const RailSet&) = delete;
@@ -100,7 +100,8 @@ class RDMABUF_EXPORT RailSet {
         return length <= inline_data_;
     }
 
-    /// Sends a message that consists of @p header and @p body. can_send() must be true.
+    /// Sends a message that consists of @p header and @p body. The send queue must have room: see
+    /// can_send(). Control messages may also use the entries that `reserve` keeps free.
     /// @param request        the request that waits for the completion, or nullptr
     /// @param always_signal  true to get a completion even if @p request is nullptr
     /// @return false if the channel may hold no more send buffers, or if posting failed
@@ -185,7 +186,7 @@ class RDMABUF_EXPORT RailSet {
     /// Makes later messages wait for a control message that must not be overtaken; see
     /// order_allows_message().
     void hold_messages() noexcept;
-    /// Called after such a control message was sent, or the FIN of a transfer with
+    /// Called after a control message of hold_messages() was sent, or the FIN of a transfer with
     /// RdmaTransfer::keeps_order.
     void release_messages() noexcept { --ordered_; }
 
@@ -230,8 +231,9 @@ class RDMABUF_EXPORT RailSet {
     /// its last work request could not be posted.
     void stop_again(std::size_t rail) noexcept;
     /// Returns true if a queue pair in the error state takes no more receives from the shared
-    /// receive queue, and the completions of those that it has taken were polled. Before that, the
-    /// peer must not be told what has arrived, and the queue pair must not be destroyed: its
+    /// receive queue: IBV_EVENT_QP_LAST_WQE_REACHED was processed, @p waited is at least
+    /// last_receive_limit_ns, the queue pair is destroyed, or its device has failed. Before that,
+    /// the peer must not be told what has arrived, and the queue pair must not be destroyed: its
     /// receive buffers would be lost.
     /// @param waited  the time since the queue pair has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept;
@@ -255,7 +257,8 @@ class RDMABUF_EXPORT RailSet {
     /// @param pair  nullptr if the new queue pair could not be connected; the caller must then call
     ///              leave_out()
     void begin_probation(std::size_t rail, QueuePair* pair) noexcept;
-    /// Doubles the time after which a new queue pair replaces the failed one. This time starts now.
+    /// Doubles the time after which a new queue pair replaces the failed one (at most
+    /// max_replacements times). This time starts now.
     void delay_probation(std::size_t rail) noexcept;
     /// Called when the port of a device is active again. Resets the time until the next attempt to
     /// replace a failed queue pair of this device to its shortest value.
@@ -276,8 +279,8 @@ class RDMABUF_EXPORT RailSet {
     /// @param end_range  called after the data of a transfer with immediate data was posted again,
     ///                   with the transfer and the number of bytes. Informs the peer, and returns
     ///                   false if this is not possible now
-    /// @param confirmed  called with the request of each such transfer whose work requests are all
-    ///                   posted
+    /// @param confirmed  called with the request of each of these transfers that is posted
+    ///                   completely
     /// @return true if all this data is posted again
     template <class EndRange, class Confirmed>
     [[nodiscard]] bool repeat(std::size_t rail, std::uint32_t arrived, const EndRange& end_range,
@@ -318,10 +321,11 @@ class RDMABUF_EXPORT RailSet {
 
     /// Returns the errno value with which the channel failed; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return broken_; }
-    /// Returns a text that describes the cause of the failure.
+    /// Returns a text that describes the cause of the failure; an empty text while the channel
+    /// works.
     [[nodiscard]] const char* reason() const noexcept { return reason_; }
-    /// Returns the request that caused the failure, and the errno value with which this request
-    /// ends.
+    /// Returns the request that caused the failure (nullptr if none did), and the errno value with
+    /// which this request ends.
     [[nodiscard]] std::pair<const RequestState*, int> culprit() const noexcept {
         return {culprit_, culprit_error_};
     }
@@ -335,18 +339,19 @@ class RDMABUF_EXPORT RailSet {
     /// Fails the channel because the peer has closed it. The peer may have received data whose
     /// acknowledgement arrives later than its close message, or by another queue pair. Therefore
     /// the queue pairs are moved to the error state only when all signaled work requests have
-    /// completed, or drain_limit_ns is over.
+    /// completed, or drain_limit_ns has passed.
     void close_by_peer() noexcept;
     /// Returns true if a work request of the failed channel can still succeed, so that its request
     /// ends as in a channel that works; see close_by_peer().
     [[nodiscard]] bool may_succeed() const noexcept { return awaits_acknowledgements_; }
     /// Returns true if no device can still access the memory of the channel's requests: all work
-    /// requests have completed, and all queue pairs are in the error state. A queue pair is
-    /// destroyed if it could not be moved to the error state, or after a second without
-    /// completions: its device is then considered dead.
-    /// @param polled  true if the last poll has found no completion in any completion queue
+    /// requests have completed, and all queue pairs are in the error state. Destroys a queue pair
+    /// if it could not be moved to the error state, or if its work requests have not completed
+    /// within drain_limit_ns after the failure: its device is then considered dead.
+    /// @param polled  true if the caller has just polled all completion queues and has found no
+    ///                completion
     [[nodiscard]] bool drain(bool polled) noexcept;
-    /// Removes all transfers.
+    /// Removes all transfers and returns them to their pool.
     void drop_transfers() noexcept;
     /// Returns all send buffers of the channel to the pool. drain() must have returned true.
     void release_buffers() noexcept { held_.release_all(); }

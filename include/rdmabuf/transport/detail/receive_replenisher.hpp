@@ -26,13 +26,13 @@ class ReceiveReplenisher {
     };
 
     ReceiveReplenisher() noexcept = default;
-    // The object cannot be copied or moved, because the batch begins and ends with pointers to it.
+    // The object cannot be copied or moved, because last_ can point to before_first_.
     ReceiveReplenisher(const ReceiveReplenisher&) = delete;
     ReceiveReplenisher& operator=(const ReceiveReplenisher&) = delete;
     ~ReceiveReplenisher() = default;
 
-    /// Creates @p count receives without buffers. Only RDMA writes with immediate data can use
-    /// them.
+    /// Creates @p count receives without buffers. Until set_buffer(), only RDMA writes with
+    /// immediate data can use them.
     /// @throws std::bad_alloc
     void create(std::uint32_t count) {
         receives_ = std::vector<Receive>(count);
@@ -41,16 +41,15 @@ class ReceiveReplenisher {
             receives_[i].request.wr_id = i * sizeof(Receive);
         }
     }
-    /// Sets the buffer of receive number @p i.
     void set_buffer(std::uint32_t i, const ibv_sge& buffer) noexcept {
         receives_[i].buffer = buffer;
         receives_[i].request.sg_list = &receives_[i].buffer;
         receives_[i].request.num_sge = 1;
     }
 
-    /// Returns true if @p wr_id belongs to one of these receives. It is the offset of the receive
-    /// in the array of all receives, in bytes. The wr_id of any other work request is larger: see
-    /// WorkId.
+    /// Returns true if @p wr_id belongs to one of these receives. Such a wr_id is the offset of the
+    /// receive in the array of all receives, in bytes. The wr_id of any other work request is
+    /// larger: see WorkId.
     [[nodiscard]] bool contains(std::uint64_t wr_id) const noexcept { return wr_id < end_; }
     /// Returns the receive with this wr_id. contains() must be true.
     [[nodiscard]] Receive& find(std::uint64_t wr_id) noexcept {
@@ -87,7 +86,7 @@ class ReceiveReplenisher {
     std::vector<Receive> receives_;
     /// The size of the array in bytes.
     std::uint64_t end_ = 0;
-    /// Its `next` is the first receive of the batch.
+    /// The head of the batch: `next` is the first receive.
     ibv_recv_wr before_first_{};
     ibv_recv_wr* last_ = &before_first_;
     /// The number of receives that can still be added to the batch.

@@ -24,8 +24,9 @@ class RDMABUF_EXPORT RendezvousReceiver {
                        const ChannelState* channel) noexcept
         : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
 
-    /// Advertises a receive to the peer. Does nothing if an earlier receive could match the same
-    /// message, if too many receives are advertised, or if the send queue is full. Must be called
+    /// Advertises a receive to the peer. Does nothing if an earlier receive that is not advertised
+    /// could match the same message, if CtsRing::capacity receives are advertised, if the buffer
+    /// has more than max_chunks regions, or if the message cannot be sent now. Must be called
     /// before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept;
     /// Returns true if advertise() will advertise a receive with this tag, and @p count receives in
@@ -50,7 +51,6 @@ class RDMABUF_EXPORT RendezvousReceiver {
                                             : ReceiveRequest::Stage::sending_cts);
         }
     }
-    /// Returns true if the body of an RTS is valid.
     [[nodiscard]] bool rts_is_valid(std::span<const std::byte> bytes) const noexcept {
         RtsBody body;
         RemoteTable table;
@@ -67,7 +67,7 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// @param written  the length in bytes of the RDMA write with immediate data, or of the data
     ///                 that a `range_repeated` message reports; 0 for a FIN
     /// @param valid    set to false for a protocol error
-    /// @return the receive if all its data has arrived, or nullptr
+    /// @return the receive if all its data has arrived; otherwise nullptr
     [[nodiscard]] ReceiveRequest* data_arrived(std::uint32_t number, std::size_t rail,
                                                std::uint32_t rails, const std::uint64_t* length,
                                                std::uint64_t written, bool& valid) noexcept;
@@ -84,7 +84,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
 
     [[nodiscard]] bool has_work() const noexcept { return !answers_.empty() || cancels_ != 0; }
     /// Sends the control messages that wait for room in the send queue.
-    /// @param finished  called with each receive that has ended successfully
+    /// @param finished  called with each receive whose `rget_done` message was sent: its data has
+    ///                  arrived
     template <class Finished>
     void advance(const Finished& finished) noexcept {
         while (!answers_.empty() && rails_.can_send()) {
@@ -116,12 +117,12 @@ class RDMABUF_EXPORT RendezvousReceiver {
     [[nodiscard]] bool start_read(ReceiveRequest& receive, const RtsBody& body,
                                   std::span<const std::byte> bytes) noexcept;
     void queue(ReceiveRequest& receive, ReceiveRequest::Stage stage) noexcept;
-    /// Sends the CTS, NACK or end-of-read message of a receive. @return false if it cannot be sent
+    /// Sends the CTS, NACK or `rget_done` message of a receive. @return false if it cannot be sent
     /// now
     [[nodiscard]] bool answer(ReceiveRequest& receive) noexcept;
-    /// Matches an advertised receive with the message whose data a device of the peer has written
-    /// to the receive buffer.
-    /// @return false if the receive does not wait for data
+    /// Checks that a receive waits for data. If the receive is advertised and not matched yet,
+    /// matches it with the message whose data a device of the peer has written to its buffer.
+    /// @return false if the receive does not wait for data, or if @p length is not valid for it
     [[nodiscard]] bool take_advertised(ReceiveRequest& receive,
                                        const std::uint64_t* length) noexcept;
     void send_cancels() noexcept;
@@ -131,7 +132,7 @@ class RDMABUF_EXPORT RendezvousReceiver {
     ControlChannel& control_;
     const ChannelState* channel_;
 
-    /// The receives whose CTS, NACK or end-of-read message must be sent.
+    /// The receives whose CTS, NACK or `rget_done` message must be sent.
     List<ReceiveRequest, &ReceiveRequest::link> answers_;
     /// The number of receives of this end that are advertised to the peer.
     std::uint32_t advertised_ = 0;

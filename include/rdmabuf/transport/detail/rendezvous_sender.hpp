@@ -58,10 +58,11 @@ class RDMABUF_EXPORT RendezvousSender {
     /// already sent.
     /// @return false if the advertisement violates the protocol
     [[nodiscard]] bool advertisement_arrived(Tag tag, std::span<const std::byte> bytes) noexcept;
-    /// Removes an advertised receive that the peer has cancelled. If this end has already sent the
-    /// message that matches it, the receive may still end with this message.
+    /// Removes an advertised receive that the peer has cancelled, and confirms this to the peer
+    /// later. Does nothing if this end has already sent the message that matches the receive: the
+    /// receive then ends with this message.
     void cancel_arrived(std::uint32_t number) noexcept;
-    /// Ends a send because the receiver has sent a NACK or an end-of-read message.
+    /// Ends a send because the receiver has sent `nack` or `rget_done`.
     /// @param error  the errno value with which the send ends; 0 if it was successful
     /// @return false if the message violates the protocol
     [[nodiscard]] bool end_arrived(std::uint32_t number, int error) noexcept;

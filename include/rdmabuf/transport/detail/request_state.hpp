@@ -32,7 +32,7 @@ struct BufferRef {
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
 
-    /// Returns the address of the first byte of the buffer in work requests: its iova.
+    /// Returns the iova of the first byte of the buffer: the address of this byte in work requests.
     [[nodiscard]] std::uint64_t device_address() const noexcept {
         return memory->device_address(address);
     }
@@ -79,9 +79,9 @@ struct RequestFlags {
     bool from_any = false;
     /// True if the request has completed and its completion was not reported yet.
     bool done = false;
-    /// True if the receive was simple and has completed successfully.
+    /// True if `simple` is true and the receive has completed successfully.
     bool delivered = false;
-    /// True for a receive of one channel, into host memory, that was not advertised and has no
+    /// True only for a receive of one channel, into host memory, that was not advertised and has no
     /// `context` pointer. RequestPool::recycle() is sufficient after its completion if `delivered`
     /// is true.
     bool simple = false;
@@ -102,16 +102,15 @@ struct RequestState : RequestFlags {
     /// Identifies this object: the upper bits contain RequestType, the lower bits the position in
     /// the pool of this type.
     std::uint32_t index = 0;
-    /// The channel of the request. For a receive from any channel, nullptr until the receive
-    /// matches a message.
+    /// The channel of the request; nullptr for a receive from any channel until it matches a
+    /// message, and after the channel was closed.
     ChannelState* channel = nullptr;
     Tag tag = 0;
     BufferRef buffer{};
     /// The length of the message or transfer in bytes. Not set for a receive until it has matched a
     /// message.
     std::uint64_t bytes = 0;
-    /// ChannelState::number() of the channel. The number remains valid after the channel was
-    /// closed.
+    /// ChannelState::number() of the channel, also after the channel was closed.
     std::uint32_t channel_number = 0;
     /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
@@ -134,7 +133,7 @@ struct RequestState : RequestFlags {
     [[nodiscard]] RequestType type() const noexcept {
         return static_cast<RequestType>(index >> type_shift);
     }
-    /// Sets the members that are not set again when the next request uses the object.
+    /// Resets the members that are not set when the next request begins to use the object.
     void reset() noexcept {
         error = 0;
         pending = 0;
@@ -156,8 +155,8 @@ struct SendRequest : RequestState {
         sending_fin,
     };
     Stage stage{};
-    /// The number of bytes of the message for which a CTS has arrived. A message can need several
-    /// CTS.
+    /// The number of bytes of the message that may be transferred: those for which a CTS has
+    /// arrived, or all bytes if no CTS is needed. A message can need several CTS.
     std::uint64_t cts_bytes = 0;
     /// The number of the peer's receive request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
@@ -172,7 +171,7 @@ struct SendRequest : RequestState {
     Link<SendRequest> link{};
 };
 
-/// The members of a receive that have their initial values until it matches a message.
+/// The members of a receive that have their initial values when the receive is started.
 struct ReceiveProgress {
     enum class Stage : std::uint8_t {
         /// No message has matched the receive yet.
@@ -181,13 +180,14 @@ struct ReceiveProgress {
         sending_cts,
         /// The message is longer than the receive buffer. A NACK waits for room in the send queue.
         sending_nack,
-        /// The RDMA read is complete. The `rget_done` message waits for room in the send queue.
+        /// The RDMA read is complete, or the message has 0 bytes. The `rget_done` message waits for
+        /// room in the send queue.
         sending_rget_done,
         /// The peer writes the data by RDMA, and not all of it has arrived.
         waiting_for_data,
         /// The NICs of this end read the data from the memory of the peer by RDMA.
         transferring,
-        /// The message has arrived, and a NIC copies it from a bounce buffer to GPU memory.
+        /// The message has arrived, and a NIC must copy it from a bounce buffer to GPU memory.
         copying,
         /// The completions of all data have arrived. The flush reads, which make the data visible
         /// in GPU memory, are not complete.
@@ -216,10 +216,10 @@ struct ReceiveProgress {
 
 struct ReceiveRequest : RequestState, ReceiveProgress {
     Tag mask = full_mask;
-    /// The number of receives in TagMatcher::wildcards_ that were posted until this one, including
-    /// this one.
+    /// The number of receives that were added to TagMatcher::wildcards_ until this one was posted,
+    /// including this one if it was added there.
     std::uint64_t sequence = 0;
-    /// The number of bytes of the message for which a CTS was already sent.
+    /// The number of bytes of the message for which a CTS or an advertisement was already sent.
     std::uint64_t cts_bytes = 0;
     /// For a copy to GPU memory: the index of the receive buffer or copy buffer that holds the
     /// message.
@@ -273,7 +273,6 @@ struct OneSidedRequest : RequestState {
     /// The links of the request in OneSided::striped_.
     Link<OneSidedRequest> striped_link{};
     RemoteAddress remote{};
-    /// The bytes of the notification.
     std::array<std::byte, max_notification> notification; // NOLINT(*-member-init)
 };
 

@@ -20,7 +20,8 @@ enum class Work : std::uint8_t {
     /// work request of the same request completes after it.
     remote_part,
     /// A fence on a queue pair that is connected to a peer; see RailSet::post_fence().
-    /// WorkId::number has the lower bits of its number in ChannelRail::immediates_posted.
+    /// WorkId::number has the lower 24 bits of the number of the fence, as
+    /// ChannelRail::immediates_posted counts it.
     fence,
     /// A work request on a loopback queue pair. WorkId::number is RequestState::index.
     loopback,
@@ -34,7 +35,7 @@ enum class Work : std::uint8_t {
 
 /// The contents of the wr_id of a work request.
 struct WorkId {
-    /// The number of the lowest bit of `work` in the wr_id.
+    /// The position of the lowest bit of `work` in the wr_id.
     static constexpr unsigned work_shift = 56;
     /// The value of `number` for a work request that belongs to no request of the program.
     static constexpr std::uint32_t no_request = (1U << 24) - 1;
@@ -75,7 +76,7 @@ class SendQueue {
     void resume() noexcept { depth_ = full_depth_; }
     /// Returns true if all posted work requests have completed.
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
-    /// Returns true if a posted work request will report a completion.
+    /// Returns true if a posted, signaled work request has not completed.
     [[nodiscard]] bool awaits_completion() const noexcept { return !is_completed(signaled_); }
     /// Returns the sequence number of the next work request.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }

@@ -74,7 +74,7 @@ class RDMABUF_EXPORT SetupQueuePair {
     MemoryRegion region_;
     std::optional<QueuePair> queue_pair_;
     /// The address handles of the sends that have not completed. An address handle must exist until
-    /// then.
+    /// its send has completed.
     std::array<std::shared_ptr<const AddressHandle>, sends> paths_;
     /// The number of sends that were posted.
     std::uint32_t posted_ = 0;

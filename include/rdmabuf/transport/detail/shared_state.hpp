@@ -42,15 +42,15 @@ struct ChannelLinks {
     bool is_failed = false;
     /// The links of the channel in the list of channels that EndpointState::close() closes.
     Link<ChannelLinks> closing{};
-    /// True if the close message was sent.
     bool close_sent = false;
     /// True if the channel was closed after EndpointOptions::linger, although the peer's device had
     /// not acknowledged all messages.
     bool unacknowledged = false;
-    /// While the channel is closed: the time until which it waits for acknowledgements, and later
-    /// the time until which it waits for the end of its requests; in nanoseconds of now_ns(). 0
-    /// before.
+    /// The time until which EndpointState::close() waits for acknowledgements, in nanoseconds of
+    /// now_ns(); 0 before close().
     std::int64_t linger_end_ns = 0;
+    /// The time until which close() waits for the end of the requests; 0 before this step of
+    /// close().
     std::int64_t drain_end_ns = 0;
 };
 
@@ -81,7 +81,8 @@ struct SharedRail {
     /// fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
-    /// Empty while the port of the device is not active, and until a failed one is replaced.
+    /// Empty until create_loopback() is called while the port is active, and while a failed queue
+    /// pair is being replaced.
     std::optional<Loopback> loopback;
     /// True after SharedState::create_loopback().
     bool needs_loopback = false;
@@ -108,7 +109,7 @@ struct SharedRail {
     bool silent = false;
     /// True if the work request of a test is posted.
     bool test_posted = false;
-    /// The time at which the last test began.
+    /// The time at which the time limit of the last test began.
     std::int64_t test_ns = 0;
     /// True from the beginning of a test until a work request of the loopback queue pair completes.
     bool tested = false;
@@ -156,7 +157,8 @@ class RDMABUF_EXPORT SharedState {
     /// @param reason  a constant text
     void fail(SharedRail& rail, const char* reason) noexcept;
 
-    /// Returns the time in nanoseconds after which a device reports that its peer does not respond.
+    /// Returns the time in nanoseconds after which, at the latest, a device reports that its peer
+    /// does not respond.
     [[nodiscard]] std::int64_t retransmission_ns() const noexcept;
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel

@@ -69,7 +69,7 @@ class SpinWait {
     std::uint32_t iterations_ = 0;
 };
 
-/// Calls @p test, which returns a Completion, until it is done or @p timeout is over.
+/// Calls @p test until the Completion that it returns is done, or until @p timeout has passed.
 /// @param sleep  see SpinWait::wait()
 template <class Test, class Sleep>
 [[nodiscard]] auto wait_until_done(std::chrono::milliseconds timeout, const Test& test,

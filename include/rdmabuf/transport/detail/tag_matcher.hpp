@@ -30,9 +30,10 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     std::uint32_t stored = 0;
     /// The number that TagMatcher::claim() has given to the message; 0 if it is not claimed.
     std::uint64_t claim = 0;
-    /// The links of the message in the list of messages with the same hash value.
+    /// The links of an unclaimed message in the list of messages with the same hash value.
     Link<UnexpectedMessage> same_hash{};
-    /// The links of the message in the list of all messages, in the order of arrival.
+    /// The links of the message in TagMatcher::arrived_, or in TagMatcher::claimed_ if it is
+    /// claimed.
     Link<UnexpectedMessage> arrival{};
 
     [[nodiscard]] std::span<std::byte> body() noexcept {
@@ -70,7 +71,6 @@ class RDMABUF_EXPORT TagMatcher {
         receive.sequence = wildcards_posted_;
         list_of(channel, tag, mask).push_back(&receive);
     }
-    /// Removes a posted receive.
     void remove(ReceiveRequest& receive) noexcept {
         list_of(receive.channel, receive.tag, receive.mask).remove(&receive);
     }
@@ -118,7 +118,7 @@ class RDMABUF_EXPORT TagMatcher {
     /// Adds a message that no posted receive accepts. The TagMatcher owns the message until
     /// remove().
     void add(UnexpectedMessage& message) noexcept;
-    /// Returns true if a message is stored that no posted receive has accepted.
+    /// Returns true if an unclaimed message is stored.
     [[nodiscard]] bool has_messages() const noexcept { return !arrived_.empty(); }
     /// Removes a message, claimed or not. The caller then owns the message.
     void remove(UnexpectedMessage& message) noexcept;
@@ -128,21 +128,21 @@ class RDMABUF_EXPORT TagMatcher {
     /// there is none.
     [[nodiscard]] UnexpectedMessage* find_claimed(const ChannelState* channel,
                                                   std::uint64_t number) noexcept;
-    /// Hides the messages of a channel from receives of any channel, until release(). The program
-    /// does not know the channel yet.
+    /// Hides the messages of a channel from receives of any channel, until release(), because the
+    /// program does not know the channel yet.
     /// @throws std::bad_alloc
     void hold(const ChannelState* channel) { held_.push_back(channel); }
     void release(const ChannelState* channel) noexcept { std::erase(held_, channel); }
     [[nodiscard]] bool is_held(const ChannelState* channel) const noexcept {
         return std::ranges::find(held_, channel) != held_.end();
     }
-    /// Returns the first stored message that a receive with these parameters accepts; nullptr if
+    /// Returns the first unclaimed message that a receive with these parameters accepts; nullptr if
     /// there is none.
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
                                                   Tag mask) noexcept;
-    /// Calls @p visit for each stored message of a channel, in the order of arrival. @p visit may
-    /// remove this message.
+    /// Calls @p visit for each unclaimed message of a channel, in the order of arrival. @p visit
+    /// may remove this message.
     template <class Visit>
     void for_each_message(const ChannelState* channel, const Visit& visit) noexcept {
         for_each_message(arrived_, channel, visit);

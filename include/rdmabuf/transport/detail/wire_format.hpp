@@ -22,16 +22,18 @@ static_assert(std::endian::native == std::endian::little,
 /// The type of a message. All messages are sent on the first queue pair of the channel. The numbers
 /// are part of the wire format and must not change.
 ///
-/// A message up to the eager limit is sent as `eager`. A longer message uses one of two methods:
-///   - The receiver has advertised its receive buffer (`advertisement`) before the message was
-///     sent. The sender writes the data to this buffer by RDMA. If each queue pair needs only one
-///     work request, these writes have immediate data, and the length of the message is the sum of
-///     their lengths. Otherwise a `fin` with the length follows the data of the first queue pair.
-///   - The sender sends `rts` (request to send). After the receiver has matched this message with a
-///     posted receive, it either reads the data by RDMA and sends `rget_done`, or it sends `cts`
-///     (clear to send) for the first part of its buffer. The sender writes this part, and the last
-///     write of each queue pair has immediate data. If the buffer has further parts, they follow in
-///     the same way.
+/// A message up to the eager limit is sent as `eager`, unless the sender has no credits for it or
+/// the send is synchronous. Other messages use one of two methods:
+///   - If the receiver has advertised its receive buffer (`advertisement`) before the message was
+///     sent, and the message is longer than the eager limit but not than this buffer, the sender
+///     writes the data to this buffer by RDMA. If each queue pair needs only one work request,
+///     these writes have immediate data, and the length of the message is the sum of their lengths.
+///     Otherwise a `fin` with the length follows the data of the first queue pair.
+///   - Otherwise, the sender sends `rts` (request to send). After the receiver has matched this
+///     message with a posted receive, it either reads the data by RDMA and sends `rget_done`, or it
+///     sends `cts` (clear to send) for the first part of its buffer. The sender writes this part,
+///     and the last write of each queue pair has immediate data. If the buffer has further parts,
+///     they follow in the same way.
 enum class Kind : std::uint8_t {
     /// An eager message. Its data follows the header. `value` is the tag.
     eager = 1,
@@ -128,8 +130,8 @@ inline constexpr std::size_t max_body = sizeof(CtsBody) + max_chunks * sizeof(Ke
 inline constexpr std::size_t max_control_message = sizeof(Header) + max_body;
 
 /// Header::value of a `notify` message. It lists the fences of the notification. A fence is an RDMA
-/// write of 0 bytes with immediate data, on a queue pair other than the first that has written
-/// data. The receiver reports the notification after all its fences have arrived, because all
+/// write of 0 bytes with immediate data, on a queue pair that has written data and is not the first
+/// one. The receiver reports the notification after all its fences have arrived, because all
 /// earlier RDMA writes are then visible.
 struct NotificationFences {
     /// The sequence number of the notification. It wraps around at Immediate::max_request. The
@@ -151,7 +153,6 @@ struct NotificationFences {
 struct Immediate {
     /// The number of bits of `request`. They are the lower bits of the immediate data.
     static constexpr unsigned request_bits = 27;
-    /// Maximum value of `request`.
     static constexpr std::uint32_t max_request = (1U << request_bits) - 1;
 
     bool fence = false;
@@ -274,7 +275,7 @@ static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<Co
 using ConnectResult = std::uint32_t;
 
 /// The byte that an end sends on the socket before it closes a channel whose messages are all
-/// acknowledged, except the `close` message. The `close` message may not have arrived.
+/// acknowledged. The peer then knows this even if the `close` message does not arrive.
 inline constexpr std::uint8_t goodbye = 1;
 
 } // namespace rdmabuf::transport::detail
