@@ -388,7 +388,8 @@ void CacheCore::take_out_overlapping(const CacheRange& range, Retired& taken_out
 }
 
 void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept {
-    if (!creator_.is_current()) {
+    // After the last hold, the destructor runs. It unmaps memory, which calls the program's hook.
+    if (!creator_.is_current() || holds_.load(std::memory_order_relaxed) == 0) {
         return;
     }
     constexpr auto last = std::numeric_limits<std::uintptr_t>::max();

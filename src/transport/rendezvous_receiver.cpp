@@ -26,9 +26,10 @@ void RendezvousReceiver::advertise(ReceiveRequest& receive) noexcept {
     }
 }
 
-bool RendezvousReceiver::can_advertise(Tag tag, std::uint32_t count) const noexcept {
-    return advertised_ + count <= CtsRing::capacity && rails_.can_send(count) &&
-           rails_.may_hold(count) && !shared_.matcher.has_unadvertised(channel_, tag);
+bool RendezvousReceiver::can_advertise(Tag tag, std::size_t count) const noexcept {
+    return count <= CtsRing::capacity - advertised_ &&
+           rails_.can_send(static_cast<std::uint32_t>(count)) && rails_.may_hold(count) &&
+           !shared_.matcher.has_unadvertised(channel_, tag);
 }
 
 void RendezvousReceiver::advertisement_used(ReceiveRequest& receive) noexcept {

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -190,6 +191,22 @@ TEST_F(RegistrationCacheHit, LeasesCanEndWhileTheCacheItselfAllocatesAndUnmapsMe
         EXPECT_EQ(live(), small.statistics().entries);
         EXPECT_EQ(cache_.statistics().entries, 0U);
     }
+}
+
+TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheIsDestroyed) {
+    std::optional<RegistrationCache> ending(cache());
+    ending->acquire(at(0), 4096, writable).reset();
+    ending->acquire(at(8192), 4096, Access::local_read).reset();
+    RegistrationCache& hooked = *ending;
+    unsigned calls = 0;
+    hook = [&] {
+        ++calls;
+        hooked.invalidate(at(0), 16384);
+    };
+    ending.reset();
+    hook = nullptr;
+    EXPECT_GT(calls, 0U);
+    EXPECT_EQ(live(), 8U) << "those of the other cache";
 }
 
 TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheItselfAllocatesAndUnmapsMemory) {

@@ -87,12 +87,14 @@ void LocalExchange::abandon() noexcept {
 }
 
 LocalExchange::Link* LocalExchange::find(const Peer& peer) noexcept {
-    for (auto& [fd, link] : links_) {
-        if (link->peer == peer && !link->broken) {
-            return link.get();
+    Link* first = nullptr;
+    for (const auto& [fd, link] : links_) {
+        if (link->peer == peer && !link->broken &&
+            (first == nullptr || link->number < first->number)) {
+            first = link.get();
         }
     }
-    return nullptr;
+    return first;
 }
 
 LocalExchange::Link* LocalExchange::add(fabric::UniqueFd socket, const Peer& peer) {
@@ -100,6 +102,7 @@ LocalExchange::Link* LocalExchange::add(fabric::UniqueFd socket, const Peer& pee
     auto link = std::make_unique<Link>();
     link->socket = std::move(socket);
     link->peer = peer;
+    link->number = links_made_++;
     auto& place = links_[fd];
     if (!fabric::watch(epoll_.get(), fd)) {
         links_.erase(fd);

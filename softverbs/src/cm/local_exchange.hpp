@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -54,9 +55,13 @@ class LocalExchange final : public Exchange {
         fabric::UniqueFd socket;
         Peer peer; // Peer::process is 0 until the Hello of the other process has arrived
         std::deque<Message> waiting;
+        /// The number of links that this process had made before.
+        std::uint64_t number = 0;
         bool broken = false;
     };
 
+    /// Returns the link to a process that was made first, so that all messages to this process use
+    /// the same link. Two processes that connect to each other at the same time have two links.
     [[nodiscard]] Link* find(const Peer& peer) noexcept;
     [[nodiscard]] Link* add(fabric::UniqueFd socket, const Peer& peer);
     [[nodiscard]] Link* connect(const Peer& to);
@@ -71,6 +76,7 @@ class LocalExchange final : public Exchange {
     fabric::SpareDescriptor spare_;
     Peer self_;
     std::map<int, std::unique_ptr<Link>> links_; // by descriptor
+    std::uint64_t links_made_ = 0;
 };
 
 } // namespace softverbs::cm

@@ -151,7 +151,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// See Channel::advertised_receive().
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept;
     /// See Channel::can_advertise().
-    [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept {
+    [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept {
         return broken() == 0 && rendezvous_receiver_.can_advertise(tag, count);
     }
 

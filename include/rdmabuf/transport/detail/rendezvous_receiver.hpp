@@ -31,7 +31,7 @@ class RDMABUF_EXPORT RendezvousReceiver {
     void advertise(ReceiveRequest& receive) noexcept;
     /// Returns true if advertise() will advertise a receive with this tag, and @p count receives in
     /// total.
-    [[nodiscard]] bool can_advertise(Tag tag, std::uint32_t count) const noexcept;
+    [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept;
     /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept;
     /// Starts to transfer the data of a message. The RTS of this message has matched @p receive.
