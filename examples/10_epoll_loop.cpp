@@ -22,7 +22,7 @@ constexpr unsigned rounds = 1000;
 struct Peer {
     Peer(const rdmabuf::ProtectionDomain& pd, const rdmabuf::CompletionChannel& channel)
         : mr(pd, memory.data(), memory.size()),
-          // The cq_context of an event is a pointer to the peer that owns the completion queue.
+          // The cq_context of a completion queue points to the peer that owns the queue.
           cq(pd.context(), {.channel = &channel, .cq_context = this}),
           prepared(rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq})) {
         prepared.post_recv(mr.sge(0, 32), receive_id).throw_if_failed("ibv_post_recv");

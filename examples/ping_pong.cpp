@@ -75,11 +75,11 @@ class Memory {
     std::optional<rdmabuf::Registration> region_; // deregistered before the memory is freed
 };
 
-// The queue pair of this process, and the other process.
+// The queue pair of this process, and the address of the other process.
 struct Connection {
     rdmabuf::QueuePair qp;
     rdmabuf::QueuePairAddress peer;
-    // An SRD queue pair is not connected: each request has a destination.
+    // Set only for an SRD queue pair, which is not connected: each request has a destination.
     std::optional<rdmabuf::AddressHandle> ah;
 
     void receive(const ibv_sge& sge) const { qp.post_recv(sge).throw_if_failed("ibv_post_recv"); }

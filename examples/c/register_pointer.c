@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Registers a pointer under a program of raw verbs: the program opens the device, owns the
- * protection domain, and uses the keys. Here it is memory of malloc(3), and of no whole page; a
- * pointer of cuMemAlloc() or hipMalloc() takes the same call.
+ * Registers a pointer in a program that uses verbs directly: the program opens the device, owns the
+ * protection domain, and uses the keys. Here the memory is from malloc(3), and does not begin at a
+ * page. The same call registers a pointer of cuMemAlloc() or hipMalloc().
  */
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ int main(void) {
         return 1;
     }
 
-    rdmabuf_resolver* resolver = NULL; /* once in a program */
+    rdmabuf_resolver* resolver = NULL; /* one is enough for a program */
     rdmabuf_region* region = NULL;
     struct rdmabuf_options options = RDMABUF_INIT(options);
     options.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

@@ -27,8 +27,8 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
     const auto length = [&](std::size_t segment) { return offset(segment + 1) - offset(segment); };
 
     // In step 0 a rank sends the segment with its own number. In each later step it sends the
-    // segment that it received in the previous step. In each step it receives the segment whose
-    // number is lower by one (modulo the number of ranks).
+    // segment that it received in the previous step. In each step, the number of the received
+    // segment is lower by one than that of the sent segment (modulo the number of ranks).
     for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;

@@ -17,8 +17,8 @@
 
 namespace examples {
 
-/// Allocates @p size bytes with the exporter @p name, or with the first available exporter if @p
-/// name is empty.
+/// Allocates @p size bytes with the exporter @p name. If @p name is empty, allocates with the first
+/// available exporter that can allocate.
 /// @throws rdmabuf::Error with the reason if no such exporter can allocate
 inline rdmabuf::Buffer allocate(const rdmabuf::Resolver& resolver, const std::string& name,
                                 std::size_t size) {

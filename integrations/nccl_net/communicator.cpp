@@ -143,7 +143,8 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
 abi::Result Communicator::send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                                void*& request) noexcept {
     const std::lock_guard lock(endpoint_->mutex);
-    // A message without data needs no receive buffer.
+    // A message without data needs no receive buffer, so it does not wait for an advertised
+    // receive.
     if (size > 0) {
         auto receive = channel_.advertised_receive(tag_of(tag));
         if (!receive) {
@@ -220,8 +221,8 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
     const auto size = static_cast<std::size_t>(sizes[last]);
     const std::lock_guard lock(endpoint_->mutex);
     Request* const taken = take();
-    // Without a free request, this is an error, because success with a null request means to NCCL
-    // that no flush is necessary.
+    // If no request is free, flush() must fail: success with a null request means to NCCL that no
+    // flush is necessary.
     const std::error_code error =
         taken == nullptr
             ? std::error_code(EAGAIN, std::system_category())

@@ -36,7 +36,7 @@ struct Request {
     /// The first errno value with which a part has failed; 0 if none has failed.
     int error = 0;
     /// The number of parts that have not completed. Any thread that polls the endpoint may decrease
-    /// it.
+    /// this number.
     std::atomic<std::uint32_t> unfinished{0};
     std::array<Part, max_receives> parts;
 };
@@ -51,10 +51,11 @@ class Communicator {
                  rdmabuf::transport::Channel channel) noexcept;
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
-    /// Closes the channel. If all requests have completed, first waits, for at most
-    /// EndpointOptions::linger, until the peer's device has received all messages. If not, the
-    /// NCCL communicator is aborted, and its peer may be unreachable; see also
-    /// SharedEndpoint::lingers. Other threads can use the endpoint meanwhile.
+    /// Closes the channel. If all requests have completed, and SharedEndpoint::lingers is true,
+    /// first waits, for at most EndpointOptions::linger, until the peer's device has received all
+    /// messages. If a request has not completed, NCCL aborts its communicator, and the peer may be
+    /// unreachable, so the destructor does not wait. Other threads can use the endpoint during the
+    /// wait.
     ~Communicator();
 
     [[nodiscard]] const Nic& nic() const noexcept { return nic_; }
@@ -62,12 +63,12 @@ class Communicator {
         return endpoint_;
     }
 
-    // These functions set `request` to a Request. While send() and receive() have to wait, they
-    // make progress, return success and do not set it. The caller initializes it to nullptr, for
-    // which NCCL calls the function again.
+    // These functions set `request` to a Request. If send() or receive() cannot start yet, the
+    // function makes progress, returns success and does not set `request`. The caller must
+    // initialise `request` to nullptr: if it is still nullptr, NCCL calls the function again.
 
-    /// Sends a message. Waits until the peer has advertised the receive, so that the message is one
-    /// RDMA write. Sends only as many bytes as the receive has.
+    /// Sends a message as soon as the peer has advertised the receive, so that the message is one
+    /// RDMA write. Sends at most as many bytes as the advertised buffer has.
     abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                      void*& request) noexcept;
     /// Posts a grouped receive, as soon as all its receives can be advertised. The messages can

@@ -25,8 +25,8 @@ class RegisteredMemory {
     explicit RegisteredMemory(std::shared_ptr<SharedEndpoint> endpoint) noexcept
         : endpoint_(std::move(endpoint)) {}
 
-    // Each function registers the memory with the devices of the endpoint that have not failed,
-    // without its lock, because a registration can take long.
+    // Each function registers the memory with the devices of the endpoint that have not failed. The
+    // lock of the endpoint is not held during the registration, which can take long.
 
     /// Registers memory by its address, for NCCL's regMr. GPU memory is registered as a dma-buf
     /// that this library exports, or by a peer memory module (nvidia_peermem).
@@ -40,7 +40,7 @@ class RegisteredMemory {
   private:
     /// Returns the indices of the devices of the endpoint that have not failed.
     [[nodiscard]] std::vector<std::size_t> working_devices() const;
-    /// Describes the regions to the endpoint.
+    /// Passes the regions to Endpoint::use_regions(), and stores the result in `memory_`.
     abi::Result use(const char* function, const Nic& nic, void* data, std::size_t size, bool host,
                     std::span<const std::span<const rdmabuf::LocalChunk>> regions);
 
@@ -51,8 +51,9 @@ class RegisteredMemory {
 };
 
 /// An `mhandle` of NCCL is a pointer to an object of this type. Requests in flight have copies of
-/// it: when an NCCL communicator is aborted, NCCL deregisters memory before it closes the
-/// connections that use it. Freed GPU memory that is still registered cannot be allocated again.
+/// this object: when an NCCL communicator is aborted, NCCL deregisters memory before it closes the
+/// connections that use it. A request releases its copy when it completes, because freed GPU memory
+/// that is still registered cannot be allocated again.
 using MemoryHandle = std::shared_ptr<const RegisteredMemory>;
 
 } // namespace nccl_net

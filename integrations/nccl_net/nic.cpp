@@ -35,8 +35,8 @@ constexpr std::uint32_t send_depth = 64;
 /// entries for their work requests in the completion queue of the endpoint.
 int max_connections(const ibv_device_attr& attributes,
                     const rdmabuf::transport::EndpointOptions& options) {
-    // The loopback queue pair of the endpoint, which performs flushes, uses the same completion
-    // queue.
+    // The entries of the completion queue for the receive buffers, and for the loopback queue pair
+    // of the endpoint, which performs flushes.
     constexpr auto reserved =
         static_cast<int>(receive_buffers + rdmabuf::transport::loopback_completions);
     const int completions = (attributes.max_cqe - reserved) / static_cast<int>(send_depth);
@@ -102,7 +102,8 @@ void set_pointers(Nic& nic, const Context& context, const Settings& settings) {
                           "; peer memory module (nvidia_peermem): " + (peer_memory ? "yes" : "no"));
 }
 
-/// Sets the name and the PCI path; see Nic::pci_path.
+/// Sets the PCI address and the PCI path. If the NIC has a data-direct function, adds "_dma" to the
+/// name. See Nic::name and Nic::pci_path.
 void set_pci_path(Nic& nic, const rdmabuf::Topology& topology, bool merge_functions) {
     std::error_code none;
     const auto link = std::filesystem::path("/sys/class/infiniband") / nic.name / "device";
@@ -146,7 +147,7 @@ rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uin
 }
 
 /// Returns false if a port has no GID or partition key with the index that the user has set, and
-/// says so.
+/// logs this as a warning.
 bool has_indices(const std::string& device, const ibv_port_attr& port,
                  const rdmabuf::transport::EndpointOptions& options) {
     const auto is_in = [&device](const char* variable, unsigned index, int entries) {
@@ -163,7 +164,7 @@ bool has_indices(const std::string& device, const ibv_port_attr& port,
            is_in("NCCL_IB_PKEY", options.pkey_index, port.pkey_tbl_len);
 }
 
-/// Returns the properties of a port. If it cannot be used, logs the reason and returns
+/// Returns the properties of a port. If the port cannot be used, logs the reason and returns
 /// std::nullopt.
 std::optional<Nic> describe(const Context& context, std::uint8_t port, const NameList::Entry* entry,
                             const Resolver& resolver, const Settings& settings,
@@ -231,7 +232,7 @@ void describe_ports(const rdmabuf::Device& device, const Resolver& resolver,
         const auto port = static_cast<std::uint8_t>(i);
         const NameList::Entry* entry = nullptr;
         if (!settings.devices.selects(device.name(), port, entry)) {
-            active = true; // The user has excluded it, which needs no message.
+            active = true; // The user has excluded this port, which needs no message.
         } else if (context.port(port).state == IBV_PORT_ACTIVE) {
             active = true;
             if (auto nic = describe(context, port, entry, resolver, settings, topology)) {
@@ -259,7 +260,7 @@ std::string card_path(std::string path, bool merge_functions) {
 }
 
 bool is_pci_before(const std::string& one, const std::string& other) {
-    // A PCI domain can have more than four digits.
+    // Shorter addresses are first, because a PCI domain can have more than four digits.
     const auto key = [](const std::string& address) {
         return std::tuple(address.empty(), address.size(), address);
     };
@@ -267,8 +268,8 @@ bool is_pci_before(const std::string& one, const std::string& other) {
 }
 
 std::vector<Nic> find_nics(const Settings& settings) {
-    // NCCL's programs fork, for example the data loaders of PyTorch. libibverbs does nothing in
-    // this call if the kernel copies pinned pages of a process at fork(2), as since Linux 5.12.
+    // NCCL's programs fork, for example the data loaders of PyTorch. With Linux 5.12 and newer,
+    // this call does nothing, because the kernel copies the pinned pages of a process at fork(2).
     if (const int error = ::ibv_fork_init(); error != 0) {
         log::info("init", "ibv_fork_init: " + rdmabuf::describe_errno(error));
     }
@@ -351,7 +352,7 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
     auto options = nic.options;
     // As in NCCL's own InfiniBand transport, environment variables have priority over the
     // configuration of the communicator. An InfiniBand network without routers ignores the traffic
-    // class; its number then selects the service level.
+    // class; a number up to 15 then selects the service level, too.
     const bool configured = traffic_class >= 0 && traffic_class <= 255;
     options.traffic_class = settings.traffic_class.value_or(
         configured ? static_cast<std::uint8_t>(traffic_class) : std::uint8_t{0});

@@ -41,8 +41,10 @@ struct Nic {
     /// The names of the verbs devices, in the order of `members`.
     std::vector<std::string> verbs_devices;
     /// The directory in /sys of the PCI device, or of its data-direct function; empty for a
-    /// software device. The ports of a card have the same path: the PCI function is replaced by 0,
-    /// and for a virtual function, which has a PCI device number of its own, this number too.
+    /// software device. For a device without a data-direct function, the PCI function in the path
+    /// is replaced by 0, so that the ports of a card have the same path. The PCI device number is
+    /// replaced by 0, too, because virtual functions have numbers of their own; NCCL_IB_MERGE_VFS=0
+    /// keeps the number.
     std::string pci_path;
     /// The PCI address of the device, such as "0000:3b:00.1"; empty if there is no such address.
     std::string pci_address;
@@ -86,7 +88,7 @@ struct Nic {
 
 /// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices
-/// @param members  the numbers of the devices to merge, from 1 to transport::max_rails
+/// @param members  the numbers of the devices to merge; 1 to transport::max_rails numbers
 /// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
 [[nodiscard]] std::optional<Nic> merge_nics(const std::deque<Nic>& all,
                                             std::span<const int> members, std::string& reason);

@@ -34,8 +34,8 @@ Plugin& Plugin::instance() {
 void Plugin::unload() noexcept {
     Plugin& plugin = instance();
     {
-        // At exit(3), another thread may still be in a function, which holds the lock, or poll a
-        // connection. The process then ends with the plugin.
+        // At exit(3), another thread may still be in a function of the plugin and hold the lock, or
+        // use a connection. The plugin then exists until the process ends.
         const std::unique_lock lock(plugin.mutex_, std::try_to_lock);
         if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() ||
             !plugin.connections_.empty()) {

@@ -43,16 +43,17 @@ class Plugin {
   public:
     /// Returns the only instance of the plugin.
     [[nodiscard]] static Plugin& instance();
-    /// Destroys the instance when the library is unloaded. If NCCL has not closed all listeners and
-    /// communicators, the instance is leaked, because other threads may still use it at process
-    /// exit.
+    /// Destroys the instance when the library is unloaded. If NCCL has listeners, communicators or
+    /// connection attempts that are not closed, the instance is leaked, because other threads may
+    /// still use it at process exit.
     static void unload() noexcept;
 
     /// Finds the usable devices, unless an earlier call has found some.
     /// @param context  set to the Context of a new NCCL communicator; nullptr for older versions of
     ///                 the function table, which have no contexts. With these versions, NCCL calls
     ///                 init() only once.
-    /// @return system_error if no device is usable
+    /// @return system_error if no device is usable; internal_error if the environment disables the
+    ///         plugin, or selects no network interface
     abi::Result start(abi::Logger logger, int traffic_class, void** context);
     /// Ends an NCCL communicator: the counterpart of start() with a context.
     void stop(void* context) noexcept;

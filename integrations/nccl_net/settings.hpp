@@ -13,8 +13,9 @@
 namespace nccl_net {
 
 /// A list of names in the syntax of NCCL_IB_HCA and NCCL_SOCKET_IFNAME: "mlx5_0:1,mlx5_2". Each
-/// name selects all names that begin with it. After "=", it selects only itself. After "^", the
-/// list selects all names that it does not contain. An empty list selects all names.
+/// name selects all names that begin with it; in a list that begins with "=", it selects only
+/// itself. A list that begins with "^" selects all names that the same list without "^" does not
+/// select. An empty list selects all names.
 class NameList {
   public:
     /// One name, optionally with a port, a rail and a plane: "mlx5_0:1:2:0". -1 if not given.
@@ -29,7 +30,7 @@ class NameList {
     explicit NameList(std::string_view text);
 
     /// @param port   -1: any port
-    /// @param entry  set to the entry that contains the name; nullptr if there is none
+    /// @param entry  set to the entry that matches @p name and @p port; nullptr if there is none
     [[nodiscard]] bool selects(std::string_view name, int port, const Entry*& entry) const;
 
   private:

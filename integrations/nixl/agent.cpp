@@ -34,9 +34,9 @@ bool lies_within(std::uint64_t offset, std::uint64_t length, std::uint64_t whole
 }
 Endpoint open_endpoint(const std::string& device) {
     // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
-    // needs a work request. Therefore both limits are higher than their defaults. An agent without
-    // a progress thread can compute for a long time while a peer connects. The end of a process or
-    // of a machine is detected by the socket.
+    // needs a work request. Therefore both limits are higher than their defaults. The handshake may
+    // take 24 hours, because an agent without a progress thread can compute for a long time while a
+    // peer connects. The socket detects the end of a process or of a machine.
     return value(Endpoint::open(
         device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
         rdmabuf::Resolver::system(),
@@ -201,7 +201,8 @@ std::unique_ptr<Transfer> Agent::prepare(Direction direction, const std::string&
     transfer->direction_ = direction;
     transfer->remote_agent_ = remote_agent;
     transfer->entries_.reserve(blocks.size());
-    // Most lists have many blocks in the same memory.
+    // Most lists have many blocks in the same memory, so an owner is stored only if it is not that
+    // of the previous block.
     const auto own = [&](std::shared_ptr<const void> memory, std::shared_ptr<const void>& last) {
         if (memory != last) {
             transfer->memory_.push_back(last = std::move(memory));
@@ -411,7 +412,7 @@ void Agent::progress_and_sleep(std::chrono::microseconds delay) {
             return;
         }
         sleeps_ = !connects;
-        if (transfers_ != 0) { // See Endpoint::descriptor().
+        if (transfers_ != 0) { // Ten times per heartbeat: see Endpoint::descriptor().
             limit = static_cast<int>(endpoint_.options().heartbeat.count() / 10);
         }
         events.back().fd = listener_.descriptor().value_or(-1);
@@ -487,7 +488,7 @@ void Agent::advance_connection(Peer& peer) {
 
 void Agent::receive_all() {
     std::erase_if(incoming_, [this](const std::unique_ptr<Incoming>& from) {
-        // Test the state first: what arrives before the failure is received below.
+        // Test the state first: messages that have arrived before the failure are received below.
         const bool failed = static_cast<bool>(from->channel.state());
         receive(*from);
         return failed;

@@ -36,7 +36,6 @@ struct RemoteBuffer {
 /// disconnects the agent.
 using RemotePointer = std::shared_ptr<const RemoteBuffer>;
 
-/// One block of a transfer.
 struct Block {
     LocalMemory local;
     std::uintptr_t local_address = 0;
@@ -144,8 +143,8 @@ class Agent {
     /// Registers host memory or memory of a GPU. Other calls do not wait for a long registration.
     /// The last owner deregisters the memory.
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
-    /// Returns the bytes that a remote agent needs to access the memory. It passes them to
-    /// load_remote(), together with the address of the memory.
+    /// Returns the bytes that a remote agent needs to access the memory. The remote agent passes
+    /// these bytes to load_remote(), together with the address of the memory.
     [[nodiscard]] static std::string describe(const LocalMemory& memory);
     /// @throws UnknownAgent
     [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent, std::uintptr_t address,
@@ -216,8 +215,8 @@ class Agent {
     /// Returns the peer, and starts to connect if no connection was started yet.
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void advance();
-    /// If another thread sleeps in progress_and_sleep(), ends its sleep: the thread has chosen its
-    /// duration before this thread started a transfer or a connection.
+    /// If another thread sleeps in progress_and_sleep(), ends the sleep: the sleeping thread has
+    /// chosen how long to sleep before this thread started a transfer or a connection.
     void wake() noexcept;
     /// @return true if a connection is being set up, or was refused for too few resources
     [[nodiscard]] bool accept();
@@ -226,7 +225,7 @@ class Agent {
     void start_transfers(Peer& peer);
     /// See disconnect().
     void drop(const std::string& remote_agent);
-    /// Goes on to close the connection of a disconnected agent, without waiting.
+    /// Continues to close the connection of a disconnected agent, without waiting.
     /// @return true if it is closed
     [[nodiscard]] bool close(Peer& peer);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
@@ -249,7 +248,8 @@ class Agent {
     std::vector<Notification> notifications_;
     /// The number of transfers that have not ended.
     std::size_t transfers_ = 0;
-    /// True if a connection is being set up or closed, which does not end a sleep.
+    /// True if a connection is being set up or closed. No descriptor reports this progress, so
+    /// progress_and_sleep() then sleeps for a fixed time.
     bool connects_ = false;
     /// True while progress_and_sleep() waits for an event.
     bool sleeps_ = false;

@@ -34,7 +34,8 @@ ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> ke
     if (keep == nullptr) {
         return {std::move(name), std::move(fd), offset, length, address, mapping};
     }
-    // This function closes the descriptor first, and then releases `keep`, which owns the memory.
+    // This function closes the descriptor. `keep`, which owns the memory, is released with the
+    // function object afterwards.
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
     return {std::move(name), fd.release(), std::move(release), offset, length, address, mapping};
 }
@@ -48,8 +49,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
     const std::uint64_t generation = allocation.generation;
     const std::uintptr_t base = allocation.base;
     const std::unique_lock lock(mutex_);
-    // The allocations in the table do not overlap. Only the last allocation that begins before
-    // `base` can therefore contain `base`.
+    // The allocations in the table do not overlap. Only the last allocation that begins at or
+    // before `base` can therefore contain `base`.
     const auto after = entries_.lower_bound(base);
     const bool next_begins_inside =
         after != entries_.end() && after->first - base < allocation.length;

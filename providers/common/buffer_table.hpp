@@ -81,8 +81,8 @@ class BufferTable {
     std::map<std::uintptr_t, Entry> entries_;
 };
 
-/// Owns a dma-buf. The constructor adds the allocation in the dma-buf to a BufferTable, and the
-/// destructor removes the allocation.
+/// Owns a dma-buf, unless it is constructed with Place::export_anew. The constructor adds an
+/// allocation to a BufferTable, and the destructor removes the allocation.
 class TableRange {
   public:
     /// Adds the allocation to the table.

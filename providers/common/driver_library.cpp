@@ -80,8 +80,8 @@ std::vector<std::string> loaded_paths(std::span<const char* const> names) {
     return std::move(paths.found);
 }
 
-/// Returns the handle of a loaded library, or nullptr. dlopen(3) also returns nullptr if it has no
-/// memory.
+/// Returns the handle of a loaded library. Returns nullptr if the library is not loaded, or if
+/// dlopen(3) has no memory.
 void* handle_of(const char* name) noexcept {
     return ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 }
@@ -94,7 +94,8 @@ std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* co
             return DriverLibrary(name, handle);
         }
     }
-    // A path in this list is of another version of the library, unless memory was exhausted above.
+    // The files found here are other versions of the library. If handle_of() fails for one of them,
+    // memory is exhausted, and the calls above may have failed for this reason, too.
     for (const std::string& path : loaded_paths(names)) {
         if (void* const handle = handle_of(path.c_str()); handle != nullptr) {
             ::dlclose(handle);

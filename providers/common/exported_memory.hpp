@@ -79,8 +79,8 @@ void check_standard(std::string_view exporter, MappingKind mapping);
 /// export.
 [[noreturn]] void raise_freed(std::uintptr_t address);
 
-/// Exports memory with @p make. Throws raise_freed() if another thread frees the memory meanwhile:
-/// the dma-buf is then that of other memory, or the driver's error is misleading.
+/// Exports memory with @p make. Calls raise_freed() if another thread has freed the memory during
+/// the export: the dma-buf is then that of other memory, or the driver's error is misleading.
 /// @param is_same  queries the driver again, and returns true if the memory at @p address still
 ///                 belongs to the same allocation. Throws EFAULT if there is no allocation
 template <class IsSame, class Make>
@@ -102,8 +102,8 @@ template <class IsSame, class Make>
     return *std::move(made);
 }
 
-/// Returns the allocation of an address for Exporter::find(), also if another thread frees the
-/// memory meanwhile, and other memory of the driver is then at the address.
+/// Returns the allocation of an address for Exporter::find(). If another thread frees the memory
+/// during the query, queries again, because other memory of the driver may then be at the address.
 /// @param look_up   returns what the driver reports of the address, with a member `id` that differs
 ///                  for each allocation; std::nullopt for memory of others
 /// @param describe  returns the allocation of the result of @p look_up. Throws an Error if the

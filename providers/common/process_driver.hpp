@@ -36,7 +36,7 @@ class ProcessDriver {
     /// Returns the driver, or null if the process has not loaded the library of the driver. A
     /// process without the library has no memory of this driver. This function does not load the
     /// library.
-    /// @throws Error ENOSYS if the library lacks functions that report which memory contains an
+    /// @throws Error ENOSYS if the library lacks functions that report which allocation contains an
     ///         address
     [[nodiscard]] const Driver* loaded() {
         if (const Copy* const first = first_.load(std::memory_order_acquire); first != nullptr) {
@@ -102,8 +102,8 @@ class ProcessDriver {
         if (!made) {
             return made.error_info();
         }
-        // Another thread may have stored a copy meanwhile. There is no lock, which a thread could
-        // hold during fork(2), and which would stay locked in the child.
+        // If another thread has stored a copy first, that copy is used. There is no lock, which a
+        // thread could hold during fork(2), and which would stay locked in the child.
         auto copy = std::make_unique<const Copy>(Copy{library, *std::move(made)});
         const Copy* stored = nullptr;
         if (!first_.compare_exchange_strong(stored, copy.get(), std::memory_order_acq_rel)) {
@@ -112,7 +112,7 @@ class ProcessDriver {
         return copy.release();
     }
 
-    /// Adds the copies that were loaded after the last call to `others_`. loaded() must have
+    /// Adds to `others_` the copies that were loaded since the previous search. loaded() must have
     /// returned a driver.
     void find_other_copies() {
         const unsigned long long objects = loaded_objects();
@@ -125,10 +125,10 @@ class ProcessDriver {
                  copy != nullptr && !known; copy = copy->next) {
                 known = copy->library == library;
             }
-            // A copy that lacks the functions for queries is not queried.
             if (known) {
                 continue;
             }
+            // A copy that lacks the functions for queries is not added, so it is not queried.
             if (auto made = Driver::make(library)) {
                 auto copy = std::make_unique<Copy>(Copy{library, *std::move(made), others_});
                 while (!others_.compare_exchange_weak(copy->next, copy.get())) {
@@ -190,7 +190,7 @@ class DriverBase {
             description.library_names, description.name, description.library_remedy);
         return *driver;
     }
-    /// Loads the first library of @p names that exists, and looks up its functions.
+    /// Opens a library with DriverLibrary::open(), and looks up its functions.
     [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names) {
         const DriverDescription<Functions> description = Driver::description();
         const auto opened =

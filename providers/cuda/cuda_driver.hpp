@@ -76,7 +76,6 @@ class Driver : public DriverBase<Driver, Functions> {
     [[nodiscard]] std::string pci_address(Device device) const;
 };
 
-/// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
 /// Reports a failed teardown to the teardown failure handler. Ignores the result of a driver that

@@ -12,7 +12,8 @@ namespace rdmabuf::detail::cuda {
 
 namespace {
 
-/// Queries one attribute of an address. @return false if the driver does not support the attribute
+/// Queries one attribute of an address. @return false if the query fails, for example because the
+/// driver does not support the attribute
 template <class Value>
 bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute attribute,
                    Value& value) {
@@ -145,8 +146,9 @@ ExistingContext::ExistingContext(const Driver& driver, Device device)
 
 namespace {
 
-/// Returns the mapping that holds @p address, or std::nullopt if the driver does not support the
-/// attributes that describe a mapping. Needs no current context.
+/// Returns the mapping that holds @p address. Returns std::nullopt if no mapping holds @p address,
+/// or if the driver does not support the attributes that describe a mapping. Needs no current
+/// context.
 std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
     Extent mapping;
     const bool known =
@@ -166,7 +168,8 @@ Extent extent_of(const Driver& driver, const Pointer& pointer) {
             "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
         return extent;
     }
-    // The attributes of mapped host memory describe the reserved range, not the mapping.
+    // For mapped host memory, `range_start` and `range_size` describe the reserved range, so the
+    // mapping is queried.
     if (pointer.context == nullptr && !pointer.pooled) {
         if (const auto mapping = mapping_at(driver, pointer.address)) {
             return *mapping;

@@ -37,12 +37,12 @@ struct Pointer {
 };
 
 /// Queries the attributes of @p address. Can be called in any thread, and needs no current context.
-/// @return a pointer of MemoryType::none for memory that is not CUDA's, or the driver's result if
-///         the query failed
+/// @return the attributes, with MemoryType::none for memory that is not CUDA's; the driver's result
+///         if the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
-/// Returns the attributes of @p address, or std::nullopt if the memory is not CUDA's or this
-/// process has not initialised CUDA.
+/// Returns the attributes of @p address, or std::nullopt if the memory is not CUDA's, if this
+/// process has not initialised CUDA, or if it has loaded the stub of the CUDA toolkit.
 /// @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address);
 /// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
@@ -68,8 +68,8 @@ class PointerContext {
 class ExistingContext {
   public:
     /// Makes the context of the memory current. If the memory has no context, makes the primary
-    /// context of the device current. If the device has no primary context either, the current
-    /// context of the calling thread stays current.
+    /// context of the device current, if this context exists. If it does not, the current context
+    /// of the calling thread stays current.
     /// @return std::nullopt if none of these contexts exists
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
@@ -87,9 +87,8 @@ class ExistingContext {
 /// Returns the extent of the memory at a pointer, for memory of any kind. For mapped memory
 /// (cuMemMap), this is the one mapping that holds the address. A context of the memory must be
 /// current.
-/// @throws Error with the errno for the driver's result. No result means that the memory is not
-///         CUDA's, because the driver has reported its attributes: EIO if no memory is at the
-///         address, or if the size is unknown
+/// @throws Error with the errno for the driver's result; EIO if no memory is at the address any
+///         more, or if the size is unknown
 [[nodiscard]] Extent extent_of(const Driver& driver, const Pointer& pointer);
 /// Returns the extent of the memory at a pointer. Unlike extent_of(), needs no current context.
 /// Never creates a context.
@@ -97,8 +96,8 @@ class ExistingContext {
 ///         in a context, and no such context exists
 [[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
-/// Holds the memory that follows a pointer without a gap: one allocation, or adjacent mappings
-/// (cuMemMap) of one reserved range.
+/// Holds the memory at a pointer: one allocation, or the mapping (cuMemMap) that contains the
+/// address and the mappings of the same reserved range that follow without a gap.
 struct Mappings {
     Extent extent;
     /// Depends on each mapping and on their order.

@@ -110,7 +110,7 @@ std::variant<std::vector<Item>, Result> all_of(const Get& get) {
 
 struct Driver::OwnContexts {
     std::mutex mutex;
-    /// True if each driver that has a GPU has created a context.
+    /// True if there is a driver that has a GPU, and each such driver has a context in `made`.
     bool complete = false;
     std::map<DriverHandle, Context> made;
 
@@ -138,8 +138,8 @@ DriverDescription<Functions> Driver::description() {
 }
 
 std::optional<ErrorInfo> Driver::initialise() const {
-    // With ZE_INIT_FLAG_GPU_ONLY, drivers of other devices fail, and the loader skips them for the
-    // rest of the process.
+    // No flags are set: with ZE_INIT_FLAG_GPU_ONLY, drivers of other devices would fail, and the
+    // loader would skip these drivers for the rest of the process.
     const Result initialised = functions().init(0);
     if (initialised == success) {
         return std::nullopt;

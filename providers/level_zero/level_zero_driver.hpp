@@ -98,7 +98,6 @@ class Driver : public DriverBase<Driver, Functions> {
 
   private:
     struct OwnContexts;
-    /// A failed call of the driver.
     struct Failure {
         Result result;
         const char* function;
@@ -111,7 +110,6 @@ class Driver : public DriverBase<Driver, Functions> {
     std::shared_ptr<OwnContexts> own_;
 };
 
-/// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
 /// Reports a failed teardown to the teardown failure handler. Ignores the result of a loader that

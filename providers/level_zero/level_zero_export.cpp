@@ -31,8 +31,8 @@ bool cannot_export(Result result) noexcept {
            result == invalid_argument;
 }
 
-/// Exports the memory. @return a duplicate of the driver's descriptor. The driver returns the same
-/// descriptor to later callers, so this descriptor must not be closed
+/// Exports the memory. @return a duplicate of the driver's descriptor. The driver's own descriptor
+/// must not be closed, because the driver returns it to later callers, too
 UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer) {
     ExportFd exported;
     AllocationProperties properties;
@@ -65,9 +65,9 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer) {
 
 /// Checks that the allocation begins where its dma-buf begins. The dma-buf of a pool contains many
 /// allocations, and no function returns the offset of an allocation in the pool. All addresses of a
-/// pool have the same id, so the allocation begins in a pool if the byte before it has its id. The
-/// size of the dma-buf does not tell, because a driver may round it up or use a larger buffer
-/// object again.
+/// pool have the same id. If the byte before the allocation has this id, too, the allocation is not
+/// the first in its pool. The size of the dma-buf cannot be compared instead, because a driver may
+/// round it up, or reuse a larger buffer object.
 void check_begins(const Driver& driver, const Pointer& pointer, const Extent& extent) {
     const auto before = query(driver, pointer.context, extent.base - 1);
     const std::string what =
@@ -87,8 +87,9 @@ void check_begins(const Driver& driver, const Pointer& pointer, const Extent& ex
 }
 
 /// Checks that the dma-buf contains the allocation. The dma-buf of mapped memory is the whole
-/// physical memory, and no function returns the offset of a mapping in it: zeVirtualMemMap with an
-/// offset, in Intel's driver since 2026. Only a dma-buf of the size of the mapping begins with it.
+/// physical memory. With Intel's driver since 2026, zeVirtualMemMap can map physical memory from
+/// any offset, and no function returns this offset. If the dma-buf has the size of the mapping, the
+/// offset is 0.
 void check_size(const Driver& driver, const Pointer& pointer, const UniqueFd& fd,
                 const Extent& extent) {
     const auto size = dmabuf_size(fd.get());

@@ -9,7 +9,8 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Allocates memory of a GPU for export, in whole pages. The GPU copies to and from the memory.
+/// Allocates memory of a GPU for export, in whole pages. The GPU executes copies to and from the
+/// memory.
 /// @param driver  initialised; must exist until the process ends
 /// @param size    in bytes, not 0
 [[nodiscard]] Buffer allocate(const Driver& driver, const Gpu& gpu, std::size_t size);

@@ -27,8 +27,8 @@ struct Pointer {
 };
 
 /// Queries @p address in one context.
-/// @return a pointer of MemoryType::unknown for memory that the context does not report, or the
-///         driver's result if the query failed
+/// @return the attributes, with MemoryType::unknown for memory that the context does not report;
+///         the driver's result if the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, Context context,
                                                   std::uintptr_t address);
 
@@ -64,8 +64,7 @@ class Contexts {
 [[nodiscard]] bool is_mapped(const Driver& driver, const Pointer& pointer);
 
 /// Returns the extent of the allocation that holds a pointer.
-/// @throws Error with the errno for the driver's result. No result means that the memory is not the
-///         driver's, because the driver has reported its attributes
+/// @throws Error with the errno for the driver's result if the query failed
 [[nodiscard]] Extent extent_of(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::level_zero

@@ -59,7 +59,6 @@ class Driver : public DriverBase<Driver, Functions> {
 
 /// Returns the name and the value of a status: "NRT_INVALID (2)".
 [[nodiscard]] std::string name_of(NrtStatus status);
-/// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(NrtStatus status) noexcept;
 
 } // namespace rdmabuf::detail::neuron

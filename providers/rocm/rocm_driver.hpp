@@ -57,7 +57,6 @@ class Driver : public DriverBase<Driver, Functions> {
     }
 };
 
-/// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
 /// Reports a failed teardown to the teardown failure handler. If HSA has shut down at the end of

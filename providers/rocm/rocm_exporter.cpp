@@ -103,8 +103,9 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
         if (!holds() && !find_pointer(driver, address)) {
             return std::nullopt;
         }
-        // HSA is already initialised, because HSA has reported attributes of an address. hold()
-        // only adds a reference, which the exporter keeps.
+        // HSA is already initialised: this exporter has a reference, or HSA has reported attributes
+        // of the address. In the second case, hold() only adds a reference, which the exporter
+        // keeps.
         (void)hold(driver).value();
         const auto met = meet(driver, address);
         if (!met) {

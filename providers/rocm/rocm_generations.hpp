@@ -36,8 +36,8 @@ class Generations {
     /// subtracts one. When no Runtime is left, leave() discards the numbers of all allocations.
     void enter();
     void leave(const Driver& driver) noexcept;
-    /// Returns the id of the process that initialised HSA, or 0 if HSA is not initialised. A child
-    /// process after fork(2) returns the id of its parent.
+    /// Returns the id of the process whose Runtime objects keep HSA initialised, or 0 if there is
+    /// no Runtime. A child process after fork(2) returns the id of its parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
     /// Returns the only numbered allocation that can contain @p address: the allocation with the

@@ -36,7 +36,8 @@ class RocmMemory final : public Buffer::Memory {
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
     // HSA pins the program's memory during the copy, so the program need not register it with HSA.
-    // HSA pins for writing, and the source can be read-only. The source is therefore copied first.
+    // HSA pins for writing, but the source can be read-only. The source is therefore first copied
+    // to a writable buffer.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         constexpr std::size_t most = std::size_t{1} << 20U;
         std::vector<std::byte> writable(std::min(source.size(), most));

@@ -18,8 +18,8 @@ namespace {
 constexpr const char* info_call = "hsa_amd_pointer_info";
 
 /// Queries the attributes of an address.
-/// @return a pointer of PointerType::unknown for memory that does not belong to HSA, or the status
-///         if the query failed
+/// @return the attributes, with PointerType::unknown for memory that does not belong to HSA; the
+///         status if the query failed
 std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address) {
     PointerInfo info;
     const Status asked =
@@ -48,8 +48,8 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
     }
-    // Pinned memory need not fill its first and its last page. The rest of these pages is other
-    // host memory.
+    // Pinned memory need not fill its first and its last page. HSA reports these pages as pinned,
+    // but their other bytes are ordinary host memory.
     if (info.type == PointerType::locked && address - pointer.base >= info.length) {
         pointer.type = PointerType::unknown;
     }
@@ -79,7 +79,7 @@ std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address
         return std::nullopt;
     }
     if (address - pointer.base >= pointer.length) {
-        // The memory may belong to a device, so the answer is not that it belongs to others.
+        // std::nullopt would mean that the memory is not HSA's, although it may be device memory.
         throw Error(EIO, info_call,
                     "HSA reports that the memory at " + hexadecimal(address) +
                         " is its own, but in another allocation: " +

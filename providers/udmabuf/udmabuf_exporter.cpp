@@ -34,7 +34,7 @@ Result<UniqueFd> open_udmabuf() {
 }
 
 /// Returns the maximum size of a buffer in MiB (module parameter size_limit_mb). Returns
-/// std::nullopt if the parameter cannot be read.
+/// std::nullopt if the parameter cannot be read, or is not a number.
 std::optional<std::uint32_t> size_limit() {
     const auto text = detail::read_line(limit_path);
     if (!text) {

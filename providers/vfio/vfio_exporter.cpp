@@ -45,7 +45,7 @@ std::string describe(const VfioRegion& region) {
 ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
-        case EINVAL: // of a probe, whose arguments are right for kernels that know it
+        case EINVAL: // From a probe, whose arguments are valid in kernels that have the feature.
             return {error, function,
                     "this kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor "
                     "is not that of a VFIO device",

@@ -11,7 +11,7 @@ namespace rdmabuf::detail {
 
 /// Returns @p size rounded up to a multiple of the page size.
 /// @param size  in bytes, not 0
-/// @throws Error ENOMEM if @p size is larger than an address space
+/// @throws Error ENOMEM if @p size is larger than any mapping of Linux (PTRDIFF_MAX)
 [[nodiscard]] std::size_t round_up_to_pages(std::size_t size);
 
 /// Returns the number of shared objects that this process has loaded so far. The number grows with

@@ -14,7 +14,7 @@
 // The objects of the C interface.
 
 struct rdmabuf_resolver {
-    // A cache copies the resolver, and the copies share the exporters.
+    // A shared pointer, because a cache copies `resolver`, and the copies share this exporter.
     std::shared_ptr<rdmabuf::ExternalExporter> external = rdmabuf::make_external_exporter();
     rdmabuf::Resolver resolver;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C interface. Each function converts its arguments, calls the C++ interface, and converts an
-// exception to a negative errno value. pthread_cancel(3) has no effect meanwhile: it unwinds the
-// stack by the program's libgcc_s, which cannot unwind the frames of the copy of libgcc in this
-// library.
+// exception to a negative errno value. pthread_cancel(3) has no effect until the function returns:
+// cancellation unwinds the stack with the libgcc_s of the program, and libgcc_s cannot unwind the
+// frames of this library, which has its own copy of libgcc.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -101,8 +101,10 @@ int guarded(const char* function, const Call& call) {
 }
 
 /// Returns a copy of a struct of the program, which may have been compiled with an older or a newer
-/// header. Members that the program does not have are zero.
-/// @throws Error EINVAL if a member that this library does not know is not zero
+/// header. Members that the program does not have are zero. If @p given is null, all members are
+/// zero.
+/// @throws Error EINVAL if the member `size` is not possible, or if a member that this library does
+///         not know is not zero
 template <class Struct>
 Struct known_part(const Struct* given, const char* function) {
     Struct known{};
@@ -126,9 +128,9 @@ Struct known_part(const Struct* given, const char* function) {
     return known;
 }
 
-/// Writes as much of @p result as the program's struct has room for. No version of the header has a
-/// smaller struct than this one. A later version that adds members must compare with the size that
-/// the struct has in this version.
+/// Copies @p result to the struct of the program, which is larger if the program was compiled with
+/// a newer header. No header has a smaller struct. If a later version of this library adds members,
+/// it must compare with the size that the struct has in this version.
 /// @throws Error EINVAL for a null pointer or a wrong size
 template <class Struct>
 void give(Struct result, Struct* to, const char* function) {
@@ -147,7 +149,8 @@ void require(const char* function, std::initializer_list<const void*> pointers) 
     }
 }
 
-/// Takes the object of a handle away from the program.
+/// Takes the object from the program, and sets the handle of the program to null. Returns null if
+/// there is no object.
 template <class Object>
 std::unique_ptr<Object> take(Object** handle) noexcept {
     return std::unique_ptr<Object>(handle != nullptr ? std::exchange(*handle, nullptr) : nullptr);
@@ -348,7 +351,8 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
         require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
-        // The other exporters know only what they have allocated, or what a C++ program adds.
+        // The resolver has no other exporters: they know only what they have allocated, or what a
+        // C++ program adds.
 #if RDMABUF_HAVE_PROVIDER_CUDA
         made->resolver.add(make_cuda_exporter());
 #endif
@@ -418,7 +422,8 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
         }
         const ExportedRange exported = resolver->resolver.export_range(
             number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
-        // Some exporters release their descriptors by a function of their own, not by close(2).
+        // The program closes its descriptor with close(2), and some exporters release theirs in
+        // another way, so the program gets a duplicate.
         UniqueFd descriptor(::fcntl(exported.fd(), F_DUPFD_CLOEXEC, 0));
         if (!descriptor) {
             throw Error(errno, "fcntl", "F_DUPFD_CLOEXEC of the dma-buf");
@@ -632,7 +637,8 @@ int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
             return 1;
         }
 #if RDMABUF_HAVE_PROVIDER_CUDA
-        // The program may also have added memory of CUDA as a descriptor.
+        // If the program has added CUDA memory by rdmabuf_external_add(), `match` has the exporter
+        // for added memory. The CUDA exporter is then queried too.
         const auto knows = [&](const std::shared_ptr<Exporter>& exporter) {
             return exporter->name() == "cuda" &&
                    (exporter == match->exporter || exporter->find(number(address)));

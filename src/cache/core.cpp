@@ -223,7 +223,7 @@ bool CacheCore::is_current(const CacheEntry& entry) noexcept {
             entry.details->exporter->find_range(entry.address, entry.end - entry.address);
         return now && now->generation == entry.details->generation;
     } catch (...) {
-        return false; // The new registration reports the error of the exporter.
+        return false; // acquire() then registers the memory anew, and reports the error.
     }
 }
 
@@ -232,7 +232,7 @@ void CacheCore::drop_stale(CacheEntry& entry) noexcept {
     if (entry.is_found()) {
         ++statistics_.stale;
         take_out(entry);
-        wait(); // The lease of the caller keeps the entry.
+        wait(); // settle() follows when the caller returns its lease.
     }
 }
 
@@ -290,7 +290,7 @@ void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
 void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
     if (is_locked_by_caller()) {
         lease_ended_ = true;
-        let_go(); // The entry still has its reference.
+        let_go(); // Deletes nothing: the entry still has its reference.
         return;
     }
     Retired retired;
@@ -417,7 +417,8 @@ void CacheCore::remove_overlapping(const CacheRange& range, Retired& retired) no
 }
 
 void CacheCore::invalidate_locked(const CacheRange& range) noexcept {
-    // This thread may be changing any of the members, except those that readers read.
+    // This thread may be changing any of the members, so the loop uses only members that readers
+    // read.
     for (AccessClass* entries = classes_.load(std::memory_order_relaxed); entries != nullptr;
          entries = entries->next.load(std::memory_order_relaxed)) {
         entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry& entry) {
@@ -477,8 +478,8 @@ CacheEntry* CacheCore::next_victim() noexcept {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
             const CacheEntry& entry = *candidate.entry;
-            // An entry that was not used after look_for_victims() listed the entry is still the
-            // least recently used entry.
+            // An entry that is in use, or that was used after look_for_victims() has listed it, is
+            // not evicted.
             if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.entry;
             }
@@ -496,8 +497,9 @@ void CacheCore::look_for_victims() noexcept {
             victims_.push_back({&entry, entry.used.load(std::memory_order_relaxed)});
         }
     });
-    // The list of entries to evict gets one sixteenth of the idle entries, but at least 64 entries.
-    // With this size, the list is rarely refilled, and sorting the list is fast.
+    // The list of entries to evict gets one sixteenth of the idle entries, but at least 64 entries
+    // if so many are idle. With this size, the list is rarely refilled, and sorting the list is
+    // fast.
     const auto earlier = [](const Candidate& a, const Candidate& b) { return a.used < b.used; };
     const std::size_t part =
         std::min(victims_.size(), std::max<std::size_t>(64, victims_.size() / 16));

@@ -81,11 +81,14 @@ class CacheCore {
     [[nodiscard]] Access added_access() const noexcept { return added_; }
 
     /// Returns an entry that covers the range, and takes a lease on the entry: the entry stays
-    /// registered until the lease is returned. Returns nullptr if no entry covers the range.
+    /// registered until the lease is returned. Returns nullptr if no entry covers the range with
+    /// these access flags, if the entry is stale (with CachePolicy::checked), or if the range is
+    /// empty or overflows.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
     /// Does the same as find(), but searches only in EntryHints, a hash table that lacks some
-    /// entries. This function may therefore return nullptr although find() would return an entry.
+    /// entries. May therefore return nullptr although find() would return an entry. Always returns
+    /// nullptr with CachePolicy::checked, or if Platform::fast_thread_slot() is the shared slot.
     /// @param access  the access flags of the caller together with added_access()
     [[nodiscard]] CacheEntry* find_fast(std::uintptr_t address, std::size_t length,
                                         Access access) noexcept;
@@ -95,7 +98,8 @@ class CacheCore {
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
 
-    /// Does nothing in a child of fork(2). A hook that the parent has installed also runs there.
+    /// Does nothing in a child of fork(2), where a hook that the parent has installed may call this
+    /// function.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
@@ -211,12 +215,12 @@ class CacheCore {
     [[nodiscard]] Registration register_pending(Pending& pending, const CacheRange& asked);
     [[nodiscard]] CacheEntry& publish(Registration registration, const Pending& pending,
                                       Retired& retired);
-    /// Returns false if the entry is for one lease only, because nobody can tell whether a part of
-    /// the memory outside of this lease was freed.
+    /// Returns false if the entry is for one lease only: with CachePolicy::checked, a later hit
+    /// could not check an entry that has no generation to compare.
     [[nodiscard]] bool is_shared(const CacheEntry& entry) const noexcept;
     void fill(CacheEntry& entry, Registration registration, const Pending& pending) const;
 
-    // The caller of the following functions holds the lock of the cache.
+    // The caller of the following functions must hold the lock of the cache.
     [[nodiscard]] AccessClass* class_of(Access access) const noexcept;
     [[nodiscard]] AccessClass& make_class(Access access);
     [[nodiscard]] bool is_found(const CacheRange& range, Access access) const noexcept;
@@ -237,10 +241,12 @@ class CacheCore {
     /// @return the number of entries that were added to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
-    /// Removes all entries that overlap @p range, and marks the registrations in progress.
+    /// Removes all entries that overlap @p range, and marks the registrations in progress that
+    /// overlap @p range as invalidated.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
-    /// Implements invalidate() for a thread that holds the lock. No reader finds the entries any
-    /// more. The thread removes the entries before it releases the lock.
+    /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
+    /// reader finds them any more. Lock removes these entries from the index before it releases the
+    /// lock.
     void invalidate_locked(const CacheRange& range) noexcept;
 
     /// Deregisters the entries in @p retired. The caller must not hold the lock of the cache.
@@ -249,8 +255,9 @@ class CacheCore {
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
     /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
-    /// Does the same for all leases that ended while this thread held the lock. No entry may be in
-    /// a list of removed entries.
+    /// Adds to @p retired the entries whose last lease ended while this thread held the lock, and
+    /// that must not stay in the cache. No entry may be in a list of removed entries, because an
+    /// entry can be in only one list.
     void settle_all_after_leases(Retired& retired) noexcept;
     /// Returns true if this thread holds the lock, so that the caller runs in a hook.
     [[nodiscard]] bool is_locked_by_caller() const noexcept {
@@ -287,7 +294,8 @@ class CacheCore {
     mutable std::mutex mutex_;
     /// The thread that holds the lock of the cache in an object of the class Lock.
     std::atomic<std::thread::id> owner_;
-    /// A range that contains all ranges that invalidate_locked() has invalidated.
+    /// A range that contains all ranges that invalidate_locked() has invalidated. Empty after Lock
+    /// has removed the entries in these ranges.
     std::optional<CacheRange> invalidated_;
     /// True if a lease ended in the thread that holds the lock, and the entry is not settled yet.
     bool lease_ended_ = false;
@@ -297,15 +305,16 @@ class CacheCore {
     std::vector<std::shared_ptr<Pending>> pending_;
     std::vector<Waiter> waiters_;
     /// The list of the entries that are evicted next; the least recently used entry is the last
-    /// element. The capacity is the number of all entries, so that adding an element never
+    /// element. The capacity is at least the number of all entries, so that adding an element never
     /// allocates memory.
     std::vector<Candidate> victims_;
     RegistrationCache::Statistics statistics_;
 };
 
-/// Holds the lock of a cache. The thread may allocate, free and unmap memory meanwhile. If a
-/// program has a hook that calls invalidate() or ends leases before memory is unmapped, the hook
-/// runs in this thread, and must not wait for the lock.
+/// Holds the lock of a cache. While it holds the lock, the thread may allocate, free and unmap
+/// memory. If a program has a hook that calls invalidate() or ends leases before memory is
+/// unmapped, the hook runs in this thread, and does not wait for the lock. Lock then finishes the
+/// work of the hook before it releases the lock.
 class CacheCore::Lock {
   public:
     explicit Lock(CacheCore& core) : core_(core), lock_(core.mutex_) { take(); }
@@ -323,7 +332,8 @@ class CacheCore::Lock {
         core_.destroy(retired_);
     }
     void wait(std::condition_variable& condition) {
-        // pthread_cancel(3) unwinds a thread that waits, after it has locked the mutex again.
+        // If pthread_cancel(3) unwinds a thread that waits, the mutex is locked again before the
+        // destructor of `waiting` runs.
         struct Waiting {
             explicit Waiting(Lock& l) noexcept : lock(l) { lock.give_back(); }
             ~Waiting() { lock.take(); }
@@ -353,7 +363,8 @@ class CacheCore::Lock {
 
     CacheCore& core_;
     std::unique_lock<std::mutex> lock_;
-    /// The entries that a hook has invalidated, and that have no lease.
+    /// The entries without leases that a hook has invalidated, or whose last lease a hook has
+    /// returned.
     Retired retired_;
 };
 

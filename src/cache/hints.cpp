@@ -53,8 +53,8 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
 
 bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
-    // The table has four places for each cache entry, because hash values collide and an entry can
-    // have several hints (pointers from different addresses).
+    // Up to its largest size, the table has at least four places for each cache entry, because hash
+    // values collide and an entry can have several hints (pointers from different addresses).
     while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }

@@ -19,8 +19,9 @@ struct CacheEntry;
 /// pointer may be outdated: the reader checks that the entry is still valid and covers the range.
 /// The memory of an entry can be read even if the hint is outdated.
 ///
-/// A thread writes a hint only if it found no entry in the table. If all places for the hint are in
-/// use, one in `replacement_interval` insertions replaces an old hint.
+/// A hint is written for a new entry, and when a thread finds an entry that has no hint for the
+/// address. If all places for the hint are in use, one in `replacement_interval` insertions
+/// replaces an old hint.
 class EntryHints {
   public:
     /// @param retire_list  frees a replaced table when no reader uses the table any more; must

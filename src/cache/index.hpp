@@ -16,11 +16,12 @@ struct CacheEntry;
 
 /// The entries of one AccessClass (a set of access flags), sorted by address. The entries are
 /// stored in several arrays, called leaves. No entry contains another entry, so that the ends of
-/// the entries are sorted too. Only the last entry that does not begin after a range can contain
-/// this range.
+/// the entries are sorted too. Only the last entry that begins at or before the first byte of a
+/// range can contain this range.
 ///
 /// Readers must be in a read-side section; writers must hold the lock of the cache. Adding an entry
 /// copies one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.
+/// If most entries of a leaf are removed, a copy without them replaces the leaf.
 class RangeIndex {
   public:
     explicit RangeIndex(RetireList& retire_list);
@@ -84,8 +85,9 @@ class RangeIndex {
 
     [[nodiscard]] static std::size_t first_touching(const Root& root,
                                                     std::uintptr_t begin) noexcept;
-    /// Replaces the leaf (an array of entries) with the index @p i by one or two leaves; @p second
-    /// may be null.
+    /// Replaces the leaf (an array of entries) with the index @p i by @p first, and also by
+    /// @p second if it is not null. If @p first is empty and there are other leaves, the leaf is
+    /// only removed.
     void replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second);
     /// Replaces the leaf (an array of entries) with the index @p i by a copy without the removed
     /// entries. Does nothing if there is no memory for the copy.

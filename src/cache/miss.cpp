@@ -16,8 +16,8 @@ namespace {
 /// number of objects, the writer waits for the readers and then frees the objects.
 constexpr std::size_t retire_list_capacity = 64;
 
-/// The number of times that acquire() registers a range that is invalidated during the
-/// registration.
+/// acquire() fails with EAGAIN after this number of registrations that were invalidated before they
+/// ended.
 constexpr unsigned max_invalidated_attempts = 16;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
@@ -79,8 +79,8 @@ class CacheCore::Finish {
     Pending& pending_;
 };
 
-/// Lists this thread as a waiter. The destructor removes it, also if pthread_cancel(3) unwinds the
-/// thread.
+/// Lists this thread as a waiter. The destructor removes the thread from the list, also if
+/// pthread_cancel(3) unwinds the thread.
 class CacheCore::WaiterEntry {
   public:
     WaiterEntry(std::vector<Waiter>& waiters, const Pending& pending) : waiters_(waiters) {
@@ -166,7 +166,7 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access, Attem
     const Lock lock(*this);
     if (mine->invalidated) {
         ++attempts.invalidated;
-        owner = Owner(); // The neighbouring memory may have been freed.
+        owner = Owner(); // Merge nothing: the neighbouring memory may have been freed.
         return nullptr;
     }
     if (is_found(range, access)) {
@@ -337,7 +337,7 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
         throw;
     }
     entry.state.begin(entry.details->watched); // From here on, readers may take leases.
-    entry.take(Platform::thread_slot());       // Before this call, the lock keeps the entry.
+    entry.take(Platform::thread_slot());       // Until here, the lock prevents its eviction.
     if (is_shared(entry)) {
         hints_.learn(entry.address, entry.access, entry);
     } else {

@@ -45,8 +45,9 @@ struct Platform {
     /// Returns the number of this thread's slot if the thread has a slot and barrier_is_enough() is
     /// true. Otherwise returns shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// Returns the number of this thread's slot. A thread without a slot gets a free slot, or
-    /// shared_thread_slot if all slots are in use.
+    /// Returns the number of this thread's slot. A thread without a slot gets a free slot. Returns
+    /// shared_thread_slot if all slots are in use, if the thread is ending, or if the C library has
+    /// no memory.
     [[nodiscard]] static std::size_t thread_slot() noexcept {
         const std::size_t thread_slot = thread_slot_;
         return thread_slot != shared_thread_slot ? thread_slot : claim_thread_slot();

@@ -305,8 +305,8 @@ Listener& Listener::operator=(Listener&& other) noexcept {
 }
 
 void Listener::stop() noexcept {
-    // As long as a forked child has the socket open, close(2) does not stop the kernel from
-    // accepting connections, whose peers would wait for a greeting.
+    // While a forked child has the socket open, the kernel would accept connections even after
+    // close(2), and their peers would wait for a greeting. shutdown(2) prevents this.
     if (socket_ && creator_.is_current()) {
         ::shutdown(socket_.get(), SHUT_RDWR);
     }

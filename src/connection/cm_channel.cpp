@@ -76,6 +76,7 @@ class detail::ConnectionState final : public AsyncId {
     template <class StepCall>
     void close_on_error(const StepCall& step);
     /// Advances the state of the connection after @p event.
+    /// @return the event for the program; std::nullopt if @p event does not concern the program
     /// @throws Error if the connection has failed
     [[nodiscard]] std::optional<EventType> advance(const rdma_cm_event& event);
     void resolve_route();
@@ -89,7 +90,7 @@ class detail::ConnectionState final : public AsyncId {
     const char* function_ = "rdma_resolve_addr";
     std::chrono::milliseconds timeout_{};
     std::vector<std::byte> private_data_;
-    /// Contains the queue pair until the connection is established.
+    /// Contains the queue pair from connect() or accept() until the connection is established.
     std::optional<PreparedQueuePair> prepared_;
     /// Contains the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;

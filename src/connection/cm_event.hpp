@@ -15,7 +15,7 @@
 namespace rdmabuf::cm::detail {
 
 struct AckEvent {
-    // rdma_ack_cm_event() fails only for a null event: librdmacm/cma.c.
+    // The result is not checked: rdma_ack_cm_event() fails only for a null event (librdmacm/cma.c).
     void operator()(rdma_cm_event* event) const noexcept { rdma_ack_cm_event(event); }
 };
 /// A unique_ptr that acknowledges its event. The event must be acknowledged before its id is
@@ -41,7 +41,8 @@ struct Step {
 /// Returns the Error for an event that reports the failure of @p step.
 [[nodiscard]] Error failure(const Step& step, const rdma_cm_event& event);
 
-/// Waits for an event of one of the types @p wanted.
+/// Waits for an event of one of the types @p wanted. Ignores RDMA_CM_EVENT_ADDR_CHANGE and
+/// RDMA_CM_EVENT_TIMEWAIT_EXIT.
 /// @throws Error ETIMEDOUT if no event arrives in time; the Error of failure() if the event has
 ///         another type or a status other than 0
 [[nodiscard]] Event await_event(rdma_event_channel* channel, const Step& step,

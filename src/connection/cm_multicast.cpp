@@ -67,7 +67,7 @@ class detail::MulticastState final : public AsyncId {
     const char* function_ = "rdma_resolve_addr";
     /// The queue pair that joins or has joined the group. This object does not own the ibv_qp.
     ibv_qp* queue_pair_ = nullptr;
-    /// The protection domain of the queue pair.
+    /// The protection domain of the queue pair, for the address handle of the group.
     std::optional<ProtectionDomain> pd_;
     MulticastRole role_ = MulticastRole::send_and_receive;
     bool is_attached_ = false;

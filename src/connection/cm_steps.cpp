@@ -130,7 +130,8 @@ void begin_to_resolve(const Id& id, const addrinfo* source, sockaddr& destinatio
     sockaddr* const local = source != nullptr ? source->ai_addr : nullptr;
     if (rdma_resolve_addr(id.get(), local, &destination, as_int(timeout)) != 0) {
         const int error = errno;
-        // The kernel has not begun to look for the destination: cma_bind_addr() in its cma.c.
+        // With these two errors, the kernel has refused the local address, before it looked for the
+        // destination: see cma_bind_addr() in drivers/infiniband/core/cma.c.
         const bool is_local = local != nullptr && (error == EADDRNOTAVAIL || error == ENODEV);
         throw failure(Step{"rdma_resolve_addr", to_string(is_local ? *local : destination)}, error);
     }

@@ -27,7 +27,8 @@ inline constexpr std::size_t accept_data_limit = 196;
 inline constexpr std::size_t reject_data_limit = 148;
 
 /// Creates an event channel whose file descriptor is non-blocking.
-/// @throws Error ENODEV if /dev/infiniband/rdma_cm or an RDMA device is missing
+/// @throws Error ENODEV if /dev/infiniband/rdma_cm is missing or not permitted, or if there is no
+///         RDMA device
 [[nodiscard]] EventChannelHandle make_channel();
 /// Creates an id whose events are reported on @p channel.
 /// @param context  the value of rdma_cm_id::context
@@ -46,8 +47,8 @@ void begin_to_resolve(const Id& id, const addrinfo* source, sockaddr& destinatio
 [[nodiscard]] Id listen(const std::string& host, std::uint16_t port, int backlog,
                         const std::function<Id()>& make);
 
-/// Converts a timeout to milliseconds for librdmacm. A negative timeout becomes the longest
-/// timeout.
+/// Converts a timeout to milliseconds for librdmacm. A timeout that is negative or too long for an
+/// int becomes the longest timeout.
 [[nodiscard]] int as_int(std::chrono::milliseconds time) noexcept;
 
 [[nodiscard]] std::vector<std::byte> copy_private_data(const rdma_conn_param& param);
@@ -61,8 +62,8 @@ void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char*
 
 /// Moves a prepared queue pair to RTS (ready to send), on the path of the connection of @p id. The
 /// timeout, the retry counts and the RNR timer are those of @p prepared: librdmacm would set the
-/// RNR timer to 655 ms. So are the traffic class, the flow label and the static rate, unless they
-/// are the defaults of QueuePairOptions.
+/// RNR timer to 655 ms. The traffic class, the flow label and the static rate are also those of
+/// @p prepared, except a value that is the default of QueuePairOptions.
 void make_ready(const Id& id, const PreparedQueuePair& prepared);
 
 /// Returns the parameters for rdma_connect(3) or rdma_accept(3). The result points to the bytes of

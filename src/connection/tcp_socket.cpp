@@ -26,8 +26,8 @@ void set_option(const UniqueFd& socket, int level, int option, int value) {
     check_zero(::setsockopt(socket.get(), level, option, &value, sizeof value), "setsockopt");
 }
 
-/// Sends small messages at once. Detects within about two minutes that the other machine has
-/// failed, also while nothing is sent.
+/// Sets the options with which small messages are sent at once, and with which an idle connection
+/// detects within two minutes that the other machine has failed.
 void set_connection_options(const UniqueFd& socket) {
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 60);
@@ -145,8 +145,8 @@ UniqueFd listen_at_all(std::uint16_t port) {
     return socket;
 }
 
-/// Returns true if accept(2) failed because no connection is pending, or because one connection
-/// failed before it was accepted.
+/// Returns true if accept(2) failed because no connection is pending, because a signal has
+/// interrupted the call, or because one connection failed before it was accepted.
 bool is_passing(int error) {
     switch (error) {
         case EAGAIN:

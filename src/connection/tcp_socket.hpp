@@ -18,7 +18,8 @@
 namespace rdmabuf::detail {
 
 /// Connects to a host, trying all its addresses.
-/// @throws Error ETIMEDOUT, ECONNREFUSED, or another errno value of connect(2)
+/// @throws Error ETIMEDOUT, ECONNREFUSED, or another errno value of connect(2); EINVAL if the host
+///         has no address
 [[nodiscard]] UniqueFd tcp_connect(const std::string& host, std::uint16_t port,
                                    const Deadline& deadline);
 /// Binds a socket and listens.
@@ -35,7 +36,7 @@ namespace rdmabuf::detail {
 ///         with which the attempt failed
 [[nodiscard]] int tcp_connect_result(int socket);
 /// Accepts a pending connection, without waiting. @return an empty UniqueFd if no connection is
-/// pending
+/// pending, or if the pending connection has failed
 [[nodiscard]] UniqueFd tcp_try_accept(int listener);
 
 /// Returns the IP address and the port to which a socket is bound.

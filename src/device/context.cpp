@@ -208,9 +208,9 @@ Context Context::import_descriptor(UniqueFd command_fd) {
     ibv_context* const imported = ibv_import_device(given);
     if (imported == nullptr) {
         const int error = errno;
-        // If ibv_import_device() fails before the provider has made a context, it leaves the
-        // descriptor open. If it fails later, it has closed the descriptor, and the number may
-        // belong to another thread.
+        // If ibv_import_device() fails before the provider has made a context, the descriptor is
+        // still open. After a later failure, libibverbs has closed the descriptor, and its number
+        // may already belong to a file that another thread has opened.
         if (is_same_file(duplicate.get(), given)) {
             ::close(given);
         }

@@ -14,8 +14,8 @@ std::string no_clock(const Context& context) {
     return context.device_name() + " does not report its clock";
 }
 
-/// Holds the values of the device clock and of CLOCK_REALTIME, which were read one after the other,
-/// and the duration of both reads.
+/// Holds a value of the device clock, the value that CLOCK_REALTIME had when the device clock was
+/// read, and the duration of the reads.
 struct Reading {
     std::uint64_t ticks;
     WallclockTime wallclock;

@@ -38,7 +38,7 @@ static_assert(detail::efadv::caps_cq_with_sgid == EFADV_DEVICE_ATTR_CAPS_CQ_WITH
 constexpr const char* query_function = "efadv_query_device";
 
 /// Calls efadv_query_device(3) and returns its result: 0 or an errno value. Returns EOPNOTSUPP if
-/// libefa does not have this function.
+/// this function is not found.
 int query(ibv_context* context, DeviceAttr& attributes) noexcept {
     const auto call = detail::efadv::find<detail::efadv::QueryDevice>(query_function);
     attributes = {};

@@ -19,15 +19,15 @@ namespace rdmabuf::detail::sysfs {
 /// directory cannot be read; errno is then the cause.
 [[nodiscard]] std::optional<std::vector<std::string>> entries(const std::string& directory);
 
-/// Resolves the symbolic links in @p path, and returns the components of the path below @p
-/// directory. Returns std::nullopt if the path does not exist (errno is ENOENT) or leads out of the
-/// directory (EXDEV).
+/// Resolves the symbolic links in @p path, and returns the components of the path below
+/// @p directory. Returns std::nullopt if the path cannot be resolved (errno is the cause, for
+/// example ENOENT), or does not lead to a file below @p directory (EXDEV).
 /// @param directory  a path without symbolic links
 [[nodiscard]] std::optional<std::vector<std::string>> components(const std::string& path,
                                                                  const std::string& directory);
 
-/// Returns @p path with all symbolic links resolved. Returns std::nullopt if the path does not
-/// exist.
+/// Returns @p path with all symbolic links resolved. Returns std::nullopt if the path cannot be
+/// resolved; errno is then the cause.
 [[nodiscard]] std::optional<std::string> real_path(const std::string& path);
 
 /// Returns the name of the kernel driver of an RDMA device, as Device::driver() does.

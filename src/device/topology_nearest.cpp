@@ -65,9 +65,9 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // Each group contains NICs that are equally near to the memory. index[i] is the number of PCI
-    // functions that have the same model as the memory's device, a lower PCI address, and a group
-    // with the NICs of groups[i].
+    // Devices of one model, such as the GPUs of a machine, should not all prefer the same NIC. Each
+    // group of equally near NICs is therefore rotated by index[i]: the number of PCI functions of
+    // the same model that have a lower PCI address and a group with the NICs of groups[i].
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

@@ -21,7 +21,8 @@ std::string entry(std::string directory, std::string_view name) {
     return directory;
 }
 
-/// Parses @p text as a number. Returns std::nullopt if @p text contains any other characters.
+/// Parses @p text as a number. Returns std::nullopt if @p text contains any other characters, or if
+/// the number is too large.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;
@@ -36,9 +37,9 @@ std::optional<std::uint32_t> parse_hexadecimal(std::string_view text) {
 }
 
 /// Returns the positive number before @p unit, for example 16 from "16.0 GT/s PCIe" or 400 from
-/// "400 Gb/sec (4X NDR)". The kernel writes at most one digit after the point. This function does
-/// not use strtod(3), which depends on the locale, nor std::from_chars(), which reads a double only
-/// in libstdc++ 11 and newer.
+/// "400 Gb/sec (4X NDR)"; std::nullopt if there is no such number. The kernel writes at most one
+/// digit after the point. This function does not use strtod(3), which depends on the locale, nor
+/// std::from_chars(), which reads a double only in libstdc++ 11 and newer.
 std::optional<double> number_before(std::string_view text, std::string_view unit) {
     const std::size_t end = text.find(unit);
     if (end == std::string_view::npos) {
@@ -62,7 +63,8 @@ std::optional<Number> lower(std::optional<Number> one, std::optional<Number> oth
     return one && other ? std::min(one, other) : one ? one : other;
 }
 
-/// Parses the distances from one NUMA node to all NUMA nodes, for example "10 21 31".
+/// Parses the distances from one NUMA node to all NUMA nodes, for example "10 21 31". Returns
+/// std::nullopt if @p text is malformed.
 std::optional<std::vector<unsigned>> distances(std::string_view text) {
     std::vector<unsigned> all;
     while (!text.empty()) {
@@ -77,7 +79,8 @@ std::optional<std::vector<unsigned>> distances(std::string_view text) {
     return all;
 }
 
-/// Parses the state of a port, for example "4: ACTIVE". Returns true if the port is active.
+/// Parses the state of a port, for example "4: ACTIVE". Returns true if the port is active, and
+/// std::nullopt if @p text is malformed.
 std::optional<bool> is_active(std::string_view text) {
     const auto state = number<int>(text.substr(0, std::min(text.find(':'), text.size())));
     return state ? std::optional(*state == IBV_PORT_ACTIVE) : std::nullopt;

@@ -31,7 +31,7 @@ class TopologyReader {
     [[nodiscard]] std::vector<std::string> list(const std::string& directory);
     void add_problem(const std::string& path, const std::string& what);
     /// Returns the result of @p parse for the first line of a file, or std::nullopt if the file
-    /// does not exist. For a malformed line, returns std::nullopt and adds the error to the
+    /// cannot be read. For a malformed line, returns std::nullopt and adds the error to the
     /// problems of the topology.
     template <class Parse>
     [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));

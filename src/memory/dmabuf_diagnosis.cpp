@@ -33,7 +33,8 @@ bool ends_outside(const DmaBufRange& range, const DescriptorFacts& descriptor) {
 /// Returns the most probable reason why the registration of a dma-buf failed with EINVAL.
 std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
     const bool is_dmabuf = !descriptor.exporter.empty();
-    // Softverbs registers memfds. So the size of a memfd is checked before its type.
+    // Softverbs registers memfds like dma-bufs. If a range is too long for its memfd, the text must
+    // name the size as the cause, and not the type of the file.
     if ((is_dmabuf || descriptor.is_memfd()) && ends_outside(range, descriptor)) {
         const std::string end =
             "the range ends at byte " + std::to_string(range.offset + range.length);

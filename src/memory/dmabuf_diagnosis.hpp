@@ -17,7 +17,7 @@ struct DescriptorFacts {
     std::string exporter;
     /// The target of the link in /proc/self/fd: a path, or a text such as "anon_inode:[eventfd]".
     std::string file;
-    /// False if /proc cannot be read, so that the type of the file is unknown.
+    /// False if the link in /proc/self/fd cannot be read, so that the type of the file is unknown.
     bool known = true;
     /// The size of the dma-buf or of the regular file in bytes; negative for other files.
     std::int64_t size = -1;
@@ -29,8 +29,8 @@ struct DescriptorFacts {
 };
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
 
-/// Returns true if the descriptor is neither a dma-buf nor a memfd, or if @p range ends after the
-/// end of its file. No other NIC, path or mapping can then register the range.
+/// Returns true if the descriptor is known to be neither a dma-buf nor a memfd, or if @p range ends
+/// after the end of its file. No other NIC, path or mapping can then register the range.
 [[nodiscard]] bool is_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor);
 
 /// Returns the probable reason why the registration of @p range failed with @p error, as a hint for

@@ -189,8 +189,9 @@ const char* to_string(MemoryKind kind) noexcept {
 
 std::optional<Allocation> Exporter::find_overlapping(std::uintptr_t address,
                                                      std::size_t length) const {
-    // Drivers can only be queried for one address. The steps bound the cost: a query needs a small
-    // part of the time in which 2 MiB, or 16 pages, are pinned. Above 2 TiB, the steps are longer.
+    // Drivers can only be queried for one address. The steps limit the cost: one query takes a
+    // small part of the time to pin 2 MiB, and a range of up to 32 MiB has at most 16 steps. Above
+    // 2 TiB, the steps are longer, so that their number does not grow further.
     constexpr std::size_t most_steps = 16;
     constexpr auto longest_step = std::size_t{2} << 20U;
     constexpr auto most_long_steps = std::size_t{1} << 20U;

@@ -21,13 +21,14 @@ namespace rdmabuf::detail {
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 
 /// Returns @p found, the answer of @p exporter for the @p length bytes at @p address.
-/// @throws Error EIO if none of these bytes is in the allocation
+/// @throws Error EIO if none of these bytes is in the allocation, or if the allocation overflows
 [[nodiscard]] std::optional<Allocation> checked(std::optional<Allocation> found,
                                                 const Exporter& exporter, const char* function,
                                                 std::uintptr_t address, std::size_t length);
 
 /// Returns @p made, the range that @p exporter exported for @p address.
-/// @throws Error EIO if it has another address, so that its offset is that of other bytes
+/// @throws Error EIO if @p made reports another address that is not 0: its offset would then be
+///         that of other bytes
 [[nodiscard]] ExportedRange checked(ExportedRange made, const Exporter& exporter,
                                     std::uintptr_t address);
 

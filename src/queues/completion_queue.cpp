@@ -165,8 +165,8 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
     return static_cast<std::size_t>(count);
 }
 
-/// Sleeps until the channel reports an event of @p cq, or until @p deadline expires. Writes
-/// completions that arrived before the sleep to @p completions.
+/// Sleeps until the channel reports an event of @p cq, or until @p deadline expires. If completions
+/// have arrived before the sleep, writes them to @p completions and does not sleep.
 /// @return the number of these completions; 0 if the caller must poll the queue now
 std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {

@@ -11,7 +11,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The number of events that one call of ibv_ack_cq_events(3) acknowledges.
+/// The number of events that one call of ibv_ack_cq_events(3) acknowledges with
+/// Acknowledgement::batched.
 constexpr std::uint32_t batch = 64;
 
 } // namespace

@@ -12,12 +12,12 @@
 namespace rdmabuf::detail {
 
 /// Reads the next event of @p channel without waiting. The descriptor of @p channel must be
-/// non-blocking, and the caller acknowledges the event.
+/// non-blocking, and the caller must acknowledge the event.
 /// @return the completion queue of the event; null if there is no event
 /// @throws Error with the errno value of ibv_get_cq_event(3)
 [[nodiscard]] ibv_cq* take_event(ibv_comp_channel* channel);
 /// Waits for one event of @p channel. The descriptor of @p channel must be non-blocking, and the
-/// caller acknowledges the event.
+/// caller must acknowledge the event.
 /// @return the completion queue of the event; null if @p timeout expired
 /// @throws Error with the errno value of ibv_get_cq_event(3) or poll(2)
 [[nodiscard]] ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout);
@@ -28,8 +28,8 @@ class CqEvents {
   public:
     /// Selects when events are acknowledged.
     enum class Acknowledgement : std::uint8_t {
-        /// One call acknowledges several events. The last events are acknowledged before the queue
-        /// is destroyed.
+        /// One call of ibv_ack_cq_events(3) acknowledges several events. The last events are
+        /// acknowledged before the queue is destroyed.
         batched,
         /// Each event is acknowledged at once, because code outside this library destroys the
         /// queue.
@@ -56,8 +56,9 @@ class CqEvents {
     /// next.
     class Turn {
       public:
-        /// Waits until this thread may sleep on the channel, another thread releases its Turn, or
-        /// @p timeout expires. In the last two cases, the caller must poll the queue again.
+        /// If no other thread has a Turn, this thread may sleep on the channel at once. Otherwise
+        /// waits until the other thread releases its Turn, or until @p timeout expires (at most one
+        /// hour). The caller must then poll the queue again.
         Turn(CqEvents& events, std::chrono::milliseconds timeout);
         ~Turn();
         Turn(const Turn&) = delete;

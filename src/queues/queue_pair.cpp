@@ -72,7 +72,8 @@ struct DeviceLimits {
 };
 
 /// Queries the limits of the device.
-/// @throws Error EOPNOTSUPP if an SRD queue pair is requested and the device does not support SRD
+/// @throws Error EOPNOTSUPP if an SRD queue pair is requested, and the device does not support SRD
+///         or QueuePairOptions::access is set
 DeviceLimits query_limits(const Context& context, const QueuePairOptions& options) {
     std::optional<SrdAttributes> srd;
     if (options.type == QueuePairType::scalable_reliable_datagram) {
@@ -209,9 +210,10 @@ struct Created {
 };
 
 /// Creates an SRD queue pair with efadv_create_qp_ex(3), and other queue pairs with
-/// ibv_create_qp_ex(3). Calls mlx5dv_create_qp(3) instead if the options request out-of-order
-/// placement, or disable scatter-to-CQE (libmlx5 then does not copy small payloads by the CPU).
-/// Returns null and sets errno on failure.
+/// ibv_create_qp_ex(3). On mlx5 devices, calls mlx5dv_create_qp(3) instead if the options request
+/// out-of-order placement, or disable scatter-to-CQE (libmlx5 then does not copy small payloads by
+/// the CPU). Returns null and sets errno on failure: EOPNOTSUPP for out-of-order placement without
+/// mlx5dv_create_qp(3).
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
@@ -315,7 +317,8 @@ ibv_qp_attr QueuePair::attributes(int mask) const {
 bool QueuePair::is_data_in_order(ibv_wr_opcode operation) const {
     constexpr const char* function = "ibv_query_qp_data_in_order";
     ibv_qp* const qp = detail::native_of(*this, function, "QueuePair");
-    // The headers of older versions of rdma-core do not have the function.
+    // Looked up at run time, because the headers of older versions of rdma-core do not have the
+    // function.
     using Query = int(ibv_qp*, ibv_wr_opcode, std::uint32_t);
     auto* const query = reinterpret_cast<Query*>(::dlsym(RTLD_DEFAULT, function));
     return query != nullptr && query(qp, operation, 0) == 1;

@@ -168,7 +168,7 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
 
 /// Returns the result of @p make, a function that allocates a list of chunks, and may call
 /// exporters.
-/// @throws Error ENOMEM if @p make throws std::bad_alloc
+/// @throws Error ENOMEM if @p make throws std::bad_alloc or std::length_error
 template <class Make>
 auto with_memory(const Make& make) {
     constexpr const char* hint =
@@ -201,8 +201,8 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
     for (const Attempt& attempt : trail) {
         const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
                                attempt.path == RegistrationPath::dmabuf_data_direct;
-        // Finds the NIC that refused the memory. An attempt without a device name failed in the
-        // exporter, before any NIC was used.
+        // Finds the NIC that refused the memory. There is none if the exporter failed before a NIC
+        // was used: the attempt then has no device name.
         const auto failed = std::ranges::find_if(pds, [&attempt](const ProtectionDomain& pd) {
             return pd.context().device_name() == attempt.device;
         });

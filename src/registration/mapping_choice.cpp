@@ -85,8 +85,8 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
     // A GPU with a chip-to-chip link to its CPU can be accessed by two routes. The standard mapping
-    // leads through the CPU. The PCIe mapping leads through the PCIe switch, and transfers of a NIC
-    // that is not below this switch fail with it.
+    // leads through the CPU. The PCIe mapping leads through the PCIe switch. With the PCIe mapping,
+    // transfers fail on a NIC that is not below this switch.
     const bool two_routes = path && memory.c2c && !path->data_direct;
     const bool below_switch =
         two_routes && (path->type == PathType::pix || path->type == PathType::pxb);
@@ -110,7 +110,8 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
         return choices;
     }
     // For device memory, data direct is also a choice of the path `dmabuf`, unless the caller
-    // listed `dmabuf_data_direct` as a separate path.
+    // listed `dmabuf_data_direct` as a separate path. EFA has no data direct, and data direct
+    // cannot use a DMA handle.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
     const bool by_path = path && knows_data_direct(nic, request.options.topology);

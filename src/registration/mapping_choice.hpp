@@ -20,8 +20,8 @@ enum class MappingUse : std::uint8_t {
     /// The choice is used only if the exporter returns exactly this mapping. When the PCIe mapping
     /// is requested, an exporter may return the standard mapping.
     exact,
-    /// The choice is tried only if the exporter could not export the mapping of the choice before
-    /// it.
+    /// The choice is tried only if the exporter could not export the mapping of the previous
+    /// choice.
     unexported,
 };
 
@@ -42,7 +42,8 @@ struct MappingChoice {
 enum class MappingOutcome : std::uint8_t {
     /// The NIC refused the dma-buf. The registration may succeed with another mapping.
     refused,
-    /// The exporter could not export the mapping of the current choice.
+    /// The exporter could not export the mapping of the current choice, or it exported another
+    /// mapping although the choice is MappingUse::exact.
     not_exported,
 };
 
@@ -84,14 +85,15 @@ struct MappingRequest {
 
 /// Returns the mappings of @p memory that a NIC can use. A dma-buf of device memory describes one
 /// path to the memory. With the wrong mapping, the registration may succeed although data transfers
-/// fail later. RegistrationOptions::mapping is the only choice if the caller set it. Otherwise an
-/// EFA device gets the PCIe mapping with ibv_reg_dmabuf_mr(3), an mlx5 NIC with a data-direct
-/// function gets the PCIe mapping with data direct, and other NICs get the standard mapping.
-/// Two rules apply if the topology contains the path. Data direct is the first choice only if the
-/// data-direct function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to
-/// its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping with ibv_reg_dmabuf_mr(3),
-/// and all other NICs get the standard mapping, EFA as well (NCCL, ncclTopoCheckGdr in
-/// src/graph/paths.cc; libfabric pull requests 12799 and 12864).
+/// fail later. RegistrationOptions::mapping is the only choice if the caller set it. Otherwise the
+/// first choice for device memory on the path `dmabuf` is the PCIe mapping with
+/// ibv_reg_dmabuf_mr(3) for an EFA device, the PCIe mapping with data direct for an mlx5 NIC with a
+/// data-direct function (if the caller listed no paths and set no DMA handle), and the standard
+/// mapping for other NICs. Two rules apply if the topology contains the path. Data direct is the
+/// first choice only if the data-direct function is nearer to the memory than the NIC. If a GPU has
+/// a chip-to-chip link to its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping
+/// with ibv_reg_dmabuf_mr(3), and all other NICs, including EFA devices, get the standard mapping
+/// (NCCL, ncclTopoCheckGdr in src/graph/paths.cc; libfabric pull requests 12799 and 12864).
 /// @return the choices in the order in which they are tried; not empty
 [[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
                                                          const Context& nic,

@@ -18,8 +18,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL has many
-/// causes, so this function first queries whether the NIC has a data-direct function.
+/// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
+/// EOPNOTSUPP have many causes, so for these errors this function first queries whether the NIC has
+/// a data-direct function.
 std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
     if (error == EINVAL || error == EOPNOTSUPP) {
         const Availability direct = data_direct_of(context.native());

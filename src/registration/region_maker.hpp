@@ -19,7 +19,6 @@ inline constexpr const char* reg_mr_ex_function = "ibv_reg_mr_ex";
 inline constexpr const char* reg_dmabuf_function = "ibv_reg_dmabuf_mr";
 inline constexpr const char* reg_data_direct_function = "mlx5dv_reg_dmabuf_mr";
 
-/// Returns true if @p path registers a dma-buf.
 [[nodiscard]] constexpr bool is_dmabuf(RegistrationPath path) noexcept {
     return path == RegistrationPath::dmabuf || path == RegistrationPath::dmabuf_data_direct;
 }

@@ -117,9 +117,9 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify() {
-    // Memory registered as host memory is not verified. If the exporter no longer finds it, the
-    // memory can still exist: the program may have unregistered it from the driver of the GPU.
-    // Managed memory on the path on_demand is verified, because it ends with its allocation.
+    // Memory registered as host memory is not verified. If the exporter no longer finds this
+    // memory, it can still exist: the program may have unregistered it from the driver of the GPU.
+    // Managed memory on the path on_demand is verified, because it is freed with its allocation.
     if (state() != RegistrationState::registered || !set_->allocation ||
         (!detail::is_dmabuf(path()) && set_->allocation->kind == MemoryKind::pinned_host)) {
         return state();
@@ -194,8 +194,9 @@ void check_pds(std::span<const ProtectionDomain> pds, const char* function) {
     }
 }
 
-/// The maximum number of ranges that are exported at the same time. Each exported range holds one
-/// or two open file descriptors.
+/// The maximum number of ranges that are exported at the same time. Each exported range holds an
+/// open file descriptor for each mapping, and one more for each NIC if Allocation::single_import is
+/// set.
 constexpr std::size_t most_exported_ranges = 64;
 
 /// Registers the requests in the order of @p order, a list of indexes into @p requests.

@@ -33,8 +33,8 @@ void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attem
 /// @param driver  the result of sysfs::driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
 
-/// Queries the maximum region size of the device. If @p length (in bytes) exceeds this size, adds
-/// this cause to @p attempt.
+/// If @p attempt failed with EINVAL or ENOMEM, compares @p length (in bytes) with the maximum
+/// region size of the device. If @p length is greater, sets this as the cause in @p attempt.
 void explain_length(const Context& context, std::size_t length, Attempt& attempt);
 
 } // namespace rdmabuf::detail

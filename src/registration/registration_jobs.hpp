@@ -23,7 +23,8 @@ struct RegistrationJob {
 
     // The members below are the results of the job.
 
-    /// The region of each piece (part of the range). Some elements are empty if `error` is set.
+    /// The region of each piece (part of the range). Empty for a piece that has failed or was
+    /// skipped.
     std::vector<std::optional<AnyRegion>> regions = {};
     /// The error of the first failed piece in the order of the pieces. `failed_piece` is the index
     /// of this piece.

@@ -22,7 +22,8 @@ namespace {
 using enum RegistrationPath;
 
 constexpr std::array default_paths{dmabuf, host};
-/// The maximum number of parts of a range that are exported at the same time.
+/// The maximum number of parts of a range that are exported at the same time. Does not apply if
+/// Allocation::single_import is set.
 constexpr std::size_t most_exported_parts = 64;
 /// The default registration paths if the caller sets RegistrationOptions::device_memory.
 constexpr std::array default_device_paths{dmabuf};
@@ -296,7 +297,8 @@ bool RegistrationWalk::choose_dmabuf_group() {
 void RegistrationWalk::check_exported(const ExportedRange& exported) const {
     const auto page = std::uint64_t{page_size()};
     const std::uint64_t inside = exported.offset() % page;
-    // If the exporter is correct, check_dmabuf() blames the iova of the caller.
+    // If the offset fits the address, the exporter is correct, and check_dmabuf() reports an iova
+    // that does not fit.
     if (inside != request_.address % page && inside != set_->iova % page) {
         throw Error(EIO, "export_range",
                     "export_range() of '" + set_->exporter + "' returned offset " +
@@ -442,7 +444,7 @@ std::vector<ExportedRange> RegistrationWalk::export_parts(std::size_t nics,
             throw;
         }
         // The process may have reached the limit of open files, or the exporter had no room for
-        // another PCIe mapping. The dma-buf of the range also contains all parts.
+        // another PCIe mapping. All pieces then use the dma-buf of the whole range.
         made.clear();
     }
     return made;
@@ -615,7 +617,7 @@ void RegistrationWalk::fail() const {
     if (exporter_ == nullptr && unanswered_.empty()) {
         hint += " " + request_.resolver.describe_unknown(request_.address);
     }
-    // Before the first refusal, the memory may have been registered on other NICs.
+    // The trail can begin with attempts that have succeeded, on other NICs.
     const int refusal = std::ranges::find(set_->trail, false, &Attempt::worked)->error;
     throw Error(answer_ != 0 ? answer_ : refusal, request_.function, hint);
 }

@@ -79,10 +79,11 @@ class RegistrationWalk {
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
     // may_be_host() and has_on_demand_paging() return false if a registration path cannot be tried.
-    // They add the reason to the trail (the list of attempts).
+    // In this case, they add the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
-    /// Adds @p exporter to `owners_` if it knows the memory.
+    /// Adds @p exporter to `owners_` if it knows the memory. If its query fails, sets `unanswered_`
+    /// and adds a failed attempt to the trail.
     void ask(const std::shared_ptr<Exporter>& exporter);
     /// Selects the exporter `owners_[index]`. Queries further exporters only if there is no such
     /// exporter yet, or if it reports pinned host memory: another exporter is then preferred.
@@ -105,7 +106,8 @@ class RegistrationWalk {
     void give_up();
     // The functions choose_*() select the NICs of the next step (a round of registrations) and set
     // the jobs of these NICs. The functions return false if the current path cannot work on one of
-    // these NICs.
+    // these NICs. If choose_dmabuf_group() returns true but selects no NIC, it has changed mappings
+    // and must be called again.
     [[nodiscard]] bool choose_dmabuf_group();
     [[nodiscard]] bool choose_all();
     // The functions complete_*() evaluate the results of a step (a round of registrations). The
@@ -119,15 +121,16 @@ class RegistrationWalk {
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
     /// Returns the parts of the range that are exported as one dma-buf each: under a translating
     /// IOMMU, each import of a dma-buf maps the whole dma-buf. There are at most 64 parts, so that
-    /// few descriptors are open at the same time. If the driver permits only one import of a
+    /// few descriptors are open at the same time. But if the driver permits only one import of a
     /// dma-buf, each piece is a part.
     [[nodiscard]] RangePieces parts() const noexcept;
     /// Exports the parts of the range for the NICs of a group, if there are several parts. If the
     /// driver permits only one import of a dma-buf, exports each part for each NIC.
     /// @return the dma-bufs of all parts for the first NIC, then for the second NIC, and so on.
     ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
-    ///         dma-buf of the range
-    /// @throws Error with the errors of export_range()
+    ///         dma-buf of the range, which is also the case after an error if the NICs can share
+    ///         the dma-bufs
+    /// @throws Error with the errors of export_range() if the NICs cannot share the dma-bufs
     [[nodiscard]] std::vector<ExportedRange> export_parts(std::size_t nics,
                                                           MappingKind mapping) const;
     /// Exports a part of the range.
@@ -138,8 +141,9 @@ class RegistrationWalk {
     /// @param range  the dma-buf of the whole range
     [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
-    /// @throws Error EIO if the offset in the dma-buf breaks the rule of Exporter::export_range();
-    /// EINVAL if the options of the caller are not valid for a dma-buf
+    /// @throws Error EIO if the page offset of the range in the dma-buf is neither that of the
+    ///         address nor that of the iova; EINVAL if the options of the caller are not valid for
+    ///         a dma-buf
     void check_exported(const ExportedRange& exported) const;
     /// Returns true if the registration on @p nic failed with EINVAL because the descriptor or the
     /// range of the dma-buf is not valid, so that no other mapping works.
