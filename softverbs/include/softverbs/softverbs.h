@@ -19,7 +19,8 @@ extern "C" {
 /* Devices. The settings also apply to contexts that are open already. softverbs_reset() removes
  * them. */
 
-/* Returns the valid values of SOFTVERBS_PROFILE, separated by spaces. The string is static. */
+/* Returns the valid values of SOFTVERBS_PROFILE, separated by spaces, or NULL if memory is
+ * exhausted. The string is valid until the process ends. */
 const char* softverbs_profile_names(void);
 /* Returns the rendezvous directory, in which processes of this user find each other: SOFTVERBS_DIR,
  * or its default. Creates the directory if it does not exist. If it cannot be used, prints the
@@ -32,11 +33,11 @@ const char* softverbs_directory(void);
 int softverbs_reset(const char* profile, unsigned devices);
 /* Value for @devices of softverbs_reset(): no device, as on a machine without RDMA hardware. */
 #define SOFTVERBS_NO_DEVICES (~0U)
-/* Removes the devices of the real libibverbs from ibv_get_device_list(), so that a test sees the
- * same devices on every machine. softverbs_reset() does not change this setting. */
+/* Sets whether ibv_get_device_list() omits the devices of the real libibverbs, so that a test sees
+ * the same devices on every machine. softverbs_reset() does not change this setting. */
 void softverbs_hide_real_devices(int hide);
 /* Device attributes. softverbs enforces the new limits and capabilities, such as max_mr_size,
- * max_dm_size, odp_caps, atomic_cap and max_qp_wr. The number of ports does not change. */
+ * max_dm_size, odp_caps, atomic_cap and max_qp_wr. Ignores the number of ports in @attr. */
 int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex* attr);
 int softverbs_set_device_attr(unsigned device, const struct ibv_device_attr_ex* attr);
 int softverbs_set_device_name(unsigned device, const char* name);
@@ -45,11 +46,11 @@ int softverbs_set_completion_vectors(unsigned device, int vectors);
  * SOFTVERBS_FEATURE_DM_COPY_GARBAGE. Without a feature, its verbs fail as with a provider that does
  * not implement them. */
 enum softverbs_feature {
-    SOFTVERBS_FEATURE_CREATE_QP_EX = 1 << 0, /* ibv_create_qp_ex with send_ops_flags: ibv_wr_* */
+    SOFTVERBS_FEATURE_CREATE_QP_EX = 1 << 0, /* needed for ibv_wr_*() and XRC targets */
     SOFTVERBS_FEATURE_CREATE_CQ_EX = 1 << 1,
     SOFTVERBS_FEATURE_DM = 1 << 2,
     SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* ibv_dm::memcpy_to_dm and memcpy_from_dm are set */
-    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* both hold invalid addresses */
+    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* both pointers are invalid and not null */
     SOFTVERBS_FEATURE_DMABUF = 1 << 5,
     SOFTVERBS_FEATURE_MW = 1 << 6,
     SOFTVERBS_FEATURE_QUERY_DEVICE_EX = 1 << 7,
@@ -57,12 +58,12 @@ enum softverbs_feature {
 int softverbs_set_features(unsigned device, unsigned features);
 /* Returns the bit mask; 0 when there is no such device. */
 unsigned softverbs_features(unsigned device);
-/* Makes ibv_reg_dmabuf_mr() fail with an errno. @before: before it checks the descriptor, like a
- * kernel or driver without dma-buf support. @attach: after it has mapped the descriptor, like an
- * exporter that rejects the device. 0: no failure. If @unchecked is not 0, descriptors that are
- * not open or cannot be mapped are registered as well. */
+/* Makes ibv_reg_dmabuf_mr() fail with the errno @before or @attach; 0: no failure. @before: fails
+ * before it checks the descriptor, like a kernel or driver without dma-buf support. @attach: fails
+ * after it has mapped the descriptor, like an exporter that rejects the device. If @unchecked is
+ * not 0, descriptors that are not open or cannot be mapped are registered as well. */
 int softverbs_set_dmabuf_errors(unsigned device, int before, int attach, int unchecked);
-/* Adds or removes ports, @count is 1 to 8. A new port is a copy of port 1 with its own LID and
+/* Sets the number of ports to @count, 1 to 8. A new port is a copy of port 1 with its own LID and
  * GIDs. */
 int softverbs_set_port_count(unsigned device, uint8_t count);
 int softverbs_set_port_attr(unsigned device, uint8_t port, const struct ibv_port_attr* attr);
@@ -84,7 +85,7 @@ enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
     SOFTVERBS_PACKET_DELAY, /* by @delay_ms milliseconds */
     SOFTVERBS_PACKET_DUPLICATE,
-    SOFTVERBS_PACKET_CORRUPT, /* the receiver detects it by the checksum and drops it */
+    SOFTVERBS_PACKET_CORRUPT, /* the receiver detects this by the checksum and drops the packet */
 };
 /* Applies a fault to the @nth packet that this process sends from now on; @nth starts at 1. */
 int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
@@ -99,14 +100,14 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  *   device[:<d>]=reset                 as softverbs_reset_device()
  *   dm=exhausted                       no device memory is left
  *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
- * A fault of a port or a device can end with a delay: port=down@500ms. The delay begins with this
+ * A delay can follow a fault of a port or a device: port=down@500ms. The delay begins with this
  * call. For SOFTVERBS_FAULTS, it begins when the process creates its first queue pair. Returns 0 or
  * an errno: EINVAL (@text has another format; the faults do not change), ENODEV (there is no such
  * device or port), ENOMEM, EAGAIN (the thread that changes the states cannot be created). */
 int softverbs_set_faults(const char* text);
-/* Replaces the ordering that the device removes. @text has the format of SOFTVERBS_DISORDER, see
- * README.md; an empty text restores all ordering. Returns 0, or EINVAL (@text has another format;
- * nothing changes). */
+/* Selects the kinds of ordering that softverbs does not keep, in place of those selected before.
+ * @text has the format of SOFTVERBS_DISORDER, see README.md; an empty text restores all ordering.
+ * Returns 0, or EINVAL (@text has another format; nothing changes). */
 int softverbs_set_disorder(const char* text);
 /* Number of planned faults of calls and packets that have not happened yet. */
 unsigned softverbs_pending_faults(void);
@@ -114,8 +115,9 @@ void softverbs_clear_faults(void);
 /* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region
  * and to the windows bound to it fail. */
 int softverbs_revoke_mr(struct ibv_mr* mr);
-/* Raises IBV_EVENT_DEVICE_FATAL and flushes all outstanding work requests of the context. Its verbs
- * then fail with EIO, except those that destroy objects, poll completions or read events. */
+/* Raises IBV_EVENT_DEVICE_FATAL, flushes all outstanding work requests of the context, and raises
+ * RDMA_CM_EVENT_DEVICE_REMOVAL on each rdma_cm_id of the device. The verbs of the context then fail
+ * with EIO, except those that destroy objects, poll completions or read events. */
 int softverbs_fail_device(struct ibv_context* context);
 /* Calls softverbs_fail_device() for every context of a device, as when its driver resets it.
  * Returns 0, ENODEV or ENOMEM. */
@@ -125,7 +127,7 @@ int softverbs_reset_device(unsigned device);
  * once. Returns 0, or ENODEV, EINVAL, ENOMEM, EAGAIN (the thread cannot be created). */
 int softverbs_flap_port(unsigned device, uint8_t port, unsigned period_ms, unsigned times);
 /* Delays every packet that this process sends by @delay_ms milliseconds; 0 ends the delay. Returns
- * 0 or EINVAL. */
+ * 0, or EINVAL (more than 60000). */
 int softverbs_slow_down(unsigned delay_ms);
 /* Raises an asynchronous event in a context. */
 int softverbs_raise_event(struct ibv_context* context, const struct ibv_async_event* event);
@@ -161,9 +163,9 @@ int softverbs_release_clock(void);
 /* Returns the time in nanoseconds. It is that of CLOCK_MONOTONIC until the clock is stopped for the
  * first time. */
 uint64_t softverbs_now(void);
-/* Processes the packets and messages that have arrived, and runs the timers that have expired.
- * Returns 1, or 0 if there was nothing to do, so that a loop that ends at 0 brings the process to
- * rest. Returns -1 and sets errno to EPERM if the clock is not stopped. */
+/* Processes packets and messages that have arrived, and runs the timers that have expired. Returns
+ * 1, or 0 if there was nothing to do: call it until it returns 0 to process all that has arrived.
+ * Returns -1 and sets errno to EPERM if the clock is not stopped. */
 int softverbs_step(void);
 /* Moves the clock forward by @ns nanoseconds. The timers that expire in this time run in the order
  * of their times, each at its time. Before each, softverbs_step() is called until it returns 0. The
@@ -195,22 +197,23 @@ enum softverbs_kind {
 /* Number of objects of a kind that this process has not destroyed. */
 size_t softverbs_live(enum softverbs_kind kind);
 /* Number of errors in the program's use of verbs: destroying an object that is in use (EBUSY),
- * closing a device while objects of it exist, and acknowledging more events than were received. */
+ * closing a device while objects of it exist, acknowledging more events than were received, and
+ * ibv_start_poll() in two threads at the same time for a single-threaded completion queue. */
 unsigned softverbs_violations(void);
 /* Number of events that the program has received and not acknowledged. */
 unsigned softverbs_unacknowledged_events(void);
 /* 1 when the queue is armed: an event was requested and has not been raised. Otherwise 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
-/* Returns how the last connected process gets the data of long messages from this process's private
- * memory: "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet" (no process
- * is connected). The string is static. */
+/* Returns how the process to which this process has most recently connected gets the data of long
+ * messages from private memory of this process: "process_vm" (with process_vm_readv(2)), "records"
+ * (in packets), or "none yet" (no process is connected). The string is static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
  * an RNR NAK or a sequence error NAK. */
 struct softverbs_counters {
     uint64_t sent, received, corrupt, retried;
-    /* Steps in which data was copied directly, at most 1 MiB each. Other threads can call verbs
-     * between two steps. */
+    /* Number of steps in which data was copied directly from memory of the sender, at most 1 MiB
+     * each. Other threads can call verbs between two steps. */
     uint64_t direct_copies;
 };
 void softverbs_get_counters(struct softverbs_counters* counters);

@@ -47,8 +47,8 @@ ibv_device** make_list(ibv_device** real, int real_count) {
     return lists().back()->devices.data();
 }
 
-/// Removes the device list @p given from lists() and returns it. Returns null if softverbs did not
-/// create it.
+/// Removes the device list @p given from lists() and returns the list. Returns null if softverbs
+/// did not create this list.
 std::unique_ptr<DeviceList> take_list(ibv_device** given) {
     const auto found = std::ranges::find_if(
         lists(), [given](const auto& list) { return list->devices.data() == given; });
@@ -110,8 +110,8 @@ SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
         const Guard guard;
         taken = take_list(list);
     }
-    // If the device list that the program frees is not in lists(), the real library has returned it
-    // to the program before softverbs was loaded.
+    // If the device list is not in lists(), the real library has created it: before softverbs was
+    // loaded, or while RealDevicesOnly::active() was true.
     ibv_device** const real = taken != nullptr ? taken->real : list;
     if (real != nullptr) {
         forward<ibv_free_device_list>("ibv_free_device_list", real);

@@ -46,8 +46,8 @@ bool may_be_served_at(int directory, const char* path) noexcept {
            is_root(directory);
 }
 
-/// Calls @p function with the result of redirect() for @p path, which contains the path to open
-/// instead.
+/// Calls @p function with the result of redirect(), which contains the path to open instead of @p
+/// path.
 template <class Function>
 __attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
     PathBuffer target;
@@ -131,7 +131,8 @@ constinit Next<int(const char*, struct dirent64***, int (*)(const struct dirent6
     next_scandir64("scandir64");
 constinit Next<int(const char*, int)> next_access("access");
 constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
-// Before 2.33, glibc has no function of this name; a program calls __fxstatat().
+// Before 2.33, glibc has no function of this name (a program calls __fxstatat()). In this case,
+// make the system call.
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat(
     "fstatat", [](int directory, const char* path, struct stat* status, int flags) {
         return static_cast<int>(::syscall(SYS_newfstatat, directory, path, status, flags));
@@ -271,8 +272,8 @@ SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* t
 }
 
 SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
-    // Before 2.36, glibc's dlsym(RTLD_NEXT) finds the oldest version of realpath(), which refuses
-    // to allocate the result. The program frees it with free(3).
+    // If the program passes no buffer, allocate one here. The program frees it with free(3). Before
+    // 2.36, glibc's dlsym(RTLD_NEXT) finds the oldest version of realpath(), which cannot allocate.
     // NOLINTNEXTLINE(cppcoreguidelines-no-malloc)
     char* const buffer = resolved != nullptr ? resolved : static_cast<char*>(::malloc(PATH_MAX));
     if (buffer == nullptr) {

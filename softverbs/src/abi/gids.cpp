@@ -119,8 +119,8 @@ SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry*
     return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
 }
 
-// The return values of ibv_query_gid_type(). libibverbs exports this function for ibv_devinfo, but
-// verbs.h does not declare it.
+// The values that ibv_query_gid_type() stores in its last argument. libibverbs exports this
+// function for ibv_devinfo, but verbs.h does not declare it.
 enum class GidTypeOfSysfs { ib_or_roce_v1, roce_v2 };
 SOFTVERBS_ENTRY int ibv_query_gid_type(ibv_context* native, std::uint8_t port, unsigned index,
                                        GidTypeOfSysfs* type) {

@@ -176,12 +176,13 @@ ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
         release(mapping);
         return fail(ENOMEM);
     }
-    region.mapping = mapping; // from here on, the destructor of ForeignRegion releases it
+    region.mapping = mapping; // from here on, the destructor of ForeignRegion releases the mapping
     file.foreign_regions.push_back(std::move(made));
     return file.foreign_regions.back().get();
 }
 
-/// Removes one import of a region of another process. Frees the region after the last import.
+/// Removes one import of a region of another process. Frees the region when its last import is
+/// removed.
 void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
     const auto found = std::ranges::find_if(
         file.foreign_regions, [=](const auto& each) { return each->region.handle == handle; });
@@ -192,8 +193,8 @@ void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
     file.foreign_regions.erase(found);
 }
 
-/// Returns the region with this handle that a process has registered. On failure, returns null and
-/// sets errno.
+/// Returns the region with this handle in the device file of @p context. If another process has
+/// opened the file, adds one import to the region. On failure, returns null and sets errno.
 const Mr* find_original(Context& context, std::uint32_t handle) {
     if (!context.file->of_other_process) {
         const Mr* const original = find_mr(context, handle);

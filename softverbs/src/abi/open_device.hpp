@@ -17,7 +17,8 @@ namespace softverbs {
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
 /// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the
-/// original region unusable. Returns 0.
+/// original region unusable. Returns 0, or EOPNOTSUPP if another process has registered the
+/// original region.
 int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

@@ -69,7 +69,7 @@ const char* physical_state_text(unsigned state) {
 std::string rate_text(const ibv_port_attr& port) {
     struct Speed {
         unsigned code;
-        unsigned tenths; // of a Gbit/s in each lane
+        unsigned tenths; // speed of one lane in units of 0.1 Gbit/s
         const char* name;
     };
     constexpr std::array<Speed, 8> speeds{{{1, 25, "SDR"},

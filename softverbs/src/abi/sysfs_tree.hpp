@@ -19,8 +19,8 @@ struct Tree {
 /// domain 5056.
 inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 
-/// Returns the PCI address of the device: "5056:00:00.1" for device 1. All devices are functions of
-/// one card, as NCCL expects it of devices whose paths differ in the function alone.
+/// Returns the PCI address of the device: "5056:00:00.1" for device 1. The addresses differ only in
+/// the function number. NCCL treats such devices as the functions of one card.
 [[nodiscard]] std::string pci_name(const Device& device);
 
 /// Adds the sysfs files of a device and its ports.

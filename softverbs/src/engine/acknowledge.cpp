@@ -10,7 +10,7 @@
 // Delayed ACKs. A requester requests no ACK for most unsignaled requests, and the responder does
 // not acknowledge such a request at once. But a NIC acknowledges each executed request soon, even
 // if the program then resets or destroys the queue pair. Therefore the responder sends a delayed
-// ACK in the next cycle of the agent thread (a background thread), and at the latest before its
+// ACK in the next cycle of the agent thread (a background thread), and at the latest when its
 // queue pair enters RESET or ERR or is destroyed.
 
 namespace softverbs {
@@ -67,9 +67,9 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
-    // Wait until all connected processes have consumed the packets of this process, or until the
-    // time limit. The agent (background) thread removes processes that have ended from "peers", so
-    // the loop does not wait for them.
+    // Wait until all connected processes have consumed the packets of this process, but at most 1
+    // second. The agent (background) thread removes processes that have ended from "peers", so the
+    // loop does not wait for them.
     while (!std::ranges::all_of(peers, is_consumed) && fabric::now_ns() < end) {
         lock.unlock();
         fabric::pause_ns(interval_ns);
@@ -82,9 +82,8 @@ void Engine::handle_arrived() {
     if (engine.node != nullptr) {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
-    // Each round processes some received packets. Limit the number of rounds, because peers may
-    // continue to send packets. 256 rounds are sufficient for all packets that arrived before this
-    // call.
+    // Each round processes at most 64 received packets. Limit the number of rounds, because peers
+    // may continue to send packets. 256 rounds are sufficient for the full rings of one peer.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }
@@ -92,12 +91,12 @@ void Engine::handle_arrived() {
 
 void Engine::leaving(Qp& qp) {
     if (!implementation_->holding.empty()) {
-        implementation_->send_all_held(); // a NIC has sent these requests
+        implementation_->send_all_held(); // a NIC would have sent these requests already
     }
     handle_arrived();
     implementation_->acknowledge(qp);
     // If the connected queue pair is in this process, it has already executed all requests of this
-    // queue pair. Send its delayed ACK now.
+    // queue pair. Send the delayed ACK for these requests now.
     const std::uint32_t number = qp.attributes.dest_qp_num;
     Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
     if (peer != nullptr && peer->number() == number &&

@@ -70,7 +70,7 @@ bool Engine::step() noexcept {
     try {
         return engine.run_agent_once(now) != 0 || has_work || engine.serviced || engine.copying;
     } catch (const std::exception&) {
-        engine.runs_all = true; // as in agent()
+        engine.runs_all = true; // the next step calls run_all()
         return true;
     }
 }

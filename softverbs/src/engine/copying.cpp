@@ -13,8 +13,9 @@
 // copy_step_bytes at a time, because it holds Process::lock during the copy.
 //
 // Until the data is copied completely, a request of another process stays in the ring, and other
-// packets are queued in set_asides. Each call checks the whole packet again, because another thread
-// may have changed the queue pair or the memory.
+// packets (responses, and packets of this process) are queued in set_asides. Before each step, the
+// whole packet is checked again, because another thread may have changed the queue pair or the
+// memory.
 
 namespace softverbs {
 

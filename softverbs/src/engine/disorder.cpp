@@ -72,13 +72,13 @@ void Engine::Implementation::release_held_writes() {
         EntryList target;
         target.open(held.window, true);
         static_cast<void>(
-            target.put(held.offset, held.bytes)); // fails if the memory was revoked since then
+            target.put(held.offset, held.bytes)); // fails only if the CUDA driver cannot copy
     }
 }
 
 void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // RDMA writes that SOFTVERBS_DISORDER (a test setting) delays are executed in order. Therefore
-    // check only the time of the oldest one.
+    // When the oldest RDMA write that SOFTVERBS_DISORDER (a test setting) delays is due, execute
+    // all delayed writes, so that they stay in order.
     if (!held_writes.empty() && held_writes.front().due <= now) {
         release_writes();
     }

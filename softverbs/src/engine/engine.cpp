@@ -290,7 +290,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     if (engine.node == nullptr) {
         return;
     }
-    fabric::run_clock(); // the waits below need the agent thread and the time
+    fabric::run_clock(); // the waits below need the agent thread and a running clock
     engine.node->wake();
     engine.acknowledge_all();
     engine.send_all_held();

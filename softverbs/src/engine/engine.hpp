@@ -28,7 +28,8 @@ class Engine {
     /// Registers this process in the rendezvous directory (SOFTVERBS_DIR), so that other processes
     /// can find it and send packets to it. Starts the agent thread (a background thread), which
     /// executes requests while the program does not poll. Does nothing if this thread was already
-    /// started. Returns 0 or an errno. On failure, prints a line on stderr that suggests a remedy.
+    /// started. Returns 0 or an errno. On failure, prints a line on stderr that suggests a remedy,
+    /// except if memory is exhausted.
     [[nodiscard]] int start();
     /// Returns the number of this process among the softverbs processes of this host. The number is
     /// the upper bits of the queue pair numbers of this process. Valid after start().
@@ -36,8 +37,9 @@ class Engine {
 
     /// Sends the posted send requests of a queue pair that is in state RTS.
     void posted(Qp& qp) noexcept;
-    /// Processes received packets, sends requests that waited because the ring to another process
-    /// was full, and runs expired timers. Called when the program polls a completion queue.
+    /// Processes received packets, and sends requests that waited because the ring to another
+    /// process was full. If a requester waits after an RNR NAK, or if packets or RDMA writes are
+    /// delayed, also runs the expired timers. Called when the program polls a completion queue.
     void progress() noexcept;
     /// Does the work of the agent (background) thread while a test has stopped the clock: processes
     /// received packets and runs expired timers, without waiting. Returns whether there was any.
@@ -47,14 +49,14 @@ class Engine {
     /// Must be called when the clock runs again. Resumes the agent thread.
     void clock_runs() noexcept;
     /// Must be called before the program waits for a completion event or an asynchronous event.
-    /// Wakes the agent (background) thread at once, because the program no longer polls.
+    /// Ends a short sleep of the agent (background) thread, because the program no longer polls.
     void program_sleeps();
 
     /// Delays the completion event of a completion queue whose event moderation was set with
     /// ibv_modify_cq().
     /// @param period_ns  delay in nanoseconds; 0: cancels the event that is delayed
     void moderated(Cq& cq, std::uint64_t period_ns);
-    /// Processes all packets that have arrived at this process. Must be called before raising an
+    /// Processes the packets that have arrived at this process. Must be called before raising an
     /// event that must not overtake these packets.
     void handle_arrived();
     /// Must be called before the program moves a queue pair to RESET or ERR, or destroys it.
@@ -73,13 +75,12 @@ class Engine {
     /// on all queue pairs.
     void ports_changed();
     /// Must be called before a memory region becomes invalid, for example by deregistration. The
-    /// requester of an RDMA read may still be copying data from this memory. After this call, its
-    /// copy fails, and the requester requests the data again.
+    /// requester of an RDMA read may still be copying data from this memory. After this call, such
+    /// a copy fails, and the requester requests the data again.
     void withdraw_responses() noexcept;
-    /// Other processes can have permission to execute RDMA writes by copying data directly into
-    /// memory of this process. Revokes this permission from all processes. Later RDMA writes arrive
-    /// as packets, until this process gives the permission again. A direct write that is in
-    /// progress continues.
+    /// Revokes the permission of other processes to execute RDMA writes by copying data directly
+    /// into memory of this process. Later RDMA writes arrive as packets, until this process gives
+    /// the permission again. A direct write that is in progress continues.
     void withdraw_writes() noexcept;
     /// Waits until the direct writes that other processes had begun before the call of
     /// withdraw_writes() have ended. Verbs call this function before they return, so that no such
@@ -88,7 +89,7 @@ class Engine {
     /// Process::lock during the wait.
     void wait_for_writes() noexcept;
     /// Must be called before this process frees memory that other processes have mapped (shared
-    /// memory). Requests that these processes unmap it.
+    /// memory). Asks these processes to unmap the memory.
     /// @param id  identifies the shared memory
     void unshare(std::uint32_t id);
 

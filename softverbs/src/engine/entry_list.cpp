@@ -124,7 +124,7 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
                      std::span<const fabric::Segment> segments, std::uint64_t& done,
                      std::uint64_t limit) const {
     int error = 0;
-    std::uint64_t position = 0; // of the segment, in the data
+    std::uint64_t position = 0; // offset of the segment in the data
     const std::uint64_t end = done + limit;
     for (const fabric::Segment& in_record : segments) {
         // Copy the segment (address and length of data in the sending process) before its check,

@@ -63,9 +63,8 @@ class EntryList {
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes to the memory, from the offset @p offset. The caller has checked that the
-    /// memory is long enough. Returns false if the CUDA driver could not copy the bytes to GPU
-    /// memory.
+    /// Writes @p bytes to the memory, from the offset @p offset. The memory must be long enough.
+    /// Returns false if the CUDA driver could not copy the bytes to GPU memory.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
     /// Copies data of the sending process, at the addresses in @p segments, to the offset @p offset
     /// of this memory. Returns 0 or an errno: ESTALE (the sender has invalidated an address),
@@ -79,8 +78,9 @@ class EntryList {
                             std::uint64_t limit) const;
     /// Stores in @p out the buffers that contain the @p length bytes at the offset @p offset.
     /// Returns the number of buffers, or no value if the CUDA driver could not copy from GPU
-    /// memory. The buffers are valid until the next call. @p length must not exceed record_payload,
-    /// because memory that the CPU cannot access is copied to a bounce buffer.
+    /// memory. Data that the CPU cannot access is copied to the only bounce buffer, so the buffers
+    /// are valid until the next call of parts() or fetch() of any EntryList, and @p length must not
+    /// exceed record_payload.
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 

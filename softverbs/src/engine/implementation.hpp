@@ -37,8 +37,8 @@ inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 /// has requested and not yet received. The value is large enough for the round-trip time between
 /// hosts.
 inline constexpr std::size_t read_window = 32 * record_payload;
-/// Maximum number of bytes that the receiver of a long message copies from memory of the sender
-/// before it releases Process::lock.
+/// Maximum number of bytes that the receiver of a long message copies from memory of the sender in
+/// one step. Between two steps, other threads can take Process::lock.
 inline constexpr std::size_t copy_step_bytes = std::size_t{1} << 20U;
 
 /// A packet to be sent: a header, and buffers that contain the payload.
@@ -48,7 +48,7 @@ struct Outgoing {
     PacketHeader header{};
     std::array<std::span<const std::byte>, max_sge + 1> parts{}; // parts[0] is the header
     std::size_t count = 1;
-    std::array<fabric::Segment, max_sge> segments; // set by set_segments()
+    std::array<fabric::Segment, max_sge> segments; // filled by describe()
 
     /// Makes the first @p number elements of the array "segments" the payload of this packet. Each
     /// segment is the address and the length of data in memory of the sender.
@@ -85,9 +85,10 @@ class DrainScope {
 struct Engine::Implementation : fabric::Handler {
     // Functions in transmit.cpp, which send packets:
 
-    /// Finds the process of the destination queue pair, whose number is @p number. Sets
-    /// @p connection to the connection to this process, or to null if the queue pair belongs to the
-    /// calling process. Returns false if the process does not exist or cannot be reached.
+    /// Finds the process of the destination queue pair, whose number is @p number. Sets @p
+    /// connection to the connection to that process, or to null if the queue pair belongs to the
+    /// calling process. Keeps a @p connection that is not null. Returns false if the process does
+    /// not exist or cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. If a planned fault (an error that the test configuration injects) selects
@@ -189,7 +190,7 @@ struct Engine::Implementation : fabric::Handler {
     /// Returns whether the send request with the packet sequence number @p psn is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
     /// Completes all requests in flight of a UC queue pair without waiting for a response. Called
-    /// when no ACK for a long message has arrived in time; the responder copies its data from
+    /// when no ACK has arrived in time for a long message, whose data the responder copies from
     /// memory of the requester.
     void give_up_responses(Qp& qp);
     /// Completes the oldest request in the send queue with an error, and moves the queue pair to
@@ -201,8 +202,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the posted requests of an SRD queue pair. For queue pairs of other types, run() does
     /// this.
     void run_srd(Qp& qp);
-    /// SRD does not keep the order of requests. To test this, SRD queue pairs delay some posted
-    /// requests. Sends all these delayed requests now.
+    /// Sends the posted requests that SRD queue pairs delay. They delay some requests in order to
+    /// change the order of requests, which SRD does not keep.
     void send_all_held();
     void expired_srd(Qp& qp);
     /// Called when an SRD queue pair goes from the state RTR to the state RTS.
@@ -217,8 +218,9 @@ struct Engine::Implementation : fabric::Handler {
     /// The SRD queue pairs that currently delay posted requests. They do this to change the order
     /// of requests, which SRD does not keep.
     std::vector<Qp*> holding;
-    /// Sets all pointers to connections in the queue pair and its requests to null. Called when all
-    /// connections are closed: at the end of the process, and after fork(2).
+    /// Removes the connections from the requester of the queue pair and from its requests, and
+    /// cancels its delayed ACK. Called when all connections are closed: at the end of the process,
+    /// and after fork(2).
     static void forget_connections(Qp& qp) noexcept;
 
     // Functions in short_send.cpp and short_receive.cpp, the fast path for small requests:
@@ -244,8 +246,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Like write_directly(), for the next posted request of the queue pair if send_short() cannot
     /// send it: for data of several memory regions or of up to longest_direct_write bytes.
     [[nodiscard]] bool write_long_directly(Qp& qp);
-    /// Called after this process has executed an RDMA write from another process, which arrived as
-    /// a packet. Permits that process to execute later writes to the same memory region directly,
+    /// Called after this process has executed an RDMA write that arrived as a packet from another
+    /// process. Permits that process to execute later writes to the same memory region directly,
     /// without a packet.
     /// @param source  number of the queue pair of the other process
     /// @param rkey  the key of the memory region
@@ -292,7 +294,7 @@ struct Engine::Implementation : fabric::Handler {
     // Functions in disorder.cpp, which implements the test setting SOFTVERBS_DISORDER:
 
     /// Returns the time until which SOFTVERBS_DISORDER (a test setting) delays a packet from the
-    /// queue pair whose number is @p source, in nanoseconds of CLOCK_MONOTONIC. 0: the packet is
+    /// queue pair whose number is @p source, in nanoseconds of fabric::now_ns(). 0: the packet is
     /// not delayed.
     [[nodiscard]] std::uint64_t late_until(fabric::Lane lane, std::uint32_t source);
     /// Sends the packets that SOFTVERBS_DISORDER (a test setting) still delays.
@@ -313,8 +315,8 @@ struct Engine::Implementation : fabric::Handler {
 
     /// Sets the timer of the queue pair, which expires after @p after_ns nanoseconds.
     void set_timer(Qp& qp, std::uint64_t after_ns);
-    /// Sets the timer of the queue pair to the time for which it waits for a response. For a
-    /// reliable queue pair, the attribute "timeout" determines this time.
+    /// Sets the timer of the queue pair to the time for which the requester waits for a response.
+    /// For a reliable queue pair, the attribute "timeout" determines this time.
     void start_timer(Qp& qp);
     void run_timers(std::uint64_t now);
     void expired(Qp& qp);
@@ -331,9 +333,9 @@ struct Engine::Implementation : fabric::Handler {
     // Functions in agent.cpp, for the agent thread (a background thread):
 
     void agent();
-    /// Sends what waits, receives packets and runs the timers that have expired at @p now, without
-    /// waiting. Returns the number of packets that came from other processes. Throws
-    /// std::bad_alloc; packets may then be lost.
+    /// Does one cycle of the agent thread: receives packets, runs the timers that have expired at
+    /// @p now, and sends delayed ACKs. Does not wait. Returns the number of packets that came from
+    /// other processes. Throws std::bad_alloc; packets may then be lost.
     unsigned run_agent_once(std::uint64_t now);
     /// Returns whether run_agent_once() has to send or receive packets of this process, or to run
     /// an expired timer.
@@ -357,7 +359,9 @@ struct Engine::Implementation : fabric::Handler {
     /// the program polls (napping), or sleeping until an event (asleep).
     enum class Agent : std::uint8_t { awake, napping, asleep };
     Agent agent_state = Agent::awake;
-    std::uint64_t agent_wakes_at = 0; // CLOCK_MONOTONIC in nanoseconds; 0: no deadline
+    /// Time at which the sleep of the agent thread ends, in nanoseconds of fabric::now_ns(). 0: no
+    /// limit.
+    std::uint64_t agent_wakes_at = 0;
     bool program_sleeps = false;
     std::uint64_t polls = 0;
 
@@ -375,8 +379,8 @@ struct Engine::Implementation : fabric::Handler {
         std::vector<std::byte> record;
     };
     std::vector<Local> local;
-    std::size_t local_first = 0;
-    std::size_t local_end = 0; // index after the last packet; local_first is that of the first
+    std::size_t local_first = 0; // index of the first packet
+    std::size_t local_end = 0;   // index after the last packet
     bool draining = false;
 
     // Functions in copying.cpp: the receiver copies the data of a long message from memory of the
@@ -420,7 +424,7 @@ struct Engine::Implementation : fabric::Handler {
     /// copied from memory of the sender.
     bool copying = false;
     /// Number of bytes that may still be copied from memory of senders before Process::lock is
-    /// released.
+    /// released. The last step may exceed this number.
     std::uint64_t copy_budget = 0;
 
     struct Delayed {
@@ -460,9 +464,10 @@ struct Engine::Implementation : fabric::Handler {
     /// of this process, or that have not yet finished such a copy.
     std::vector<fabric::Connection*> granted;
 
-    /// Prints an error on stderr if the destination queue pair with the number @p number belongs to
-    /// no process. The usual cause is a peer with another SOFTVERBS_DIR. Prints nothing if the
-    /// destination process has ended, or if this function has already printed the error.
+    /// Prints an error on stderr, because the destination queue pair with the number @p number
+    /// belongs to no process. The usual cause is a peer with another SOFTVERBS_DIR. Prints nothing
+    /// if this process was connected to the destination process before, because that process has
+    /// ended, or if this function has already printed the error.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

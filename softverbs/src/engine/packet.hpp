@@ -36,21 +36,23 @@ struct PacketHeader {
         invalid_request,
         remote_access,
         remote_operation,
-        sequence_error,    // psn is the expected one
+        sequence_error,    // psn is the number that the responder expects
         resend_as_records, // the direct copy failed: send the data in packets
     };
     static constexpr std::uint8_t has_immediate = 1;
     static constexpr std::uint8_t has_invalidate = 2;
     static constexpr std::uint8_t solicited = 4;
     static constexpr std::uint8_t ack_request = 8;
-    static constexpr std::uint8_t to_fetch = 16; // the payload is segments for a direct copy
+    /// The payload is segments for a direct copy. In a read request: the response may contain
+    /// segments.
+    static constexpr std::uint8_t to_fetch = 16;
     static constexpr std::uint8_t has_grh = 32;
     static constexpr std::uint8_t has_checksum = 64;
     static constexpr std::uint8_t atomic_write = 128; // a write of 8 bytes, executed atomically
 
     std::uint32_t magic;
     Kind kind;
-    std::uint8_t service; // an ibv_qp_type
+    std::uint8_t service; // the ibv_qp_type of the receiving queue pair
     std::uint8_t flags;
     NakCode nak_code;
     std::uint32_t destination; // a queue pair number
@@ -67,15 +69,16 @@ struct PacketHeader {
     /// Offset in bytes at which the data of this packet begins in the message.
     std::uint64_t offset;
     /// In an atomic request: the compare or add operand. In a datagram with a GRH: a packed
-    /// GlobalRoute. In an SRD request: the number of the oldest request that has not completed. In
-    /// an SRD ACK: the offset in the message at which the acknowledged packet begins; the member
-    /// "offset" is where it ends.
+    /// GlobalRoute. In an SRD request: the number of the oldest request to the same queue pair that
+    /// has not completed. In an SRD ACK: the offset in the message at which the acknowledged packet
+    /// begins; the member "offset" is the offset at which that packet ends.
     std::uint64_t compare_add;
     /// In an atomic request: the swap operand. In an SRD packet: Srd::epoch of the requester, which
     /// changes when its queue pair goes from RTR to RTS.
     std::uint64_t swap;
-    /// Number of data bytes in the packet. In a read request: number of requested bytes. If the
-    /// flag to_fetch is set: number of segments (addresses of the data in memory of the sender).
+    /// Number of data bytes in the packet. In a read request: number of requested bytes. In another
+    /// packet with the flag to_fetch: number of segments (addresses of the data in memory of the
+    /// sender).
     std::uint32_t payload;
     std::uint32_t checksum;
     std::uint16_t source_lid;
@@ -94,16 +97,17 @@ struct PacketHeader {
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
 
-/// The fields of a GRH that the requester takes from the address handle, except the GIDs.
+/// The fields of a GRH that the requester takes from the address handle, except the GIDs, and the
+/// RoCE version.
 struct GlobalRoute {
     std::uint32_t flow_label = 0; // 20 bits
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
     bool is_roce_v2 = false;
 };
-/// Returns whether both path MTUs, that of the requester and that of the responder, divide a
-/// message of @p length bytes into the same packets. If not, one end receives packets whose lengths
-/// are not valid for its own path MTU.
+/// Returns whether a message of @p length bytes is divided into the same packets with the path MTU
+/// of the requester and with that of the responder. If not, a receiver would get packets whose
+/// lengths are not valid for its path MTU.
 [[nodiscard]] constexpr bool same_packets(unsigned mtu, unsigned other_mtu,
                                           std::uint64_t length) noexcept {
     const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;
@@ -122,8 +126,9 @@ struct GlobalRoute {
 }
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
-/// RDMA write in one packet. The header is followed by the data. Members of PacketHeader that are
-/// missing here have the value 0.
+/// RDMA write in one packet. The header is followed by the data, whose length is "length" and
+/// "payload" of PacketHeader. Other members of PacketHeader that are missing here, except "magic",
+/// have the value 0.
 struct ShortHeader {
     /// The bit ShortHeader::form, the path MTU (3 bits) and the ibv_qp_type (4 bits) of the queue
     /// pair that sends the packet.
@@ -172,7 +177,8 @@ inline void write_short_header(std::byte* record, const ShortHeader& header) noe
     }
 }
 
-/// Reads the short header of the packet @p record. Returns false if the packet has no short header.
+/// Reads the short header of the packet @p record. Returns false if the packet has no short header,
+/// or an invalid one.
 [[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
                                             ShortHeader& header) noexcept {
     constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);

@@ -13,9 +13,9 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // If each request uses one packet sequence number (PSN), the position of a request in the
-        // send queue follows from its PSN. Check this guess: it is wrong if an earlier request uses
-        // several PSNs, or none because it is executed without a packet.
+        // Each request has one packet sequence number (PSN), so the position of a request in the
+        // send queue follows from its PSN. Check this guess: it is wrong if an earlier request is
+        // executed without a packet and has no PSN.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&
@@ -176,9 +176,9 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
         requester.records_until = std::max(requester.records_until, requester.resent_until);
         return;
     }
-    // The responder could not copy the data directly from memory of the requester. Send the data of
-    // the next 2^n requests in packets. n is the number of direct copies that have failed since the
-    // last successful direct copy.
+    // A direct copy between memory of the requester and of the responder has failed. Transfer the
+    // data of the next 2^n requests in packets. n is the number of direct copies that have failed
+    // since the last successful direct copy.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);

@@ -42,9 +42,9 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// request with another state.
 void retire(Qp& qp);
 
-/// If all requests are unsignaled, only one request in 16 requests an ACK, because an ACK also
-/// acknowledges all earlier requests. If no ACK was requested for the last requests, the requester
-/// requests one when its timer expires.
+/// If all requests are unsignaled, only every 16th request has the ACK request flag, because an ACK
+/// also acknowledges all earlier requests. If the last requests do not have the flag, the requester
+/// retransmits them with the flag when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the send request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
@@ -90,10 +90,10 @@ class OutboundRequest {
     /// Otherwise, makes the request wait until all earlier requests have completed.
     Step fail_in_turn(ibv_wc_status status);
     /// Checks the length of the request, and whether the queue pair permits reads and atomics.
-    /// Returns the completion status.
+    /// Returns IBV_WC_SUCCESS, or the completion status for the error.
     [[nodiscard]] ibv_wc_status check_request() const;
-    /// Checks the access to the scatter/gather list of the request, and begins the access. Returns
-    /// the completion status.
+    /// Checks the access to the scatter/gather list of the request, and begins the access. Does
+    /// nothing for inline data, reads and atomics. Returns IBV_WC_SUCCESS or IBV_WC_LOC_PROT_ERR.
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;

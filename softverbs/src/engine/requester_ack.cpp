@@ -55,7 +55,7 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
 enum class ScatterResult : std::uint8_t {
     stored,
     ignored,      // the response does not match the request, or the memory was revoked
-    denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
+    denied,       // the entries of the request do not permit the write: IBV_WC_LOC_PROT_ERR
     fetch_failed, // the data could not be fetched from the other process
     withdrawn,    // the other process withdrew the data before it was fetched
     incomplete,   // the direct copy is incomplete: handle the response again
@@ -237,9 +237,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
-                // The NAK belongs to a later request than a read or an atomic in flight, so the
-                // response to that read or atomic was lost (an implied NAK). Retransmit the
-                // requests in flight.
+                // A read or an atomic before the rejected request is still in flight, so its
+                // response was lost (an implied NAK). Retransmit the requests in flight.
                 if (!retry(qp)) {
                     return true;
                 }

@@ -181,8 +181,8 @@ Step OutboundRequest::datagram() {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
-    // The maximum length of a datagram is the MTU of the port. The MTU of an EFA device is not a
-    // power of two, so enum ibv_mtu does not contain it.
+    // The maximum length of a datagram is the MTU of the port. The MTU of an EFA device is
+    // max_msg_sz, because it is not a power of two and enum ibv_mtu does not contain it.
     const std::uint64_t most = device.rules.is_efa
                                    ? port.attributes.max_msg_sz
                                    : std::uint64_t{128} << port.attributes.active_mtu;

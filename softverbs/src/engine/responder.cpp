@@ -217,7 +217,7 @@ bool InboundRequest::permitted(unsigned access, Window& window) {
 
 bool InboundRequest::sums_up() const {
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
-        return true; // parse_packet() has checked it
+        return true; // parse_packet() has checked the length of the data
     }
     std::uint64_t left = header_.length;
     for (const fabric::Segment& segment : packet_.segments) {

@@ -37,7 +37,7 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
-    /// Checks the packet sequence number. Returns true if the responder expects this number.
+    /// Checks the packet sequence number. Returns true if the packet must be executed now.
     /// Otherwise returns false. A reliable responder then sends the response to a duplicate again,
     /// or a NAK if an earlier packet is missing.
     bool in_sequence();

@@ -103,7 +103,7 @@ bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
     }
     const std::uint64_t position = find_request(*qp, header.psn);
     if (position == qp->sends.end() || qp->sends[position].length > small_message) {
-        return false; // the general path counts the direct copies that succeeded
+        return false; // for a long message, handle_response() also resets failed_fetches
     }
     ++process().counters.received;
     acknowledged(*qp, position);
@@ -129,7 +129,8 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
             qp.sends.pop();
         }
     }
-    // The next request may be a read or an atomic whose response has already arrived.
+    // Return if all acknowledged requests are completed, unless the next request is a read or an
+    // atomic whose response has already arrived. retire() below completes such a request.
     if (next > position &&
         (next >= requester.next || qp.sends[next].state != SendRequest::State::done)) {
         return;
@@ -219,9 +220,9 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
     const Grant* const grant = process().keys.find_remote(rkey);
     // Do not permit other processes to write directly to memory windows, which are often bound and
     // invalidated, to on-demand regions, whose pages are not pinned, or to imported regions, which
-    // the process that has registered them can deregister. Also do not permit direct
-    // writes while planned faults (injected errors) or SOFTVERBS_DISORDER (a test setting) are in
-    // use, because these affect only packets.
+    // the process that has registered them can deregister. Also do not permit direct writes while
+    // planned faults (injected errors) or SOFTVERBS_DISORDER (a test setting) affect packets,
+    // because they do not affect direct writes.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0 || grant->mr->is_foreign) {
         return;

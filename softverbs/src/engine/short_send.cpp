@@ -155,7 +155,7 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
     {
         const DrainScope scope(draining);
         // Copy the data to a buffer first, because the data may overlap the receive buffer. This is
-        // not necessary for inline data, and for small lengths: copy_bytes() then loads all bytes
+        // not necessary for inline data, and for lengths for which copy_bytes() loads all bytes
         // before it stores the first one.
         const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
         executed = is_copied_once && execute_short(nullptr, header, data);

@@ -173,7 +173,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);
         } else if (++request.retries; request.blocked) {
-            request.deadline = now + first_srd_timeout_ns; // it has no room to be sent again
+            request.deadline = now + first_srd_timeout_ns; // the ring has no room to send it again
         } else {
             ++process().counters.retried;
             rewind(request);
@@ -213,7 +213,7 @@ void Engine::Implementation::forget_connections(Qp& qp) noexcept {
 namespace {
 
 /// Stores the data of a read response in the memory of the request. Returns false if the access to
-/// this memory is not permitted.
+/// this memory is not permitted, or if the CUDA driver cannot copy the data.
 bool store_response(Qp& qp, const SrdRequest& request, const Packet& packet) {
     EntryList entries;
     const std::span list(request.entries.data(), request.request.entries);

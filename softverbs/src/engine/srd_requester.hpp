@@ -12,7 +12,7 @@ namespace softverbs {
 /// time. The time doubles with each retransmission.
 inline constexpr std::uint64_t first_srd_timeout_ns = 16'000'000;
 
-/// Makes the timer of the queue pair expire at @p deadline (nanoseconds of CLOCK_MONOTONIC) or
+/// Makes the timer of the queue pair expire at @p deadline (nanoseconds of fabric::now_ns()) or
 /// earlier.
 void set_timer_before(Engine::Implementation& engine, Qp& qp, std::uint64_t deadline);
 /// Sends packets of the SRD request with the number @p number until all its data was sent, or until

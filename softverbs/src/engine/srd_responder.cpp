@@ -70,8 +70,8 @@ class SrdInbound {
         : engine_(engine), qp_(qp), from_(from), packet_(packet), header_(packet.header) {}
 
     void operator()() {
-        // An SRD packet without a GRH is invalid, so drop the packet. If the packet has a GRH,
-        // receive() has already checked the source GID.
+        // An SRD packet without a GRH is invalid, so drop the packet. If the packet came from
+        // another host, receive() has already checked the source GID in its GRH.
         if ((header_.flags & PacketHeader::has_grh) == 0) {
             return;
         }

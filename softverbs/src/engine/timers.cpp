@@ -172,8 +172,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The send buffer of the connection is full, because the other host does not respond. It
-        // still contains the requests, so do not send them again.
+        // The send buffer of the connection is full, because the other host does not respond. The
+        // buffer still contains the requests, so do not send them again.
         start_timer(qp);
         return;
     }
@@ -201,7 +201,7 @@ void Engine::Implementation::raise_moderated(std::uint64_t now) {
         }
     }
     for (Cq* const cq : due) {
-        notify(*cq); // removes the queue from the list
+        notify(*cq); // removes the event of the queue from "moderated"
     }
 }
 
@@ -238,7 +238,7 @@ void Engine::Implementation::send_delayed(std::vector<Delayed>& due, std::uint64
             again.push_back(std::move(late));
         }
     }
-    // The later packets of these queue pairs must not be sent before them.
+    // Later packets of the same queue pairs must not be sent before the packets in "again".
     for (Delayed& late : delayed) {
         if (std::ranges::any_of(again, [&](const Delayed& one) {
                 return one.source == late.source && one.lane == late.lane;

@@ -86,7 +86,7 @@ Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std:
         return Denied::no;
     }
     if (qp.qp_base.pd == nullptr) {
-        return Denied::domain; // an XRC target whose shared receive queue was destroyed
+        return Denied::domain; // the shared receive queue of this XRC target was destroyed
     }
     const Grant* const grant = process().keys.find_remote(rkey);
     if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {

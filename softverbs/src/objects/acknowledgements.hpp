@@ -14,7 +14,7 @@
 namespace softverbs {
 
 /// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() wait until the program has acknowledged
-/// all received events of the object. They wait for the condition variable in the verbs structure,
+/// all received events of the object. They wait on the condition variable in the verbs structure,
 /// such as ibv_cq::cond. This mutex belongs to these condition variables, which need a
 /// pthread_mutex_t. The numbers of unacknowledged events are protected by Process::lock. A thread
 /// that takes both locks takes Process::lock first.

@@ -10,8 +10,8 @@
 
 // Address handle numbers of the device profile efa. As on EFA, all address handles of a protection
 // domain with the same destination GID have the same number. If the receiver has an address handle
-// for the sender, its number is ibv_wc::slid of a receive completion. The caller of these functions
-// must hold Process::lock.
+// for the sender, ibv_wc::slid of a receive completion is the number of this address handle. The
+// caller of these functions must hold Process::lock.
 
 namespace softverbs {
 

@@ -89,7 +89,7 @@ void release_slots(const Completion& completion) noexcept {
         return;
     }
     if (completion.send_limit != 0 && completion.qp->srd != nullptr) {
-        completion.qp->sends.free(); // completions are out of order, so count the slots
+        completion.qp->sends.free(); // SRD completes out of order: each completion frees one slot
     } else if (completion.send_limit != 0) {
         completion.qp->sends.free_until(completion.send_limit);
     } else if (completion.srq != nullptr) {
@@ -131,8 +131,8 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
-    // Call take_response() before pop(), because it reads the oldest request of the send queue, and
-    // pop() removes this request.
+    // Call take_response() before pop(), because take_response() reads the oldest request of the
+    // send queue, which pop() removes.
     std::optional<Scatter> data;
     if (qp.scatter_to_cqe != nullptr && status == IBV_WC_SUCCESS) [[unlikely]] {
         data = take_response(qp);

@@ -79,8 +79,9 @@ void move_to(Cq& cq, std::size_t entries) {
     cq.mask = entries - 1;
 }
 
-/// Makes room for one more completion in the ring. Returns false if the completion queue is full
-/// and therefore overruns.
+/// Makes room for one more completion in the ring. If the completion queue is full and
+/// ignore_overrun is set, removes the oldest completion. Returns false if the queue overruns: it is
+/// full otherwise, or no memory is left.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {

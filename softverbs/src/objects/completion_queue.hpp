@@ -22,7 +22,7 @@ struct Qp;
 struct Srq;
 struct Cq;
 
-struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
+struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use the channel
     EventDescriptor events;
     std::deque<Cq*> queue;
 };
@@ -164,8 +164,10 @@ void set_polling_functions(Cq& cq);
 void end_push_slowly(Cq& cq, Completion& completion);
 
 /// Adds a completion to the completion queue. Raises a completion event if the queue is armed. If
-/// the queue is full, it overruns: IBV_EVENT_CQ_ERR is raised, no more completions are added, and
-/// the queue pairs that use the queue enter the error state with IBV_EVENT_QP_FATAL.
+/// the queue is full and ignore_overrun is set, the oldest completion is lost. If the queue is full
+/// otherwise, or if no memory is left for the ring, the queue overruns: IBV_EVENT_CQ_ERR is raised,
+/// no more completions are added, and the queue pairs that use the queue enter the error state with
+/// IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
 /// push() in two steps, so that a completion is not copied. begin_push() returns an entry of the
 /// ring, in which the caller stores the completion. The caller must set all members except the

@@ -18,7 +18,7 @@ namespace softverbs {
 /// stores after this call. On x86, this needs no instruction.
 inline void order_stores() noexcept {
 #ifdef __SANITIZE_THREAD__
-    std::atomic_signal_fence(std::memory_order_release); // no support for thread fences
+    std::atomic_signal_fence(std::memory_order_release); // TSan does not support thread fences
 #else
     std::atomic_thread_fence(std::memory_order_release);
 #endif

@@ -92,10 +92,10 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
            type == memory_type_device && managed == 0;
 }
 
-/// Returns the CUDA context of the memory at @p address. Memory from cuMemMap() belongs to no
-/// context; for it, returns the primary context of its device. The primary context is retained and
-/// never released, because ibv_dereg_mr(), which would have to release it, must not call the CUDA
-/// driver.
+/// Returns the CUDA context of the memory at @p address, or null if the driver reports an error.
+/// Memory from cuMemMap() belongs to no context; for such memory, returns the primary context of
+/// its device. The primary context is retained and never released, because ibv_dereg_mr(), which
+/// would have to release it, must not call the CUDA driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -154,8 +154,9 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
 }
 
 /// Calls @p start, which starts an asynchronous CUDA copy, and waits until the copy has ended.
-/// Returns false if the driver reports an error, and if the program has destroyed the CUDA context:
-/// its stream has gone with it, and NVIDIA's driver crashes if it is given such a stream.
+/// Returns false if the driver reports an error, or if the program has destroyed the CUDA context.
+/// In that case the stream no longer exists either, and NVIDIA's driver would crash if it were
+/// given this stream.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);

@@ -7,17 +7,17 @@
 
 namespace softverbs {
 
-/// CUDA memory that the CPU cannot access. The CUDA driver of this process copies the data. Used
-/// for a dma-buf whose exporter, such as NVIDIA's driver, does not support mmap(2). There is one
-/// object per CUDA context. It is never freed.
+/// The CUDA context of memory that the CPU cannot access, and a CUDA stream in which the CUDA
+/// driver copies from and to this memory. Used for a dma-buf whose exporter, such as NVIDIA's
+/// driver, does not support mmap(2). There is one object per CUDA context. It is never freed.
 ///
-/// The copies use a CUDA stream that softverbs creates. Like a NIC, they do not wait for work in
-/// the CUDA streams of the program.
+/// softverbs creates the stream. Like a NIC, the copies do not wait for work in the CUDA streams of
+/// the program.
 struct CudaMemory; // defined in cuda_memory.cpp
 
 /// Returns the CudaMemory object for @p length bytes at the device address @p address. Returns null
-/// if this is not CUDA memory, if the program does not use CUDA, or if the driver reports an error.
-/// Does not load the CUDA driver.
+/// if this is not CUDA device memory (managed memory is not), if the program does not use CUDA, if
+/// the driver reports an error, or if no memory is left. Does not load the CUDA driver.
 [[nodiscard]] const CudaMemory* find_cuda_memory(std::uint64_t address,
                                                  std::size_t length) noexcept;
 

@@ -34,7 +34,7 @@ struct Rules {
     /// Errno with which ibv_reg_dmabuf_mr() fails if the file descriptor is a valid dma-buf. 0: no
     /// error.
     int dmabuf_attach_error = 0;
-    bool dmabuf_unchecked = false;
+    bool dmabuf_unchecked = false; // also register descriptors that cannot be mapped
     /// Access flags for which ibv_reg_dmabuf_mr() fails with EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
@@ -54,10 +54,10 @@ struct Rules {
     int refused_qp_type_error = EOPNOTSUPP;
     /// Maximum ibv_qp_cap::max_inline_data of a queue pair.
     std::uint32_t max_inline = 1024;
-    /// The size of device memory is rounded up to a multiple of this number of bytes.
+    /// Each allocation of device memory is rounded up to a multiple of dm_granule bytes, and then
+    /// to a multiple of dm_consumed bytes. The result is subtracted from the free device memory
+    /// (max_dm_size at the start).
     std::size_t dm_granule = 64;
-    /// The size of each allocation, rounded up to a multiple of this number of bytes, is subtracted
-    /// from the free device memory (max_dm_size at the start).
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
@@ -83,8 +83,9 @@ struct Device : ibv_device {
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that use this device.
     unsigned holders = 0;
-    /// When the delayed registrations of this device end (SOFTVERBS_REGISTRATION_DELAY), in
-    /// nanoseconds of CLOCK_MONOTONIC. Accessed with std::atomic_ref, without Process::lock.
+    /// The time at which the last delayed registration of this device ends
+    /// (SOFTVERBS_REGISTRATION_DELAY), in nanoseconds of fabric::now_ns(). Accessed with
+    /// std::atomic_ref, without Process::lock.
     std::uint64_t registrations_end_ns = 0;
 
     [[nodiscard]] bool has(softverbs_feature feature) const { return (features & feature) != 0; }
@@ -132,7 +133,8 @@ struct Context : verbs_context {
     std::deque<ibv_async_event> async_events;
     /// Number of verbs objects, such as PDs and CQs, that belong to this context.
     unsigned users = 0;
-    /// Whether the device has failed (IBV_EVENT_DEVICE_FATAL). Verbs then fail with EIO.
+    /// Whether the device has failed (IBV_EVENT_DEVICE_FATAL). Verbs then fail with EIO, except
+    /// those that destroy objects, poll completions or read events.
     bool dead = false;
 };
 
@@ -207,8 +209,8 @@ template <class Native>
     return device.attributes.hca_core_clock != 0 &&
            device.attributes.completion_timestamp_mask != 0;
 }
-/// Returns the current time of the device's clock in ticks. The clock is CLOCK_MONOTONIC, converted
-/// to the frequency and the number of bits that the device reports.
+/// Returns the current time of the device's clock in ticks: fabric::now_ns(), converted to the
+/// frequency and the number of bits that the device reports.
 [[nodiscard]] inline std::uint64_t clock_ticks(const Device& device) noexcept {
     constexpr std::uint64_t ns_per_ms = 1'000'000;
     const std::uint64_t now = fabric::now_ns();

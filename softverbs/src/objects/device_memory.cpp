@@ -30,7 +30,7 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
     return rounded < length ? 0 : rounded;
 }
 
-/// Called when the program frees device memory. Subtracts its size from the device memory in use.
+/// Marks device memory as freed, and subtracts its size from the device memory in use.
 /// ibv_import_dm() then no longer finds the memory.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;

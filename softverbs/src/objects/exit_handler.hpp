@@ -11,8 +11,9 @@ namespace softverbs {
 /// Registers @p function, which is called once when the process exits. If two threads call exit(3),
 /// glibc before 2.41 distributes the exit handlers among the threads. A thread that finds no
 /// further handler ends the process, although the other thread may still execute a handler.
-/// Therefore the handler is registered twice, one for each thread. The first one calls @p function.
-/// The second one only waits until @p function has returned, for at most 2 seconds.
+/// Therefore the handler is registered twice, once for each thread. The first call of the handler
+/// calls @p function. The second call only waits until @p function has returned, for at most 2
+/// seconds.
 template <void (*function)()>
 void register_exit_handler() {
     constexpr auto handler = [] {

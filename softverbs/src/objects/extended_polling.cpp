@@ -45,7 +45,7 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
     if (!cq.single_threaded) {
         cq.poll_lock.lock();
     } else if (cq.polled.exchange(true)) {
-        // libmlx5 ends the program in this case.
+        // Two threads poll the queue at the same time. libmlx5 would end the program.
         const Guard guard;
         ++process().violations;
     }

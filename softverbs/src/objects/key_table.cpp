@@ -11,7 +11,7 @@
 namespace softverbs {
 namespace {
 
-constexpr unsigned half_bits = 12; // half the width of an entry's index
+constexpr unsigned half_bits = 12; // half the width of a name (the upper 24 bits of a key)
 constexpr std::uint32_t half_mask = (1U << half_bits) - 1;
 constexpr std::uint32_t name_mask = (1U << (2 * half_bits)) - 1;
 constexpr std::size_t max_used = std::size_t{1} << (2 * half_bits - 1);

@@ -20,9 +20,11 @@ class KeyTable {
   public:
     KeyTable();
     /// Allocates a key for a memory region or memory window. @p grant describes the memory and the
-    /// access rights. The caller must store the key in grant.lkey, and remote_key() of it in
-    /// grant.rkey; for a window, only the key itself in grant.rkey. Before that, the key is not
-    /// found. Returns 0 if the allocation of memory fails, or if all keys are in use.
+    /// access rights. For a region, the caller must store the key in grant.lkey and, unless it is a
+    /// null memory region, remote_key(key) in grant.rkey. For a window, it must store the key in
+    /// grant.rkey while the window is bound. find_local() and find_remote() compare these members,
+    /// so they do not find the key before. Returns 0 if the allocation of memory fails, or if all
+    /// keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     /// Adds the keys of a memory region of another process, grant.lkey and grant.rkey. Returns
     /// false if the allocation of memory fails, or if this process uses a key with the same index.
@@ -61,7 +63,7 @@ class KeyTable {
         std::uint32_t name = 0; // 0: the entry is free
         Grant* grant = nullptr;
     };
-    /// Returns what owner() returns.
+    /// Like owner(), but inline.
     [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
         // Usually the search ends at its first entry, so this entry is compared without a call. If
         // @p key has the name 0, the entry is free: its Grant is null, which is the right result.

@@ -35,9 +35,9 @@ class Lock {
     [[nodiscard]] bool awaited() const noexcept {
         return waiters_.load(std::memory_order_relaxed) != 0;
     }
-    /// Unlocks, lets a waiting thread take the lock, and locks again. The caller holds the lock. If
-    /// a thread unlocked and locked again in a loop without this function, a waiting thread might
-    /// not get the lock for a long time.
+    /// Unlocks, lets a waiting thread take the lock, and locks again. The caller must hold the
+    /// lock. If a thread unlocked and locked again in a loop without this function, a waiting
+    /// thread might not get the lock for a long time.
     void pass() noexcept {
         unlock();
         constexpr unsigned attempts = 1000;

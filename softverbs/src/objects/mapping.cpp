@@ -144,7 +144,7 @@ Mapping* enter(std::unique_ptr<RegisteredMapping> entry) {
     try {
         return registry().emplace(entry->identity, std::move(entry))->second.get();
     } catch (const std::bad_alloc&) {
-        const Unlocked unlocked; // a program may intercept munmap(3) and call verbs there
+        const Unlocked unlocked; // the destructor calls munmap(), where a program may call verbs
         entry.reset();
         return fail(ENOMEM);
     }

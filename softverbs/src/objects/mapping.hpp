@@ -6,11 +6,11 @@
 
 namespace softverbs {
 
-/// A mapping of a dma-buf or a memfd. Memory regions of the same memory share one mapping. It is
-/// unmapped when the last region is deregistered.
+/// A mapping of a dma-buf or a memfd. Memory regions of the same memory share one mapping. The
+/// memory is unmapped when the last user of the mapping, such as a region, is removed.
 struct Mapping {
     std::uint32_t id = 0; // not 0, unique in this process
-    int fd = -1;          // a duplicate that the mapping owns
+    int fd = -1;          // owned by the mapping
     std::byte* data = nullptr;
     std::size_t length = 0; // of the whole memory, in bytes
     bool writable = true;
@@ -20,10 +20,10 @@ struct Mapping {
     unsigned users = 0;
 };
 
-/// Maps a dma-buf or memfd, or returns the existing mapping of this memory. Adds one user to it.
-/// The caller still owns @p fd. On failure, returns null and sets errno: EBADF (@p fd is not open),
-/// EINVAL (it is neither a dma-buf nor a memfd, or cannot be mapped), EACCES (@p write is set and
-/// the descriptor is read-only or sealed, or the memfd is write-only), ENOMEM, EMFILE.
+/// Maps a dma-buf or memfd, or returns the existing mapping of this memory. Adds one user to the
+/// mapping. The caller still owns @p fd. On failure, returns null and sets errno: EBADF (@p fd is
+/// not open), EINVAL (it is neither a dma-buf nor a memfd, or cannot be mapped), EACCES (@p write
+/// is set and the descriptor is read-only or sealed, or the memfd is write-only), ENOMEM, EMFILE.
 ///
 /// A dma-buf cannot shrink. If a mapped memfd shrinks, an access ends the process with SIGBUS.
 /// Therefore F_SEAL_SHRINK is added to a memfd, if its other seals permit that.
@@ -34,12 +34,11 @@ struct Mapping {
 /// Returns the size in bytes of a dma-buf or memfd. On failure, returns 0 and sets errno to EBADF,
 /// EINVAL or EACCES, as map_descriptor() does.
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
-/// Returns the inode number of the memory's file.
 [[nodiscard]] std::uint64_t inode_of(const Mapping& mapping) noexcept;
 void retain(Mapping& mapping) noexcept;
 /// Removes one user of the mapping. When the last user is removed, the memory is unmapped. Does
 /// nothing if @p mapping is null.
-void release(Mapping* mapping) noexcept; // releases the lock while it unmaps
+void release(Mapping* mapping) noexcept; // releases Process::lock while it unmaps
 
 /// Duplicates a file descriptor with FD_CLOEXEC. The caller owns the result. On failure, returns -1
 /// and sets errno.

@@ -26,15 +26,16 @@ struct DeviceMemory {
     std::uint32_t handle = 0;
     Mapping* mapping = nullptr;
     std::size_t length = 0;   // as the program requested
-    std::size_t consumed = 0; // of the device's max_dm_size
+    std::size_t consumed = 0; // bytes of the device's max_dm_size that the allocation uses
     unsigned regions = 0;
     unsigned holders = 0;
     /// Whether ibv_free_dm() was called. The memory stays valid until the program has unimported
     /// all other ibv_dm objects for it, but it can no longer be registered or imported.
     bool freed = false;
-    /// The device file with which the memory was allocated, and the entry in its table. Null for
-    /// device memory of another process.
+    /// The device file of the context that has allocated the memory. Null for device memory of
+    /// another process.
     std::shared_ptr<DeviceFile> file;
+    /// The entry in file->table; null if other processes cannot import the memory.
     SharedObject* shared = nullptr;
 };
 
@@ -53,8 +54,8 @@ struct Grant {
     /// Length of the memory in bytes.
     std::size_t length = 0;
     /// Virtual address of the first byte in this process. For CUDA memory that the CPU cannot map,
-    /// the device address. For a null memory region, null: reads return zeros, and writes have no
-    /// effect.
+    /// the device address. Null for a null memory region, and for a dma-buf that was registered
+    /// unchecked (Rules::dmabuf_unchecked): reads return zeros, and writes have no effect.
     std::byte* base = nullptr;
     /// For a type 2 window: number of the queue pair that may use the window. 0: all queue pairs of
     /// the protection domain may use the region or window.
@@ -71,8 +72,9 @@ struct Mr : ibv_mr {
     Grant grant;
     /// Number of memory windows that are bound to this region.
     unsigned users = 0;
-    /// The mapping of a dma-buf or of device memory; null for other memory. Regions of the same
-    /// memory share one mapping.
+    /// The mapping of a dma-buf, of device memory, or of a region of another process. Null for
+    /// other memory, and for a dma-buf that the CPU cannot map. Regions of the same memory share
+    /// one mapping.
     Mapping* mapping = nullptr;
     /// The CUDA memory of a dma-buf that the CPU cannot map; otherwise null.
     const CudaMemory* cuda = nullptr;
@@ -83,7 +85,7 @@ struct Mr : ibv_mr {
     /// The entry in DeviceFile::table; null if other processes cannot import the region.
     SharedObject* shared = nullptr;
     /// Whether this object describes a memory region of another process. The region exists as long
-    /// as the entry "shared" does.
+    /// as is_current() returns true for its table entry "shared".
     bool is_foreign = false;
 };
 
@@ -131,9 +133,9 @@ void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
 [[nodiscard]] int dealloc_mw(Mw& mw);
-/// Executes a bind request: binds @p mw to a region and gives it the key @p rkey. Returns false if
-/// the bind is not permitted (IBV_WC_MW_BIND_ERR). Checks that the window and the region still
-/// exist.
+/// Executes a bind request: binds the window @p mw to a region and gives the window the key @p
+/// rkey. A request without a region or with length 0 unbinds a type 1 window. Returns false if the
+/// bind is not permitted (IBV_WC_MW_BIND_ERR). Checks that the window and the region still exist.
 /// @param old_rkey  for type 2: ibv_mw::rkey when the request was posted. It must be the current
 ///                  key of the window, as with Soft-RoCE (rxe_bind_mw() in the kernel). Providers
 ///                  do not change ibv_mw::rkey of a type 2 window: the program must.
@@ -168,30 +170,28 @@ void invalidate_all(const Qp& qp);
 [[nodiscard]] int export_dm(Dm& dm);
 /// Creates an ibv_dm for existing device memory with this handle. On failure, returns null and sets
 /// errno: ENOENT (there is no such device memory on the device), ENOMEM; for device memory of
-/// another process also the errno of open_memory().
+/// another process also the errno of open_memory() or map_descriptor().
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
 // The engine, which executes work requests, uses the following declarations.
 
+/// Whether access to memory is denied, and the reason. The completion status depends on the reason
+/// and on whether the memory is local or remote.
 enum class Denied : std::uint8_t {
     no,
-    /// Reasons why access to memory is denied. "key": the key is unknown. "domain": the protection
-    /// domain differs. "bounds": the range exceeds the memory. "access": an access flag is missing.
-    /// "revoked": the memory was revoked. The completion status depends on the reason and on
-    /// whether the memory is local or remote.
-    key,
-    domain,
-    bounds,
-    access,
-    revoked,
+    key,     // the key is unknown
+    domain,  // the protection domain differs
+    bounds,  // the range exceeds the memory
+    access,  // an access flag is missing, or the pages cannot be faulted in
+    revoked, // the memory was revoked
 };
 
 /// A range of memory that may be accessed, because a key has permitted this. The access is allowed
 /// only until the caller releases Process::lock.
 struct Window {
-    /// Virtual address of the first byte in this process, or CUDA device address; null for a null
-    /// memory region.
+    /// Virtual address of the first byte in this process, or CUDA device address. Null for an empty
+    /// range, and if Grant::base is null.
     std::byte* data;
     std::size_t length;
     Mr* mr;
@@ -201,12 +201,12 @@ struct Window {
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }
-/// Copies bytes from @p window, a range of memory, to @p into. Returns false if the CUDA driver
-/// reports an error; the region is then revoked.
+/// Copies the bytes at @p offset in the memory range @p window to @p into. Returns false if the
+/// CUDA driver reports an error; the region is then revoked.
 [[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
                              std::span<std::byte> into) noexcept;
-/// Copies @p bytes to @p window, a range of memory. Returns false if the CUDA driver reports an
-/// error; the region is then revoked.
+/// Copies @p bytes to @p offset in the memory range @p window. Returns false if the CUDA driver
+/// reports an error; the region is then revoked.
 [[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,
                            std::span<const std::byte> bytes) noexcept;
 

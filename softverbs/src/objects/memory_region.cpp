@@ -67,8 +67,9 @@ bool populate_unlocked(const void* address, std::size_t length, bool write) {
     return populate(address, length, write, false);
 }
 
-/// Checks that the memory of a region exists, and faults in its pages. Returns 0 or an errno.
-/// Releases Process::lock temporarily.
+/// Checks the address range of a region. Unless the region is on-demand, also faults in its pages,
+/// and releases Process::lock while it does so. Returns 0, EINVAL (the range is invalid or too
+/// long) or EFAULT (a page cannot be accessed).
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;

@@ -34,9 +34,10 @@ inline constexpr unsigned remote_access =
 void end_region(DeviceMemory& memory) noexcept;
 
 /// Faults in the pages of a range, as a NIC's driver does when it pins memory. Returns false if a
-/// page is not mapped, does not permit the access, or belongs to a device.
-/// @param locked  whether the caller holds Process::lock. If not, calls madvise(3), which a program
-///                may intercept in order to call verbs
+/// page is not mapped, does not permit the access, or belongs to a device. With kernels before
+/// Linux 5.14, only checks that all pages are mapped.
+/// @param locked  whether the caller holds Process::lock. If false, calls the madvise() of the C
+///                library, which a program may intercept in order to call verbs
 [[nodiscard]] bool populate(const void* address, std::size_t length, bool write,
                             bool locked) noexcept;
 [[nodiscard]] std::uint64_t page_size() noexcept;

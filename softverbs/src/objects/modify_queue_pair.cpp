@@ -114,7 +114,7 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_TIMEOUT, to.timeout, from.timeout);
     copy(IBV_QP_RETRY_CNT, to.retry_cnt, from.retry_cnt);
     copy(IBV_QP_RNR_RETRY, to.rnr_retry, from.rnr_retry);
-    // As mlx5 and rxe in the kernel, ignore the upper 8 bits of a PSN.
+    // As mlx5 and rxe do in the kernel, ignore the upper 8 bits of a PSN.
     copy(IBV_QP_RQ_PSN, to.rq_psn, from.rq_psn & max_24_bits);
     copy(IBV_QP_MAX_QP_RD_ATOMIC, to.max_rd_atomic, from.max_rd_atomic);
     copy(IBV_QP_ALT_PATH, to.alt_ah_attr, from.alt_ah_attr);

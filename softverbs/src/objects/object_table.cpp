@@ -100,7 +100,7 @@ SharedObject* ObjectTable::add(Kind kind, std::uint32_t handle,
         if (used_ == most_objects) {
             return nullptr;
         }
-        try { // remove() must not fail
+        try { // remove() must be able to add any entry to free_ without an allocation
             if (free_.capacity() <= used_) {
                 free_.reserve(std::size_t{2} * used_ + 16);
             }

@@ -37,7 +37,6 @@ struct SharedObject {
     enum class Kind : std::uint32_t { none, pd, mr, dm };
     /// Kind::none: the entry is free. Written last when an entry is filled.
     std::atomic<Kind> kind;
-    /// The handle of the object.
     std::atomic<std::uint32_t> handle;
     /// PD only: number of objects of importing processes that use the protection domain.
     std::atomic<std::uint32_t> users;
@@ -70,9 +69,9 @@ class ObjectTable {
     /// Returns the PID of the process that has created the table.
     [[nodiscard]] pid_t owner() const noexcept { return owner_; }
 
-    /// Adds an object. Returns null if this process is not the owner, or if the table is full.
-    /// Other processes then cannot import the object. The pointer is valid as long as the table
-    /// exists.
+    /// Adds an object. Returns null if this process is not the owner, if the table is full, or if
+    /// no memory is left. Other processes then cannot import the object. The pointer is valid as
+    /// long as the table exists.
     SharedObject* add(SharedObject::Kind kind, std::uint32_t handle,
                       const SharedMemory& memory = {}) noexcept;
     /// Removes an object. Does nothing if @p object is null.
@@ -82,23 +81,24 @@ class ObjectTable {
   private:
     fabric::Mapping memory_;
     pid_t owner_ = 0;
-    /// Owner only: number of entries that have been used, and the indices of those that are free.
+    /// Owner only: number of entries that have been used so far. The entries after them are unused.
     std::uint32_t used_ = 0;
+    /// Owner only: indices of the entries of removed objects, which can be used again.
     std::vector<std::uint32_t> free_;
 };
 
-/// Returns whether the table still contains the memory region with this handle.
+/// Returns whether the table entry @p region still contains the memory region with this handle.
 [[nodiscard]] inline bool is_current(const SharedObject& region, std::uint32_t handle) noexcept {
     return region.kind.load(std::memory_order_acquire) == SharedObject::Kind::mr &&
            region.handle.load(std::memory_order_relaxed) == handle;
 }
-/// Returns whether objects of other processes use the protection domain. Objects of a process that
-/// has ended do not count.
+/// Returns whether objects of other processes use the protection domain. Returns false if the last
+/// process that has imported the protection domain has ended.
 [[nodiscard]] bool is_used_by_others(const SharedObject& domain) noexcept;
 
 /// Opens the memory of an object of the process @p owner. The caller owns the descriptor. On
 /// failure, returns -1 and sets errno: EOPNOTSUPP (other processes cannot map the memory, or the
-/// process has ended or belongs to another user), EMFILE.
+/// process has ended or belongs to another user), EMFILE, ENFILE, ENOMEM.
 [[nodiscard]] int open_memory(pid_t owner, const SharedMemory& memory) noexcept;
 
 } // namespace softverbs

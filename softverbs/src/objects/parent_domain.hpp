@@ -13,11 +13,11 @@
 namespace softverbs {
 
 /// A thread domain. The program guarantees that only one thread at a time uses objects of the
-/// domain. softverbs does not use this guarantee. It only counts the parent domains that use the
-/// thread domain.
+/// domain. softverbs uses this guarantee only for completion queues, which become single-threaded
+/// (Cq::single_threaded).
 struct Td : ibv_td {
     Td() : ibv_td{} {}
-    unsigned users = 0;
+    unsigned users = 0; // number of parent domains with this thread domain
 };
 
 /// A parent domain: a protection domain, with an optional thread domain and optional allocator

@@ -227,7 +227,7 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
 }
 
 /// Adds the receive requests of a list to the receive queue. If a request cannot be added, stops
-/// and returns the errno; @p request is then this request.
+/// and returns the errno; @p request then points to the request that was not added.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
@@ -473,8 +473,8 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
         error = ENOMEM;
     }
     // After ibv_req_notify_cq(), the program usually blocks in ibv_get_cq_event() or poll(2).
-    // softverbs cannot detect a call of poll(2). Therefore start the thread now that receives
-    // packets while the program sleeps.
+    // softverbs cannot detect a call of poll(2). Therefore wake the agent (background) thread now,
+    // which receives packets while the program sleeps.
     process().engine.program_sleeps();
     return error;
 }

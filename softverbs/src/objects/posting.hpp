@@ -23,10 +23,10 @@ namespace softverbs {
 }
 
 /// Allocates the memory of the send queue, unless it is already allocated. Returns 0 or ENOMEM. The
-/// caller holds Process::lock.
+/// caller must hold Process::lock.
 [[nodiscard]] int allocate_sends(Qp& qp) noexcept;
 /// Allocates the buffers for inline data of send requests, unless they are already allocated.
-/// Returns 0 or ENOMEM. The caller holds Process::lock.
+/// Returns 0 or ENOMEM. The caller must hold Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
@@ -61,8 +61,8 @@ namespace softverbs {
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 
-/// Must be called after requests were added to the send queue. Sends the requests, or flushes them
-/// if the queue pair is in an error state.
+/// Must be called after requests were added to the send queue. Sends the requests in the state RTS,
+/// and flushes them in the states ERR and SQE. In the state SQD, the requests wait.
 void added(Qp& qp);
 
 } // namespace softverbs

@@ -24,8 +24,8 @@
 namespace softverbs {
 
 /// The state of softverbs in this process. Process::lock protects all of the state. Verbs take this
-/// lock; the functions that they call expect that the lock is held. Functions that wait for events
-/// release the lock while they wait.
+/// lock; the functions that they call must be called with the lock held, except as noted. Functions
+/// that wait for events release the lock while they wait.
 struct Process {
     Lock lock;
     std::vector<std::unique_ptr<Device>> devices;
@@ -51,7 +51,7 @@ struct Process {
     /// acknowledged. unacknowledged_events includes them.
     unsigned unacknowledged_device_events = 0;
     /// Returns whether packets are affected by SOFTVERBS_DISORDER or by planned faults (errors that
-    /// the test configuration injects). If so, the engine does not use its fast paths.
+    /// the test configuration injects). If so, the engine does not send with its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }

@@ -49,7 +49,8 @@ inline constexpr int max_short_queue_pairs = static_cast<int>(short_index_limit 
 class QpTable {
   public:
     /// Adds a queue pair. @p slot is the number of this process on this host, which is a part of
-    /// the queue pair number. Returns the new queue pair number, or 0 if all numbers are in use.
+    /// the queue pair number. Returns the new queue pair number, or 0 if all numbers are in use or
+    /// @p slot is too large.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
     /// Returns the queue pair with the index in the lower bits of @p number, or null. The caller

@@ -186,7 +186,7 @@ int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, Queue
     if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
         attributes.qp_type == IBV_QPT_XRC_RECV || !within(cap.max_send_wr, most) ||
         !within(cap.max_recv_wr, most)) {
-        return 0; // create_qp() will reject it
+        return 0; // an XRC target has no queues; create_qp() will reject the other cases
     }
     const std::size_t receives = attributes.srq == nullptr && attributes.qp_type != IBV_QPT_XRC_SEND
                                      ? Ring<RecvRequest>(cap.max_recv_wr).bytes()
@@ -282,7 +282,7 @@ Qp* create(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memor
     qp->recv_queue = attributes.recv_cq != nullptr ? &Cq::of(attributes.recv_cq) : nullptr;
     qp->shared_queue = shared;
     if (has_tags(*qp)) {
-        qp->recv_queue = shared->queue; // all completions of such a queue go to its own CQ
+        qp->recv_queue = shared->queue; // its messages complete in the CQ of the SRQ
     }
     qp->sends = Ring<SendRequest>(attributes.cap.max_send_wr);
     qp->receives = Ring<RecvRequest>(attributes.cap.max_recv_wr);
@@ -362,7 +362,7 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
 } // namespace
 
 int destroy_qp(Qp& qp) {
-    QueueMemory memory; // freed when the lock is released
+    QueueMemory memory; // freed after the lock is released
     std::unique_lock lock(process().lock);
     if (qp.target != nullptr) {
         return destroy_handle(qp, lock);

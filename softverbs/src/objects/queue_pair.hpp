@@ -56,7 +56,6 @@ struct Ah : ibv_ah {
     std::uint16_t number = 0;
 };
 
-/// A work request in a send queue.
 struct SendRequest {
     std::uint64_t wr_id = 0;
     ibv_wr_opcode opcode = IBV_WR_SEND;
@@ -69,7 +68,8 @@ struct SendRequest {
     std::uint32_t rkey = 0;
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
-    // The destination of the request; only for UD and SRD.
+    // The destination of the request; only for UD and SRD. For XRC, remote_qkey is the number of
+    // the shared receive queue.
     ibv_ah_attr destination{};
     std::uint32_t remote_qpn = 0;
     std::uint32_t remote_qkey = 0;
@@ -79,7 +79,7 @@ struct SendRequest {
     ibv_mw_bind_info bind{};
 
     /// Number of scatter/gather entries. The entries are stored in Qp::send_entries. Inline data is
-    /// stored in Qp::inline_bytes instead.
+    /// stored in Qp::inline_bytes instead, and that of an atomic write in the member "swap".
     std::uint32_t entries = 0;
     bool is_inline = false;
     /// Total length of the request's data in bytes.
@@ -99,12 +99,13 @@ struct SendRequest {
     /// For a read: number of bytes that this process has requested from the responder.
     std::uint64_t requested = 0;
     /// The number of request packets that were sent on the connection (Connection::sent()) up to
-    /// the last packet of this request. If the other process has consumed fewer packets
-    /// (Connection::taken()), it has not processed this request, so it cannot have responded.
+    /// the last packet of this request. If the peer process has consumed fewer packets
+    /// (Connection::taken()), it has not processed this request completely, so it cannot have
+    /// responded.
     std::uint64_t record = 0;
 
-    /// Prepares this entry of the send queue for a new request. Does not reset members that are
-    /// specific to some opcodes, because requests with these opcodes set them.
+    /// Prepares this entry of the send queue for a new request. Does not reset the other members,
+    /// because each request sets those that it uses.
     void reset() noexcept {
         imm_data = 0;
         invalidate_rkey = 0;
@@ -164,10 +165,10 @@ class Ring {
         return static_cast<std::size_t>(end_ - freed_);
     }
     [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
-    /// Positions in the queue: of the oldest request that has not completed, and of the next
-    /// request to be added. The position of a request is the number of requests that were added
-    /// before it.
+    /// Returns the position of the oldest request that has not completed. The position of a request
+    /// is the number of requests that were added before it.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+    /// Returns the position of the next request to be added.
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
     /// Returns the position before which requests can be added: the queue entries from position
     /// end() up to the position before limit() are free.
@@ -202,8 +203,8 @@ class Ring {
     /// Adds an entry at the end of the queue and returns it. The entry still contains an old
     /// request. The queue must not be full.
     Request& push() noexcept { return slots_[place(end_++)]; }
-    /// Adds the requests from position end() up to the position before @p position. The caller has
-    /// already written them to their queue entries.
+    /// Adds the requests from position end() up to the position before @p position. The caller must
+    /// have written them to their queue entries.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
     /// Frees the queue entry of the oldest completed request.
@@ -262,8 +263,8 @@ struct Requester {
     unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
-    /// Time at which the timer of the requester expires, in nanoseconds of CLOCK_MONOTONIC, or 0 if
-    /// the timer is not set. When it expires, the requester checks for a timeout, or retransmits
+    /// Time at which the timer of the requester expires, in nanoseconds of fabric::now_ns(), or 0
+    /// if the timer is not set. When it expires, the requester checks for a timeout, or retransmits
     /// after an RNR NAK if waiting_for_receiver is set.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
@@ -296,11 +297,11 @@ struct Requester {
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
-    /// The data of send requests before this position in the send queue is sent in packets, because
-    /// the responder could not copy data directly from memory of this process.
+    /// The data of requests before this position in the send queue is transferred in packets,
+    /// because a direct copy between memory of this process and of the peer has failed.
     std::uint64_t records_until = 0;
-    /// Number of failed attempts of the peer to copy data directly from memory of this process,
-    /// since its last successful copy.
+    /// Number of direct copies that have failed since the last successful one, without those whose
+    /// data was withdrawn; at most 20.
     unsigned failed_fetches = 0;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet that contained segments, which are addresses of data in memory of this process.
@@ -312,7 +313,7 @@ struct Requester {
     /// For UD: the value of Connection::taken() (number of request packets that the peer process
     /// has consumed) when the requester began to wait for room in the connection.
     std::uint64_t closed_since = 0;
-    bool stalled = false; // in Engine::Implementation::stalled: the lane is full
+    bool stalled = false; // in Engine::Implementation::stalled: the connection is full
     bool timed = false;   // in Engine::Implementation::timed: deadline is not 0
 };
 
@@ -372,7 +373,7 @@ struct Qp : ibv_qp_ex {
     Qp& operator=(const Qp&) = delete;
 
     ibv_qp_init_attr_ex init{};
-    ibv_qp_attr attributes{}; // as ibv_query_qp() returns it
+    ibv_qp_attr attributes{}; // as ibv_query_qp() returns it, except the state
     /// The state of the queue pair. ibv_qp::state is a copy, which only ibv_modify_qp() and
     /// ibv_query_qp() update, as in libibverbs.
     ibv_qp_state current_state = IBV_QPS_RESET;
@@ -414,7 +415,7 @@ struct Qp : ibv_qp_ex {
     Requester requester;
     Responder responder;
     std::uint32_t unacknowledged = 0;  // see acknowledgements.hpp
-    unsigned windows = 0;              // number of type 2B windows bound to it
+    unsigned windows = 0;              // number of type 2 windows bound on this queue pair
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
     /// Only for IBV_QPT_XRC_RECV; see xrc_domain.hpp. ibv_create_qp_ex() and ibv_open_qp() return a
@@ -481,7 +482,7 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 /// The ECE options (enhanced connection establishment) of the profile mlx5 have no effect on the
-/// queue pair. Returns EOPNOTSUPP for other profiles.
+/// queue pair. For other profiles, query_ece() and set_ece() return EOPNOTSUPP.
 [[nodiscard]] int query_ece(const Qp& qp, ibv_ece& ece);
 [[nodiscard]] int set_ece(Qp& qp, const ibv_ece& ece);
 /// Implements ibv_destroy_qp(). The caller must not hold Process::lock: the function takes it, and
@@ -524,8 +525,9 @@ void set_work_request_functions(Qp& qp);
 /// Removes the receive request that next_receive() has returned.
 void consume_receive(Qp& qp) noexcept;
 
-/// Moves the queue pair to the error state, and flushes all its requests in the order in which they
-/// were posted. If a request has failed, the caller must complete this request before the call.
+/// Moves the queue pair to the error state. Flushes its send queue and then its receive queue, each
+/// in the order in which the requests were posted. Does nothing in the error state. If a request
+/// has failed, the caller must complete this request before the call.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
 /// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
@@ -557,7 +559,7 @@ void release_current_receive(Qp& qp) noexcept;
 /// Called when the program has polled the completion. Frees the queue entry of its work request
 /// and, in a send queue, the entries of earlier unsignaled requests.
 void release_slots(const Completion& completion) noexcept;
-/// Raises an asynchronous event for the queue pair.
+/// For an XRC target, raises the event on all its handles.
 void raise_event(Qp& qp, ibv_event_type type);
 
 } // namespace softverbs

@@ -51,9 +51,9 @@ struct ScatterToCqe {
 /// The setting for scatter-to-CQE in mlx5dv_create_qp().
 enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
 
-/// Returns the ScatterToCqe for a new queue pair, or null if scatter-to-CQE is disabled. Reads the
-/// environment variables MLX5_SCATTER_TO_CQE and MLX5_CQE_SIZE, as libmlx5 does. Throws
-/// std::bad_alloc.
+/// Returns the ScatterToCqe for a new queue pair, or null if scatter-to-CQE is disabled or the type
+/// is neither RC nor UC. Reads the environment variables MLX5_SCATTER_TO_CQE and MLX5_CQE_SIZE, as
+/// libmlx5 does. Throws std::bad_alloc.
 [[nodiscard]] std::unique_ptr<ScatterToCqe> make_scatter_to_cqe(
     const ibv_qp_init_attr_ex& attributes, ScatterRequest request);
 
@@ -64,11 +64,12 @@ enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
                                    std::span<const std::byte> data, Scatter& out);
 
 /// Stores the result of the read or atomic at @p position in the send queue until this request
-/// completes. Returns false if the result cannot be stored; the caller must then copy it to the
-/// buffers of the request now.
+/// completes. Returns false if scatter-to-CQE does not apply to the result; the caller must then
+/// copy the result to the buffers of the request now.
 [[nodiscard]] bool keep_response(Qp& qp, std::uint64_t position, std::span<const std::byte> data);
 /// Returns the data that must be copied when the program polls the completion of the oldest send
-/// request, which has succeeded. Returns no value if the data of this request was already copied.
+/// request, which has succeeded. Returns no value if the data was already copied, or if a memory
+/// region of the request no longer permits the write.
 [[nodiscard]] std::optional<Scatter> take_response(Qp& qp);
 
 /// Copies the data to the addresses of the work request, which are also in @p data.

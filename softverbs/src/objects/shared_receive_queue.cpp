@@ -176,7 +176,7 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes) {
 }
 
 int destroy_srq(Srq& srq) {
-    QueueMemory memory; // freed when the lock is released
+    QueueMemory memory; // freed after the lock is released
     std::unique_lock lock(process().lock);
     if (srq.users != 0) {
         return busy();

@@ -25,7 +25,7 @@ namespace softverbs {
 /// its queue entry stays occupied until the program has polled the completion.
 struct SrdRequest {
     enum class State : std::uint8_t {
-        held, // not sent yet, so that later requests can overtake it
+        held, // delayed, so that later requests can overtake it
         sent, // sent, at least partly
         waiting_for_receiver,
     };
@@ -49,10 +49,10 @@ struct SrdRequest {
     unsigned retries = 0;
     unsigned rnr_retries = 0;
     /// Time at which the request is retransmitted if it has not completed, in nanoseconds of
-    /// CLOCK_MONOTONIC.
+    /// fabric::now_ns().
     std::uint64_t deadline = 0;
     /// The connection on which the last packet of the request was sent. Null: the destination is in
-    /// this process, or no packet was sent.
+    /// this process, no packet was sent, or the connection was closed.
     fabric::Connection* to = nullptr;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet of this request.
@@ -75,8 +75,8 @@ struct SrdSession {
     /// A number that the requester changes when it enters the state RTS, because its request
     /// numbers restart then.
     std::uint64_t epoch = 0;
-    /// Number of a request from the source queue pair. All its requests to this queue pair with
-    /// lower numbers have completed at the requester.
+    /// Number of a request from the source queue pair. All requests with lower numbers from the
+    /// source queue pair to this queue pair have completed at the requester.
     std::uint32_t oldest = 0;
     /// The results of the executed requests whose number is "oldest" or higher, by request number.
     std::map<std::uint32_t, efa::Status> executed;

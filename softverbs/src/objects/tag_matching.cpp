@@ -102,7 +102,7 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
     if (operation.opcode != IBV_WR_TAG_SYNC && list.handled != list.unexpected) {
         completion.wc.wc_flags = IBV_WC_TM_SYNC_REQ;
     }
-    completion.srq = &srq; // without a queue pair: release_slots() ends a list operation
+    completion.srq = &srq; // qp stays null, so release_slots() decrements TagList::operations
     ++list.operations;
     push(*srq.queue, completion);
 }

@@ -85,13 +85,14 @@ void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept;
 /// state is RTS, and its send queue has room for an RDMA read and a FIN message. Allocates the
 /// memory of the send queue if necessary.
 [[nodiscard]] bool can_start_rendezvous(Qp& qp) noexcept;
-/// Starts a rendezvous: posts an RDMA read of the memory in @p header to the buffer @p to, and a
-/// FIN message with the tag and user data of @p message. can_start_rendezvous() must have returned
-/// true.
+/// Starts a rendezvous: posts an RDMA read from the memory that @p header describes to the buffer
+/// @p to, and a FIN message with the tag and user data of @p message. can_start_rendezvous() must
+/// have returned true.
 void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message, const ibv_rvh& header);
 /// Removes the oldest request from the send queue. softverbs itself must have posted this request
-/// for a rendezvous of tag matching: an RDMA read or a FIN message. If it is the RDMA read, pushes
-/// the completion of the tagged buffer with the status of the read.
+/// for a rendezvous of tag matching: an RDMA read or a FIN message. For the RDMA read, pushes the
+/// completion of the tagged buffer: IBV_WC_SUCCESS, or IBV_WC_TM_RNDV_INCOMPLETE if @p status is an
+/// error.
 void complete_rendezvous(Qp& qp, ibv_wc_status status);
 
 /// Implements ibv_post_srq_ops(). Takes Process::lock itself.

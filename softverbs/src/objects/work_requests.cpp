@@ -64,7 +64,7 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
 }
 
 /// Returns the last request of the current batch of ibv_wr_*() calls. Returns null if the batch has
-/// failed or is empty.
+/// failed or is empty; an empty batch then fails with EINVAL.
 SendRequest* latest(Qp& qp) {
     if (qp.batch_error == 0 && qp.batch_end == qp.sends.end()) {
         fail_batch(qp, EINVAL);

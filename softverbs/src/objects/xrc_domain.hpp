@@ -24,8 +24,8 @@ struct Xrcd : ibv_xrcd {
 // hold Process::lock.
 
 /// Implements ibv_open_xrcd(). On failure, returns null and sets errno as the kernel does: EINVAL
-/// (O_EXCL is set and the domain exists), EAGAIN (O_CREAT is not set and the domain does not
-/// exist), EBADF.
+/// (invalid attributes, or O_EXCL is set and the domain exists), EAGAIN (O_CREAT is not set and the
+/// domain does not exist), EBADF.
 [[nodiscard]] Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes);
 [[nodiscard]] int close_xrcd(Xrcd& xrcd);
 
