@@ -202,6 +202,9 @@ void Engine::Implementation::disconnect_srd(Qp& qp, const fabric::Connection& co
 
 void Engine::Implementation::forget_connections(Qp& qp) noexcept {
     qp.requester.connection = nullptr;
+    qp.requester.closed_lane = nullptr;
+    qp.responder.ack_connection = nullptr;
+    qp.responder.copied_from = nullptr;
     qp.responder.ack_listed = qp.responder.ack_pending = false;
     if (qp.srd != nullptr) {
         for (auto& [number, request] : qp.srd->requests) {
