@@ -31,7 +31,7 @@ void set_operations(Context& context) {
         when(device.attributes.packet_pacing_caps.qp_rate_limit_max != 0, modify_qp_rate_limit_op);
     const bool xrc = (device.attributes.orig_attr.device_cap_flags & IBV_DEVICE_XRC) != 0;
     context.open_xrcd = when(xrc, open_xrcd_op);
-    context.close_xrcd = when(xrc, close_xrcd_op);
+    context.close_xrcd = close_xrcd_op; // A test may remove XRC while a domain exists.
     context.open_qp = when(xrc, open_qp_op);
     context.get_srq_num = when(xrc, get_srq_num_op);
     context.alloc_td = alloc_td_op;
