@@ -155,17 +155,28 @@ std::size_t EndpointState::poll_completions(std::span<Completion> completions) n
     return count;
 }
 
+UnexpectedMessage* EndpointState::find_message(const ChannelState* channel, Tag tag,
+                                               Tag mask) noexcept {
+    UnexpectedMessage* message = shared.matcher.find_message(channel, tag, mask);
+    while (message != nullptr && message->kind == Kind::rts && message->channel->broken() != 0) {
+        shared.matcher.remove(*message);
+        UnexpectedMessage::destroy(message);
+        message = shared.matcher.find_message(channel, tag, mask);
+    }
+    return message;
+}
+
 std::optional<MessageInfo> EndpointState::probe(const ChannelState* channel, Tag tag,
                                                 Tag mask) noexcept {
     progress();
-    const UnexpectedMessage* const message = shared.matcher.find_message(channel, tag, mask);
+    const UnexpectedMessage* const message = find_message(channel, tag, mask);
     return message == nullptr ? std::nullopt : std::optional(info_of(*message));
 }
 
 std::optional<MatchedMessage> EndpointState::mprobe(const ChannelState* channel, Tag tag,
                                                     Tag mask) noexcept {
     progress();
-    UnexpectedMessage* const message = shared.matcher.find_message(channel, tag, mask);
+    UnexpectedMessage* const message = find_message(channel, tag, mask);
     if (message == nullptr) {
         return std::nullopt;
     }
@@ -346,7 +357,7 @@ int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Reque
     taken->from_any = true;
     taken->tag = tag;
     taken->mask = mask;
-    if (UnexpectedMessage* const message = shared.matcher.find_message(nullptr, tag, mask)) {
+    if (UnexpectedMessage* const message = find_message(nullptr, tag, mask)) {
         ChannelState& channel = *message->channel;
         channel.adopt(*taken);
         channel.receive_unexpected(*taken, *message);

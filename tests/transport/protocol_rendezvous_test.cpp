@@ -175,6 +175,32 @@ TEST_F(Protocol, ends_after_an_invalid_table_of_regions) {
     });
 }
 
+// Some time passes after a failure until the queue pairs of the channel are drained.
+TEST_F(Protocol, a_long_message_of_a_failed_channel_matches_no_receive) {
+    for (const bool probes : {false, true}) {
+        SCOPED_TRACE(probes);
+        connect_raw();
+        raw_->send({.kind = Kind::rts, .value = tag},
+                   RtsBody{.length = length, .request = 1, .chunks = 0, .rails = 1}, {});
+        raw_->send({.kind = Kind::close});
+        ASSERT_TRUE(eventually([&] { return channel_->state() == code(ECONNRESET); },
+                               [&] { right_end().progress(); }));
+        if (probes) {
+            EXPECT_EQ(right_end().probe(tag, transport::full_mask), std::nullopt);
+            EXPECT_EQ(right_end().mprobe(tag, transport::full_mask), std::nullopt);
+        }
+        Request request;
+        ASSERT_EQ(right_end().irecv(memory_->memory(), memory_->data(), length, tag,
+                                    transport::full_mask, request),
+                  code(0));
+        settle([&] { right_end().progress(); });
+        EXPECT_FALSE(right_end().test(request).done);
+        EXPECT_EQ(right_end().cancel(request), code(0));
+        EXPECT_EQ(right_end().wait(request, time_limit).error, code(ECANCELED));
+        channel_.reset();
+    }
+}
+
 TEST_F(Protocol, does_not_use_regions_that_the_peer_has_not_registered) {
     ASSERT_NO_FATAL_FAILURE(connect_raw());
     raw_->send({.kind = Kind::rts, .value = tag},

@@ -288,6 +288,12 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Advances the channels in SharedState::busy.
     /// @param polled  see RailSet::drain()
     void advance_channels(bool polled) noexcept;
+    /// Returns the first unexpected message that a receive can take; nullptr if there is none.
+    /// Drops earlier long messages whose channel has failed, because their data cannot come any
+    /// more.
+    /// @param channel  nullptr for messages of any channel
+    [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
+                                                  Tag mask) noexcept;
     /// Polls the completion queues of all devices once.
     /// @return true if a work request has completed
     bool poll() noexcept;
