@@ -447,7 +447,6 @@ class Registration : public RegisteredMemory {
                                                   const RegistrationOptions& options = {}) {
     return register_memory(std::span(&pd, 1), resolver, address, length, options);
 }
-/// This overload takes a pointer to the memory.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, const void* address,
                                                   std::size_t length,

@@ -35,8 +35,8 @@ using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* fi
 using ProfilerCallback = Result (*)(void** event, int type, void* parent, std::int64_t plugin,
                                     void* data);
 
-/// The kinds of memory (NCCL_PTR_*). The field `pointers` is a set of these bits; the parameter
-/// `kind` is one of them.
+/// The kinds of memory (NCCL_PTR_*). A member `pointers` of a struct is a set of these bits; a
+/// parameter `kind` of a function is one of them.
 inline constexpr int pointer_host = 0x1;
 inline constexpr int pointer_cuda = 0x2;
 inline constexpr int pointer_dmabuf = 0x4;
@@ -184,7 +184,7 @@ struct MemoryFunctions {
                               std::uint64_t offset, int fd, void** memory);
     Result (*deregister_memory)(void* comm, void* memory);
 };
-/// The functions of a table from iflush to irecvConsumed. They are the same in all versions.
+/// The part of each table of functions that is the same in all versions: iflush to irecvConsumed.
 struct RequestFunctions {
     Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
                      void** request);

@@ -352,7 +352,7 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
     auto options = nic.options;
     // As in NCCL's own InfiniBand transport, environment variables have priority over the
     // configuration of the communicator. An InfiniBand network without routers ignores the traffic
-    // class; a number up to 15 then selects the service level, too.
+    // class. Therefore a configured traffic class up to 15 is also the service level.
     const bool configured = traffic_class >= 0 && traffic_class <= 255;
     options.traffic_class = settings.traffic_class.value_or(
         configured ? static_cast<std::uint8_t>(traffic_class) : std::uint8_t{0});

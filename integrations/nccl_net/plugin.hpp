@@ -66,7 +66,7 @@ class Plugin {
     /// Returns the device with the number @p device, counted from 0. Logs an error and returns
     /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
     [[nodiscard]] Nic* nic(int device);
-    /// Creates a merged device, unless these devices are merged already.
+    /// Merges the devices with the numbers @p members, unless they are merged already.
     /// @param device  set to the number of the merged device
     abi::Result merge(std::span<const int> members, int& device);
 

@@ -33,9 +33,9 @@ struct DriverFailure {
     }
 };
 
-/// Reports @p result to the teardown failure handler, unless @p fine contains @p result. @p fine
-/// lists the results that are not failures: success, and the result of a driver that has shut down
-/// at the end of the process.
+/// Reports to the teardown failure handler that @p function has failed with the errno value @p
+/// error, unless @p fine contains @p result. @p fine lists the results that are not failures:
+/// success, and the result of a driver that has shut down at the end of the process.
 template <class Result>
 void report_teardown_unless(std::initializer_list<Result> fine, Result result, int error,
                             const char* function) noexcept {

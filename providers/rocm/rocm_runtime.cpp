@@ -34,8 +34,8 @@ std::uint32_t number(const Driver& driver, Agent agent, AgentInfo attribute) noe
     return driver.functions().agent_get_info(agent, attribute, &value) == success ? value : 0;
 }
 
-/// Returns true if the pool is coarse-grained memory of the device in the global segment, and
-/// programs may allocate from the pool.
+/// Returns true for the pool of the ordinary memory of a GPU, from which programs may allocate; in
+/// HSA's words: the global segment, coarse-grained.
 bool is_device_pool(const Driver& driver, MemoryPool pool) noexcept {
     const auto tells = [&](PoolInfo attribute, auto& value) {
         return driver.functions().memory_pool_get_info(pool, attribute, &value) == success;

@@ -52,8 +52,8 @@ class RegistrationWalk {
 
         const ProtectionDomain* pd;
         NicPath path{};
-        /// The registrations of the current step (a round of registrations). The job contains the
-        /// regions if `registered` is true.
+        /// The registrations with the current path and mapping. If `registered` is true, the job
+        /// contains the regions.
         RegistrationJob job = {};
         bool registered = false;
         /// The mappings to try on this NIC for the current dma-buf path.

@@ -29,8 +29,7 @@ struct FileText {
     [[nodiscard]] std::string_view view() const noexcept { return doctor::view(text); }
 };
 
-/// The PCI vendor ID of NVIDIA.
-inline constexpr std::uint32_t nvidia_vendor = 0x10de;
+inline constexpr std::uint32_t nvidia_vendor = 0x10de; // PCI vendor ID
 inline constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 
 /// A GPU or an accelerator, as sysfs describes it.

@@ -344,7 +344,7 @@ void write_function(const Writer& writer, const Json& function) {
     const std::string name = real.substr(real.rfind('/') + 1);
     writer.link("/sys/bus/pci/devices/" + name,
                 "../../.." + real.substr(std::string("/sys").size()));
-    // The last four of the eight digits.
+    // A modalias has 8 digits for each ID, and these files have 4.
     writer.file(real + "/vendor", "0x" + digits("v", 0, 8).substr(4) + "\n");
     writer.file(real + "/device", "0x" + digits("d", 0, 8).substr(4) + "\n");
     writer.file(real + "/class", "0x" + digits("bc", subsystem, 2) + digits("sc", subsystem, 2) +

@@ -52,8 +52,8 @@ void check_mapping(Check& check) {
     for (const GpuAndNic& pair : check.pairs()) {
         const Nic* const nic = check.machine().topology().find_nic(pair.nic->name);
         const Check::Subject subject{pair.gpu->name, pair.nic->name};
-        // If a GPU has NVLink-C2C, only the NICs below its PCIe switch access it over PCIe, and
-        // need the PCIe mapping.
+        // NICs access a GPU with NVLink-C2C through its CPU. Only the NICs below the PCIe switch of
+        // the GPU access it over PCIe, so they need MappingKind::pcie.
         const bool below_switch =
             pair.path.type == PathType::pix || pair.path.type == PathType::pxb;
         if (pair.nic->driver == "efa") {

@@ -34,7 +34,7 @@ std::vector<std::string> bridges_below_common(const PciFunction& function,
     return bridges;
 }
 
-/// Returns the bridges on the paths of all pairs of GPU and NIC, without those above both.
+/// Returns, for all pairs of GPU and NIC, the bridges above one of the two but not above the other.
 std::set<std::string> bridges_between(const Check& check) {
     std::set<std::string> bridges;
     const Topology& topology = check.machine().topology();
@@ -137,7 +137,8 @@ void check_acs(Check& check) {
     std::vector<std::string> hidden;
     std::set<std::string> bridges = bridges_between(check);
     for (const DirectNic& nic : direct_nics(check.machine())) {
-        // Below the root port of a direct NIC, redirects are correct. Condition C-56 checks them.
+        // Below the root port of a direct NIC, the ports must redirect (ACS). Condition C-56 checks
+        // this, so skip these ports here.
         for (const PciFunction& function : check.machine().topology().pci_functions()) {
             if (std::ranges::count(function.ancestors, nic.root_port) > 0) {
                 bridges.erase(to_string(function.address));

@@ -25,8 +25,8 @@ struct ExporterInfo {
     /// True if the exporter can also allocate memory (Allocator).
     bool allocates = false;
     Availability availability = {};
-    /// The kernel modules of the driver that are loaded, with their versions: "nvidia 570.86.15".
-    /// A module of the kernel's own sources has no version.
+    /// The loaded kernel modules of the driver: "nvidia 570.86.15", or only the name if sysfs has
+    /// no version of the module, which is so for most modules of the kernel's own sources.
     std::vector<std::string> modules = {};
 };
 

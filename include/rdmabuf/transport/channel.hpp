@@ -475,8 +475,8 @@ class Channel {
     [[nodiscard]] std::uint32_t number() const noexcept {
         return channel_ ? channel_->number() : 0;
     }
-    /// Returns the error with which new requests fail: EBADF after close(); no error while the
-    /// channel works.
+    /// Returns the error with which the channel has failed; EBADF after close(); otherwise no
+    /// error.
     [[nodiscard]] std::error_code state() const noexcept {
         return {channel_ ? channel_->broken() : EBADF, std::system_category()};
     }

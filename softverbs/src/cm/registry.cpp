@@ -176,8 +176,8 @@ void Registry::release_all() noexcept {
 
 void Registry::remove_unused() const noexcept {
     // The last process that ends removes the file with the bindings. It locks the file first, so
-    // that no process begins to use it. If another process holds the lock, try again every
-    // millisecond: if both processes are ending and neither tries again, the file remains.
+    // that no process begins to use it. Wait for the lock for up to 200 ms: if two processes ended
+    // at the same time and neither waited, the file would remain.
     constexpr int attempts = 200;
     for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
         if (attempt == attempts) {

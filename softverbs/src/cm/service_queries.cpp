@@ -113,9 +113,10 @@ void NetworkExchange::receive_answer(Link& link) {
     }
 }
 
-/// Called when the TCP connection over which another host was queried for its listening processes
-/// has ended. If the connection request is still in searches_, the query has failed, because a
-/// successful query removes the request.
+/// Called when the TCP connection has ended over which another host was queried for the process
+/// that listens for a connection request. If the request is still in searches_, there was no
+/// answer: rejects the request if the other host has refused the query; otherwise queries it again
+/// later.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {

@@ -66,17 +66,18 @@ class Engine {
     /// Must be called after ibv_modify_qp() has changed the state of a queue pair.
     /// @param from  the previous state
     void state_changed(Qp& qp, ibv_qp_state from);
-    /// Must be called after all requests in the send queue of a queue pair were flushed. Stops the
-    /// retransmission timer of the queue pair.
+    /// Must be called after all requests in the send queue of a queue pair were flushed. Forgets
+    /// these requests, stops the retransmission timer of the queue pair, acknowledges what it has
+    /// executed for its peer, and calls withdraw_writes().
     void flushed(Qp& qp);
     /// Must be called before a queue pair is freed. Removes all references of the engine to it.
     void destroyed(Qp& qp);
     /// Must be called after the number of ports or the state of a port has changed. Resumes sending
     /// on all queue pairs.
     void ports_changed();
-    /// Must be called before a memory region becomes invalid, for example by deregistration. The
-    /// requester of an RDMA read may still be copying data from this memory. After this call, such
-    /// a copy fails, and the requester requests the data again.
+    /// Must be called before a memory region becomes invalid, for example by deregistration. Calls
+    /// withdraw_writes(). The requester of an RDMA read may still be copying data from this memory:
+    /// after this call, such a copy fails, and the requester requests the data again.
     void withdraw_responses() noexcept;
     /// Revokes the permission of other processes to execute RDMA writes by copying data directly
     /// into memory of this process. Later RDMA writes arrive as packets, until this process gives

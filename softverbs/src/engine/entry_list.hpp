@@ -78,9 +78,10 @@ class EntryList {
                             std::uint64_t limit) const;
     /// Stores in @p out the buffers that contain the @p length bytes at the offset @p offset.
     /// Returns the number of buffers, or no value if the CUDA driver could not copy from GPU
-    /// memory. Data that the CPU cannot access is copied to the only bounce buffer, so the buffers
-    /// are valid until the next call of parts() or fetch() of any EntryList, and @p length must not
-    /// exceed record_payload.
+    /// memory. Data that the CPU cannot access is copied to a bounce buffer, which all EntryLists
+    /// share. Therefore the buffers are valid until the next call of parts() or fetch() of any
+    /// EntryList.
+    /// @param length  at most record_payload, the size of the bounce buffer
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 

@@ -134,9 +134,8 @@ void Engine::Implementation::expired(Qp& qp) {
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // If the responder's process is busy, it has not consumed the request, and cannot have
-    // responded. This is not a timeout, as long as that process or, for another host, its kernel
-    // accepts the data that was sent.
+    // The responder's process may be busy and may not have read the request, so that it cannot have
+    // responded. As long as Connection::delivers() is true, this is not a timeout.
     const bool unread =
         requester.connection != nullptr &&
         (requester.stalled || requester.connection->taken() < qp.sends.front().record) &&

@@ -124,8 +124,8 @@ bool ProcessMemory::write(std::uint64_t address, RecordParts parts) const noexce
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const std::size_t size = parts[i].size();
         const bool is_last = i + 1 == parts.size();
-        // Write the last bytes with a separate call: the kernel does not define the order in which
-        // one call copies bytes.
+        // Programs poll the last bytes to detect that all have arrived. Write these bytes with a
+        // separate call: the kernel does not define the order in which one call copies bytes.
         const std::size_t before = is_last && size > last_bytes ? size - last_bytes : 0;
         if (!write_file(file_.get(), address, parts[i].first(before)) ||
             !write_file(file_.get(), address + before, parts[i].subspan(before))) {

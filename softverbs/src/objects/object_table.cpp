@@ -127,8 +127,8 @@ void ObjectTable::remove(SharedObject* object) noexcept {
     }
     const bool is_domain = object->kind == Kind::pd;
     object->kind.store(Kind::none, std::memory_order_release);
-    // Do not use the entry of a protection domain again: an importing process may still count its
-    // users there.
+    // Do not use the entry of a protection domain again: a process that has imported the domain may
+    // still change SharedObject::users.
     if (!is_domain) {
         const auto* const all = reinterpret_cast<SharedObject*>(memory_.bytes() + header_size);
         free_.push_back(static_cast<std::uint32_t>(object - all));

@@ -117,7 +117,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     ///         again
     [[nodiscard]] bool try_close(ChannelState& channel, bool linger) noexcept;
 
-    /// Adds an end to those for which setup_completed() keeps a datagram.
+    /// Adds an end of a prepared channel that is not connected yet. setup_completed() stores the
+    /// datagram of its peer in it.
     void add(PreparedEnd& end) noexcept { prepared_ends_.push_back(&end); }
     void remove(PreparedEnd& end) noexcept { prepared_ends_.remove(&end); }
 

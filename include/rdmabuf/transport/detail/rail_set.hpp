@@ -154,9 +154,9 @@ class RDMABUF_EXPORT RailSet {
     /// Divides a transfer among the queue pairs and appends it to the list of transfers.
     /// @return a bit mask: bit i is set if queue pair i transfers a part of the data
     std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept;
-    /// Returns false while a message must wait: messages must not overtake a transfer with
-    /// RdmaTransfer::keeps_order until this transfer is posted on the first queue pair, nor a
-    /// control message of hold_messages().
+    /// Returns false while messages must wait: for a transfer with RdmaTransfer::keeps_order that
+    /// is not posted on the first queue pair yet, or for a control message for which
+    /// hold_messages() was called.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
@@ -446,7 +446,8 @@ class RDMABUF_EXPORT RailSet {
     /// Destroys a queue pair, after which the device no longer accesses the memory of its work
     /// requests. @return false if ibv_destroy_qp(3) fails
     [[nodiscard]] bool destroy(std::size_t rail) noexcept;
-    /// Called when the device of the peer has acknowledged an RDMA write with immediate data.
+    /// Raises ChannelRail::immediates_confirmed to @p acknowledged: the number of an RDMA write
+    /// with immediate data that the device of the peer has acknowledged.
     void immediate_confirmed(std::size_t rail, std::uint32_t acknowledged) noexcept;
     /// Returns a transfer to its pool if it is posted completely and all its work requests have
     /// succeeded.

@@ -103,9 +103,8 @@ struct SharedRail {
     const char* failure = nullptr;
     /// True while the port of the device is not active.
     bool port_down = false;
-    /// True if a queue pair of a channel waits for a completion for longer than
-    /// SharedState::retransmission_ns(). EndpointState::test_silent_devices() then tests the
-    /// device.
+    /// True if a queue pair of a channel has waited for a completion for so long that the device
+    /// may have failed. EndpointState::test_silent_devices() then tests the device.
     bool silent = false;
     /// True if the work request of a test is posted.
     bool test_posted = false;

@@ -32,8 +32,8 @@ class Timeout {
     std::int64_t end_;
 };
 
-/// Controls a loop that polls for a completion: the loop calls wait() between two polls. Most calls
-/// return at once. One call in 64 yields the processor and checks the time limit.
+/// Controls a loop that polls for a completion: the loop calls wait() between two polls. One call
+/// in 64 yields the processor and checks the time limit; the others return at once.
 class SpinWait {
   public:
     /// @param timeout  the time limit of the loop; negative: no limit; 0: poll only once
