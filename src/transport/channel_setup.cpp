@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <utility>
 
@@ -127,7 +126,6 @@ void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions options)
 }
 
 std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
-    static constinit std::atomic<std::uint32_t> last_number{0};
     SharedState& shared = endpoint_->shared;
     const std::uint32_t ours = endpoint_->options.queue_pairs_per_device;
     const std::uint32_t used = std::min(ours, theirs.queue_pairs_per_device);
@@ -141,12 +139,9 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     // Attaches a channel with the connected queue pairs to the endpoint.
     const auto attach = [&] {
         constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
-        std::uint32_t number = ++last_number;
-        if (number == EndpointState::any_channel) { // after 2^32 channels
-            number = ++last_number;
-        }
         auto channel = std::make_unique<ChannelState>(
-            shared, endpoint_.get(), number, std::move(rails), theirs, inline_data_,
+            shared, endpoint_.get(), EndpointState::next_number(), std::move(rails), theirs,
+            inline_data_,
             static_cast<std::uint32_t>(
                 std::min({endpoint_->max_message, theirs.max_message_size, longest})));
         endpoint_->attach(*channel);

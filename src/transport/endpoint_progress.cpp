@@ -100,7 +100,7 @@ inline void EndpointState::report(RequestState& state, Completion& completion) n
                   .error = {state.error, std::system_category()},
                   .bytes = static_cast<std::size_t>(state.bytes),
                   .tag = state.tag,
-                  .channel = state.channel_number,
+                  .channel = state.channel_number == any_channel ? 0 : state.channel_number,
                   .context = state.context};
     if (state.channel != nullptr) {
         state.channel->give_back(state);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -271,6 +272,12 @@ void EndpointState::close(Closing& channels) noexcept {
             static_cast<void>(spin.wait([this](std::chrono::milliseconds) { sleep(close_sleep); }));
         }
     }
+}
+
+std::uint32_t EndpointState::next_number() noexcept {
+    static constinit std::atomic<std::uint32_t> last{0};
+    const std::uint32_t next = ++last;
+    return next != 0 ? next : ++last; // 0 comes again after 2^32 numbers.
 }
 
 bool EndpointState::try_close(ChannelState& channel, bool linger) noexcept {

@@ -92,6 +92,22 @@ void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range, M
     fill_failed(state);
 }
 
+/// Returns true if the regions have no gaps, the ranges of @p first, and @p length bytes in all.
+bool are_the_memory(std::span<const LocalChunk> regions, std::span<const LocalChunk> first,
+                    std::uint64_t length) noexcept {
+    std::uint64_t named = 0;
+    for (const LocalChunk& region : regions) {
+        if (region.address != regions.front().address + named || region.length > length - named) {
+            return false;
+        }
+        named += region.length;
+    }
+    return named == length &&
+           std::ranges::equal(regions, first, [](const LocalChunk& one, const LocalChunk& other) {
+               return one.address == other.address && one.length == other.length;
+           });
+}
+
 template <class Fill>
 Result<Memory> register_with(EndpointState& endpoint, std::uintptr_t address, std::size_t length,
                              Access access, Visibility visibility, const Fill& fill) noexcept {
@@ -140,11 +156,20 @@ Result<Memory> use_regions(EndpointState& endpoint, std::uintptr_t address, std:
                            std::span<const std::span<const LocalChunk>> regions,
                            Visibility visibility) noexcept {
     bool registered = regions.size() == endpoint.pds.size();
+    bool covered = true;
     for (std::size_t rail = 0; registered && rail < regions.size(); ++rail) {
         registered = !regions[rail].empty() || !endpoint.registering.works(rail);
+        covered =
+            covered && (regions[rail].empty() || are_the_memory(regions[rail], regions[0], length));
     }
     if (!registered) {
         return error_info(EINVAL, "the memory must be registered with each device");
+    }
+    if (!covered) {
+        return error_info(
+            EINVAL,
+            "the regions must be the memory, from its first to its last byte, and the "
+            "same for each device");
     }
     return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
         state.host = host;

@@ -32,6 +32,23 @@ class Matching : public FeaturesTest {
     }
 };
 
+TEST_F(Matching, a_receive_from_any_channel_belongs_to_its_endpoint) {
+    connect_third();
+    const TestMemory theirs = third_memory();
+    Request foreign;
+    ASSERT_EQ(third_end_->irecv(theirs.memory(), theirs.data(), 64, 1, full_mask, foreign),
+              code(0));
+    Request own = receive_any(64, 1, full_mask);
+    EXPECT_EQ(right_end().test(foreign).error, code(EINVAL));
+    EXPECT_EQ(right_end().cancel(foreign), code(EINVAL));
+    EXPECT_EQ(right_end().cancel(own), code(0));
+    const Completion completion = complete_any(own);
+    EXPECT_EQ(completion.error, code(ECANCELED));
+    EXPECT_EQ(completion.channel, 0U);
+    EXPECT_EQ(third_end_->cancel(foreign), code(0));
+    EXPECT_EQ(third_end_->wait(foreign, time_limit).error, code(ECANCELED));
+}
+
 TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) {
     connect_third();
     const TestMemory theirs = third_memory();

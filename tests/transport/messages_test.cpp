@@ -64,6 +64,14 @@ TEST_P(EveryKind, passes_messages_in_memory_that_the_program_has_registered) {
                                        std::span(of_devices).first(devices));
     };
     EXPECT_EQ(use(0).error_info().error(), EINVAL) << "no device has registered it";
+    for (const std::size_t other : {size - 1, size + 1}) {
+        EXPECT_EQ(right_end()
+                      .use_regions(bytes.data(), other, Endpoint::default_access, true, of_devices)
+                      .error_info()
+                      .error(),
+                  EINVAL)
+            << other;
+    }
     const auto to = use(GetParam().devices);
     ASSERT_TRUE(to) << to.message();
     EXPECT_TRUE(to->host());

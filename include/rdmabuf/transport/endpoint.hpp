@@ -114,13 +114,15 @@ class Endpoint {
     /// device. This way, one thread can register memory while another thread uses the endpoint;
     /// register_memory() must not be called then.
     /// @param host     true if the CPU can read and write the memory at @p address
-    /// @param regions  for each device, the regions that cover the memory, in ascending order of
-    ///                 their iova. All devices must have the same ranges. A device for which
-    ///                 works() is false may have no regions. The program owns the regions, which
-    ///                 must outlive the Memory.
+    /// @param regions  for each device, the regions of the memory, in ascending order of their iova
+    ///                 and without gaps. The first one begins with the byte at @p address, and all
+    ///                 have @p length bytes together: of a region that is longer, pass the part.
+    ///                 All devices must have the same ranges. A device for which works() is false
+    ///                 may have no regions. The program owns the regions, which must outlive the
+    ///                 Memory.
     /// @return the memory, or an error: EINVAL if @p regions has not one element for each device,
-    ///         or if the element of a device that works is empty; and the errors of
-    ///         register_memory() for @p visibility
+    ///         if the element of a device that works is empty, or if the lengths or iovas are not
+    ///         as described; and the errors of register_memory() for @p visibility
     [[nodiscard]] Result<Memory> use_regions(
         const void* address, std::size_t length, Access access, bool host,
         std::span<const std::span<const LocalChunk>> regions,
@@ -219,7 +221,7 @@ class Endpoint {
     /// Returns the state of a request that irecv() of this endpoint started; see Channel::test().
     [[nodiscard]] Completion test(Request& request) const noexcept {
         const detail::OneThread one_thread = state_->use();
-        return state_->test_any(detail::EndpointState::any_channel, request);
+        return state_->test_any(state_->any_channel, request);
     }
     /// Tests a request that irecv() of this endpoint started until it is done or @p timeout has
     /// passed; see Channel::wait().
@@ -232,8 +234,7 @@ class Endpoint {
     /// Cancels a receive that irecv() of this endpoint started; see Channel::cancel().
     [[nodiscard]] std::error_code cancel(const Request& request) const noexcept {
         const detail::OneThread one_thread = state_->use();
-        return {state_->cancel(detail::EndpointState::any_channel, request),
-                std::system_category()};
+        return {state_->cancel(state_->any_channel, request), std::system_category()};
     }
     /// Makes progress, and reports completed requests that were started with a `context` pointer.
     /// Each completion is reported once.

@@ -272,8 +272,10 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// The error of the last registration by start_leased() that failed.
     ErrorInfo registration_error;
 
-    /// The value of Request::channel for receives from any channel.
-    static constexpr std::uint32_t any_channel = 0;
+    /// Returns a number for a channel or an endpoint: the next one of this process, except 0.
+    [[nodiscard]] static std::uint32_t next_number() noexcept;
+    /// The value of Request::channel for receives from any channel of this endpoint.
+    const std::uint32_t any_channel = next_number();
 
   private:
     using Busy = List<ChannelLinks, &ChannelLinks::busy>;
