@@ -45,14 +45,16 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     }
     pointer.managed = managed != 0;
     pointer.pooled = pool != nullptr;
-    if (pointer.type == MemoryType::none) {
-        return success;
-    }
-    if (ordinal == no_device_ordinal) {
+    if (pointer.type != MemoryType::none && ordinal == no_device_ordinal) {
         pointer.device = ordinal;
-        return success;
+    } else if (pointer.type != MemoryType::none) {
+        // The memory is known to be CUDA's. So no result of this call means that it is other
+        // memory.
+        driver.check(
+            driver.functions().device_get(&pointer.device, ordinal), "cuDeviceGet",
+            "the device of the memory at " + hexadecimal(pointer.address) + " cannot be queried");
     }
-    return driver.functions().device_get(&pointer.device, ordinal);
+    return success;
 }
 
 /// Returns true if @p address is not memory of CUDA. The driver reports a memory type for all

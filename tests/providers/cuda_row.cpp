@@ -71,6 +71,8 @@ const DriverRow& driver_row() {
                           {Kind::host, EOPNOTSUPP, {"by ibv_reg_mr()"}},
                           {Kind::host_without_device, EOPNOTSUPP, {"by ibv_reg_mr()"}}},
         .find_failures = {{"cuPointerGetAttributes", 999, EIO, "(999)"},
+                          {"cuDeviceGet", not_initialized, ENODEV, "the device of the memory"},
+                          {"cuDeviceGet", stub_library, ENODEV, "the device of the memory"},
                           {"cuPointerGetAttributes", deinitialized, ENODEV,
                            "the owner of the memory"},
                           fails("cuPointerGetAttributes"),
