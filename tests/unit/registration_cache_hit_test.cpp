@@ -197,13 +197,16 @@ TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheIsDestroyed) {
     std::optional<RegistrationCache> ending(cache());
     ending->acquire(at(0), 4096, writable).reset();
     ending->acquire(at(8192), 4096, Access::local_read).reset();
-    RegistrationCache& hooked = *ending;
+    RegistrationCache* hooked = &*ending;
     unsigned calls = 0;
     hook = [&] {
-        ++calls;
-        hooked.invalidate(at(0), 16384);
+        if (hooked != nullptr) {
+            ++calls;
+            hooked->invalidate(at(0), 16384);
+        }
     };
     ending.reset();
+    hooked = nullptr;
     hook = nullptr;
     EXPECT_GT(calls, 0U);
     EXPECT_EQ(live(), 8U) << "those of the other cache";
