@@ -52,7 +52,8 @@ class RDMABUF_EXPORT Resolver {
     [[nodiscard]] static Resolver system();
 
     /// Adds @p exporter at the end of the list. An ExternalExporter is added after the last
-    /// ExternalExporter, in front of all other exporters.
+    /// ExternalExporter, in front of all other exporters. An exporter that is being queried must
+    /// not add an ExternalExporter, because the query in progress would miss it.
     /// @throws Error EINVAL for a null pointer
     void add(std::shared_ptr<Exporter> exporter);
 

@@ -207,8 +207,12 @@ Extent find_extent(const Driver& driver, const Pointer& pointer) {
 
 namespace {
 
-/// Combines two generations into a number that depends on both values and on their order.
+/// Combines two generations into a number that depends on both values and on their order. The
+/// result is 0 (unknown) if one of them is 0.
 std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
+    if (first == 0 || next == 0) {
+        return 0;
+    }
     // The sum is mixed by the finaliser of SplitMix64, a bijection of 64-bit numbers in which each
     // input bit affects all output bits.
     std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;

@@ -245,7 +245,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
         if (Availability there = data_direct_function(); !there) {
             refuse(choice_.path, reg_data_direct_function, ENOSYS, std::move(there.reason),
                    std::move(there.remedy));
-            return false;
+            return advance_all(group, MappingOutcome::refused);
         }
     }
     const ExportedRange* range = nullptr;

@@ -4,11 +4,13 @@
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <initializer_list>
 #include <numeric>
 #include <optional>
 
 #include <rdmabuf/region.hpp>
+#include <rdmabuf/registration.hpp>
 
 #include "cuda/cuda_abi.hpp"
 #include "drivers/driver_fixture.hpp"
@@ -54,6 +56,18 @@ TEST_F(CudaRegistration, SpansMappings) {
     std::ranges::copy(part(source, 7, size), expected.begin() + 11);
     const std::span found(static_cast<const std::byte*>(fake::bytes(to)), 3 * page);
     EXPECT_TRUE(std::ranges::equal(found, expected));
+}
+
+TEST_F(CudaRegistration, UsesVerbsWhereOnlyDataDirectIsListedAndThereIsNone) {
+    using enum RegistrationPath;
+    const Loopback net;
+    const Registration region =
+        register_memory(net.a.pd, Resolver({exporter_}), make(fake::Kind::device, page_size()),
+                        page_size(), {.paths = {dmabuf_data_direct}});
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_EQ(region.trail()[0].path, dmabuf_data_direct);
+    // libmlx5 does not have the function, or answers for the device of another driver.
+    EXPECT_THAT(region.trail()[0].error, ::testing::AnyOf(ENOSYS, EOPNOTSUPP));
 }
 
 class CudaUnmapped : public CudaRegistration {
