@@ -144,7 +144,7 @@ TEST_F(NoDmaBuf, MappingOfOneCannotBeRegisteredAsHostMemory) {
     const Buffer buffer = Resolver::system().allocator("drm")->allocate(4096);
     const CpuAccess access = buffer.cpu_access();
     EXPECT_THAT(error_of([&] { MemoryRegion(pd_, access.bytes().data(), 4096); }),
-                fails_with("ibv_reg_mr", EFAULT, "DmaBufMR"));
+                fails_with("ibv_reg_mr", EFAULT, "use its dma-buf"));
 }
 
 } // namespace

@@ -194,7 +194,7 @@ TEST_F(Verbs, WriteOutsideTheRegionIsARemoteAccessError) {
 TEST_F(Verbs, HostMemoryBadInputHasTheKernelsErrno) {
     std::array<std::byte, 64> memory{};
     EXPECT_THAT(error_of([&] { MemoryRegion(net_.a.pd, nullptr, 4096); }),
-                fails_with("ibv_reg_mr", EFAULT, "DmaBufMR"));
+                fails_with("ibv_reg_mr", EFAULT, "use its dma-buf"));
     EXPECT_THAT(error_of([&] {
                     MemoryRegion(net_.a.pd, memory.data(), 64, {.access = Access::remote_write});
                 }),
