@@ -134,7 +134,8 @@ Completion EndpointState::test_any(std::uint32_t channel, Request& request,
 }
 
 std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
-    for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = shared.failed.next(i)) {
+    using Failed = List<ChannelLinks, &ChannelLinks::failed>;
+    for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = Failed::next(i)) {
         const auto& channel = static_cast<const ChannelState&>(*i);
         // While the handshake holds the channel, the program does not know it.
         if (!shared.matcher.is_held(&channel)) {
