@@ -125,6 +125,7 @@ Result<Memory> World::register_at_iova(Node& node, std::size_t which,
             MemoryRegionOptions{.access = access, .iova = iova})));
     }
     std::vector<std::span<const LocalChunk>> of_devices;
+    of_devices.reserve(chunks.size());
     for (const LocalChunk& chunk : chunks) {
         of_devices.emplace_back(&chunk, 1);
     }
