@@ -45,15 +45,17 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     }
     pointer.managed = managed != 0;
     pointer.pooled = pool != nullptr;
-    if (pointer.type != MemoryType::none && ordinal == no_device_ordinal) {
-        pointer.device = ordinal;
-    } else if (pointer.type != MemoryType::none) {
-        // The memory is known to be CUDA's. So no result of this call means that it is other
-        // memory.
-        driver.check(
-            driver.functions().device_get(&pointer.device, ordinal), "cuDeviceGet",
-            "the device of the memory at " + hexadecimal(pointer.address) + " cannot be queried");
+    if (pointer.type == MemoryType::none) {
+        return success;
     }
+    if (ordinal == no_device_ordinal) {
+        pointer.device = ordinal;
+        return success;
+    }
+    // The memory is known to be CUDA's. So no result of this call means that it is other memory.
+    driver.check(
+        driver.functions().device_get(&pointer.device, ordinal), "cuDeviceGet",
+        "the device of the memory at " + hexadecimal(pointer.address) + " cannot be queried");
     return success;
 }
 

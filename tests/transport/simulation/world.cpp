@@ -111,12 +111,9 @@ World::~World() {
     softverbs_release_clock();
 }
 
-Result<Memory> World::register_at_iova(Node& node, std::size_t which,
-                                       transport::Visibility visibility) {
+Result<Memory> World::register_at_iova(Node& node, std::span<std::byte> memory, Access access,
+                                       bool host, transport::Visibility visibility) {
     constexpr std::uint64_t shift = std::uint64_t{1} << 30U;
-    constexpr Access access = Endpoint::default_access | Access::remote_atomic;
-    const std::span memory(node.bytes(which).data() - which * slot_size,
-                           registered_slots * slot_size);
     const auto iova = reinterpret_cast<std::uintptr_t>(memory.data()) + shift;
     std::vector<LocalChunk> chunks;
     for (std::size_t i = 0; i < node.devices.size(); ++i) {
@@ -129,8 +126,8 @@ Result<Memory> World::register_at_iova(Node& node, std::size_t which,
     for (const LocalChunk& chunk : chunks) {
         of_devices.emplace_back(&chunk, 1);
     }
-    return node.endpoint->use_regions(memory.data(), memory.size(), access, !node.is_dmabuf(which),
-                                      of_devices, visibility);
+    return node.endpoint->use_regions(memory.data(), memory.size(), access, host, of_devices,
+                                      visibility);
 }
 
 void World::open(std::size_t count, bool registers_itself) {
@@ -154,14 +151,16 @@ void World::open(std::size_t count, bool registers_itself) {
         const auto visibility = random_.one_in(2) ? transport::Visibility::running_kernel
                                                   : transport::Visibility::next_kernel;
         for (const std::size_t which : {0U, 1U}) {
+            constexpr Access access = Endpoint::default_access | Access::remote_atomic;
+            const bool is_dmabuf = node->is_dmabuf(which);
+            const std::span bytes(node->bytes(which).data() - which * slot_size,
+                                  registered_slots * slot_size);
             auto memory = registers_itself
-                              ? register_at_iova(*node, which, visibility)
-                              : node->endpoint->register_memory(
-                                    node->bytes(which).data() - which * slot_size,
-                                    registered_slots * slot_size,
-                                    Endpoint::default_access | Access::remote_atomic, visibility);
+                              ? register_at_iova(*node, bytes, access, !is_dmabuf, visibility)
+                              : node->endpoint->register_memory(bytes.data(), bytes.size(), access,
+                                                                visibility);
             expect(memory.ok(), "memory can be registered");
-            const std::size_t kind = node->is_dmabuf(which) ? 1 : 0;
+            const std::size_t kind = is_dmabuf ? 1 : 0;
             node->memory[kind] = *std::move(memory);
             node->remote[kind] = *node->memory[kind].remote();
         }

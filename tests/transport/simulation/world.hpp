@@ -253,11 +253,11 @@ class World {
     // world.cpp: time, channels and memory
     /// Sets max_msg_sz and max_mr_size of all devices. A value of 0 leaves the limit unchanged.
     void limit_devices(std::uint32_t longest_message, std::size_t longest_region) const;
-    /// @param registers_itself  true: the programs register their memory, at an iova that is not
-    /// its
-    ///                          address
+    /// If @p registers_itself is true, the programs register their memory themselves.
     void open(std::size_t count, bool registers_itself);
-    [[nodiscard]] static Result<Memory> register_at_iova(Node& node, std::size_t which,
+    /// Registers memory with all devices, at an iova that is not its address.
+    [[nodiscard]] static Result<Memory> register_at_iova(Node& node, std::span<std::byte> memory,
+                                                         Access access, bool host,
                                                          transport::Visibility visibility);
     void connect(std::size_t a, std::size_t b);
     void close(std::size_t at, std::size_t side_index);
