@@ -57,9 +57,15 @@ void World::ended(std::size_t which, Operation& operation, const Completion& com
         }
         return;
     }
-    const Side& peer = link.sides[1 - operation.side];
+    Side& peer = link.sides[1 - operation.side];
     const bool refused =
         error == EMSGSIZE && (operation.kind == Kind::receive || operation.kind == Kind::send);
+    // The sender of an eager message does not learn that its receive was too short.
+    if (refused && operation.kind == Kind::receive && completion.bytes > eager_limit) {
+        ++link.sides[operation.side].refused;
+    } else if (refused && operation.kind == Kind::send && operation.length > eager_limit) {
+        --peer.refused;
+    }
     if (error != 0 && !(error == ECANCELED && operation.cancelled) && !refused && !link.may_fail) {
         fail("a request of a healthy channel succeeds, but #" + std::to_string(operation.id) +
              " ended with: " + completion.error.message() + " (" +
@@ -321,6 +327,10 @@ void World::finish() {
     for (std::size_t i = 0; i < links_.size(); ++i) {
         if (!links_[i]->may_fail) {
             check_credits(*links_[i]);
+            for (const Side& side : links_[i]->sides) {
+                expect(side.refused == 0, "both ends agree on which messages were refused");
+                expect(side.channel->in_flight() == 0, "a request that has ended is not in flight");
+            }
         }
         for (std::size_t side = 0; side < 2; ++side) {
             if (links_[i]->sides[side].channel) {

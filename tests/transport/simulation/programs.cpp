@@ -324,8 +324,13 @@ void World::post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::si
     Channel& channel = *links_[made->link]->sides[made->side].channel;
     Request& request = made->request;
     std::error_code error;
+    // Receives from any channel count for the channel whose message they get, even while mprobe()
+    // makes progress.
+    const auto from_any = std::ranges::count_if(
+        node.operations, [](const auto& operation) { return operation->from_any; });
     const std::optional<MatchedMessage> taken =
-        registered && !any && made->id % 4 == 1 && channel.in_flight() < node.options.depth
+        registered && !any && made->id % 4 == 1 &&
+                channel.in_flight() + static_cast<std::size_t>(from_any) < node.options.depth
             ? channel.mprobe(tag, mask)
             : std::nullopt;
     if (taken) {

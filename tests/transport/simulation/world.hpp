@@ -104,6 +104,9 @@ struct Side {
     std::deque<Notice> notices;
     /// The messages to this end, by their ids.
     std::vector<std::uint64_t> sent;
+    /// The number of long messages to this end that were longer than their receives: those whose
+    /// receives have ended, minus those whose sends have ended.
+    int refused = 0;
     /// The sum of the atomic operations that the other end has started on the counter of this end.
     std::uint64_t counter = 0;
     std::size_t counter_slot = 0;
