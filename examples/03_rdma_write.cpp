@@ -66,7 +66,7 @@ int main() try {
     const rdmabuf::RemoteRegion remote = rdmabuf::RemoteRegion::decode(wire).value();
 
     const auto [here, there] = examples::connect_loopback(pd);
-    here.post_write(from.sge(0, text.size()), remote.at(place)).throw_if_failed("ibv_post_send");
+    here.post_write(from.sge(0, text.size()), remote.at(place)).throw_if_failed();
     here.wait();
 
     const rdmabuf::CpuAccess guard = target.cpu_access(rdmabuf::CpuAccessMode::read);

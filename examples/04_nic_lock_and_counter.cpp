@@ -59,8 +59,8 @@ class Worker {
                                                 wanted));
         return word_;
     }
-    void finish(rdmabuf::Status posted) {
-        posted.throw_if_failed("ibv_post_send");
+    void finish(rdmabuf::CallStatus posted) {
+        posted.throw_if_failed();
         ends_.first.wait();
     }
 

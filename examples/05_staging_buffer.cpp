@@ -49,10 +49,10 @@ int main() try {
     constexpr std::array<std::uint32_t, 4> prices{13105, 13107, 13106, 13112};
     std::printf("quotes sent from the memory of %s:\n", context.device_name().c_str());
     for (std::uint32_t sequence = 1; const std::uint32_t price : prices) {
-        receiver.qp.post_recv(inbox.sge()).throw_if_failed("ibv_post_recv");
+        receiver.qp.post_recv(inbox.sge()).throw_if_failed();
         staging.copy_in(offsetof(Quote, sequence), bytes_of(sequence));
         staging.copy_in(offsetof(Quote, price), bytes_of(price));
-        sender.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
+        sender.qp.post_send(region.sge()).throw_if_failed();
         // The CPU must not change the message before the send is complete.
         sender.wait();
         receiver.wait();

@@ -24,7 +24,7 @@ struct Peer {
         : ends(examples::connect_loopback(pd)),
           inbox(message_size),
           region(pd, inbox.data(), inbox.size()) {
-        ends.second.qp.post_recv(region.sge()).throw_if_failed("ibv_post_recv");
+        ends.second.qp.post_recv(region.sge()).throw_if_failed();
     }
 
     std::pair<examples::End, examples::End> ends; // the sending end, the peer's end
@@ -52,7 +52,7 @@ int main() try {
 
     // All sends are posted before the first wait, so that the NIC executes them at the same time.
     for (const Peer& peer : peers) {
-        peer.ends.first.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
+        peer.ends.first.qp.post_send(region.sge()).throw_if_failed();
     }
     int right = 0;
     for (const Peer& peer : peers) {

@@ -25,21 +25,21 @@ struct Peer {
           // The cq_context of a completion queue points to the peer that owns the queue.
           cq(pd.context(), {.channel = &channel, .cq_context = this}),
           prepared(rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq})) {
-        prepared.post_recv(mr.sge(0, 32), receive_id).throw_if_failed("ibv_post_recv");
+        prepared.post_recv(mr.sge(0, 32), receive_id).throw_if_failed();
     }
-    void send() const { qp->post_send(mr.sge(32, 32)).throw_if_failed("ibv_post_send"); }
+    void send() const { qp->post_send(mr.sge(32, 32)).throw_if_failed(); }
 
     // Requests the next completion event, and only then polls until the queue is empty: a
     // completion that arrived before the request causes no event.
     void drain() {
-        cq.request_notification().throw_if_failed("ibv_req_notify_cq");
+        cq.request_notification().throw_if_failed();
         for (rdmabuf::WorkCompletion completion{}; cq.poll(completion) > 0;) {
             if (!rdmabuf::succeeded(completion)) {
                 throw std::runtime_error(rdmabuf::describe(completion));
             }
             if (completion.wr_id == receive_id) {
                 ++received;
-                qp->post_recv(mr.sge(0, 32), receive_id).throw_if_failed("ibv_post_recv");
+                qp->post_recv(mr.sge(0, 32), receive_id).throw_if_failed();
                 send();
             }
         }

@@ -82,11 +82,9 @@ struct Connection {
     // Set only for an SRD queue pair, which is not connected: each request has a destination.
     std::optional<rdmabuf::AddressHandle> ah;
 
-    void receive(const ibv_sge& sge) const { qp.post_recv(sge).throw_if_failed("ibv_post_recv"); }
+    void receive(const ibv_sge& sge) const { qp.post_recv(sge).throw_if_failed(); }
     void send(const ibv_sge& sge) const {
-        const rdmabuf::Status posted =
-            ah ? qp.post_send_to(sge, ah->destination(peer)) : qp.post_send(sge);
-        posted.throw_if_failed(ah ? "ibv_wr_complete" : "ibv_post_send");
+        (ah ? qp.post_send_to(sge, ah->destination(peer)) : qp.post_send(sge)).throw_if_failed();
     }
 };
 
@@ -163,7 +161,7 @@ int main(int argc, char** argv) try {
     const auto type = context.srd() ? rdmabuf::QueuePairType::scalable_reliable_datagram
                                     : rdmabuf::QueuePairType::reliable_connected;
     auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq, .type = type});
-    prepared.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
+    prepared.post_recv(memory.incoming()).throw_if_failed();
 
     // The processes exchange the addresses of their queue pairs over TCP.
     rdmabuf::bootstrap::Channel channel =

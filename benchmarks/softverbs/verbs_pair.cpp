@@ -109,7 +109,7 @@ class End {
     }
     [[nodiscard]] const rdmabuf::RemoteRegion& remote_own() const { return remote_own_; }
     [[nodiscard]] const rdmabuf::RemoteRegion& remote_shared() const { return remote_shared_; }
-    void receive() const { qp_.post_recv(sge(0, small)).throw_if_failed("ibv_post_recv"); }
+    void receive() const { qp_.post_recv(sge(0, small)).throw_if_failed(); }
     /// @returns how many requests are done
     unsigned poll_send() { return poll(send_cq_); }
     unsigned poll_recv() { return poll(recv_cq_); }
@@ -171,9 +171,7 @@ rdmabuf::SendFlags flags(bool signal) {
 double send_latency(End& end, bool first, long iterations) {
     const auto send = [&](long i) {
         const bool signal = i % signal_every == 0;
-        end.qp()
-            .post_send(end.sge(0, small), {.flags = flags(signal)})
-            .throw_if_failed("ibv_post_send");
+        end.qp().post_send(end.sge(0, small), {.flags = flags(signal)}).throw_if_failed();
         if (signal) {
             end.wait_send();
         }
@@ -202,7 +200,7 @@ double write_latency(End& end, bool first, long iterations) {
         const bool signal = i % signal_every == 0;
         end.qp()
             .post_write(end.sge(0, small), end.remote_own().at(bulk_size), {.flags = flags(signal)})
-            .throw_if_failed("ibv_post_send");
+            .throw_if_failed();
         if (signal) {
             end.wait_send();
         }
@@ -225,7 +223,7 @@ double write_latency(End& end, bool first, long iterations) {
 /// Sends one message to say that it is over, for tests in which one end only watches.
 void finish(End& end, bool first) {
     if (first) {
-        end.qp().post_send(end.sge(0, small)).throw_if_failed("ibv_post_send");
+        end.qp().post_send(end.sge(0, small)).throw_if_failed();
         end.wait_send();
         return;
     }
@@ -243,9 +241,7 @@ double write_bandwidth(End& end, bool first, long iterations, const rdmabuf::Reg
         long done = 0;
         while (done < iterations) {
             for (; posted < iterations && posted - done < in_flight; ++posted) {
-                end.qp()
-                    .post_write(from.sge(0, bulk_size), to.at(bulk_size))
-                    .throw_if_failed("ibv_post_send");
+                end.qp().post_write(from.sge(0, bulk_size), to.at(bulk_size)).throw_if_failed();
             }
             done += end.poll_send();
         }
@@ -270,9 +266,7 @@ double message_rate(End& end, bool first, long iterations) {
         while (done < iterations) {
             for (; posted < iterations && posted - done < queue_depth / 2; ++posted) {
                 const bool signal = (posted + 1) % signal_every == 0 || posted + 1 == iterations;
-                end.qp()
-                    .post_send(end.sge(0, small), {.flags = flags(signal)})
-                    .throw_if_failed("ibv_post_send");
+                end.qp().post_send(end.sge(0, small), {.flags = flags(signal)}).throw_if_failed();
             }
             done += static_cast<long>(end.poll_send()) * signal_every;
         }

@@ -27,7 +27,7 @@ struct End {
     rdmabuf::QueuePairAddress peer = {};
 
     /// Posts an RDMA write of @p local to the memory of the other end.
-    rdmabuf::Status post_write(const ibv_sge& local, rdmabuf::RemoteAddress remote) const {
+    rdmabuf::CallStatus post_write(const ibv_sge& local, rdmabuf::RemoteAddress remote) const {
         return ah ? qp.post_write_to(local, ah->destination(peer), remote)
                   : qp.post_write(local, remote);
     }

@@ -120,7 +120,7 @@ struct Transfer {
 ///
 ///     TransferSplitter splitter(region.chunks(), peer.chunks(), {.local_address = …, …});
 ///     for (TransferPiece piece; splitter.next(piece);) {
-///         qp.post_write(piece.local, piece.remote).throw_if_failed("ibv_post_send");
+///         qp.post_write(piece.local, piece.remote).throw_if_failed();
 ///     }
 ///     splitter.status().throw_if_failed("TransferSplitter");
 class TransferSplitter {

@@ -204,9 +204,10 @@ class RDMABUF_EXPORT CompletionQueue {
     /// ibv_req_notify_cq(3).
     /// @param solicited_only  request the event only for received messages that the peer sent with
     ///                        IBV_SEND_SOLICITED, and for failed completions
-    Status request_notification(bool solicited_only = false) const noexcept {
+    CallStatus request_notification(bool solicited_only = false) const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
-        return Status(ibv_req_notify_cq(handle_.get(), solicited_only ? 1 : 0));
+        return {Status(ibv_req_notify_cq(handle_.get(), solicited_only ? 1 : 0)),
+                "ibv_req_notify_cq"};
     }
 
     /// Acknowledges one event that CompletionChannel::get_event() has returned for this queue. The

@@ -135,6 +135,20 @@ class [[nodiscard]] RDMABUF_EXPORT Status {
     int error_ = 0;
 };
 
+/// The Status of one C function, whose name throw_if_failed() puts into the Error.
+class [[nodiscard]] CallStatus : public Status {
+  public:
+    /// @param function  the name of the C function; a string literal
+    constexpr CallStatus(Status status, const char* function) noexcept
+        : Status(status), function_(function) {}
+
+    void throw_if_failed() const { Status::throw_if_failed(function_); }
+    using Status::throw_if_failed;
+
+  private:
+    const char* function_;
+};
+
 /// The contents of an Error as a value. A function that does not throw returns an ErrorInfo in its
 /// Result.
 class RDMABUF_EXPORT ErrorInfo {

@@ -77,7 +77,7 @@ struct MemoryWindowBinding {
 ///     MemoryWindow window(pd, MemoryWindowType::type_2);
 ///     const MemoryWindowBinding part{
 ///         .region = region, .offset = 4096, .length = 512, .access = Access::remote_write};
-///     qp.post_bind(window, part).throw_if_failed("ibv_post_send");
+///     qp.post_bind(window, part).throw_if_failed();
 ///     send_to_peer(window.remote(part));
 class RDMABUF_EXPORT MemoryWindow {
   public:

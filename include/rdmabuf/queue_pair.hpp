@@ -337,15 +337,15 @@ class RDMABUF_EXPORT PreparedQueuePair {
 
     /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the address
     /// is sent to the peer, so that the peer cannot send too early.
-    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(std::span<const ibv_sge> local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
-        return Status(ibv_post_recv(handle_.get(), &request, &failed));
+        return {Status(ibv_post_recv(handle_.get(), &request, &failed)), "ibv_post_recv"};
     }
-    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(const ibv_sge& local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
 
@@ -431,9 +431,9 @@ struct RateLimit {
 
 /// A queue pair that is connected or activated, and can send. The functions that post a request are
 /// noexcept, allocate nothing, and only make the C call. They return the errno value of
-/// ibv_post_send(3) as a Status: ENOMEM if the queue is full, EINVAL for an invalid request. A
-/// QueuePair can be moved but not copied. It keeps its protection domain, completion queues and
-/// shared receive queue alive.
+/// ibv_post_send(3) as a CallStatus: ENOMEM if the queue is full, EINVAL for an invalid request.
+/// CallStatus::throw_if_failed() throws an Error. A QueuePair can be moved but not copied. It keeps
+/// its protection domain, completion queues and shared receive queue alive.
 ///
 /// The noexcept functions must not be called after close(), release() or a move: this is an
 /// assertion failure, or undefined behaviour in a build without assertions. The other functions
@@ -465,60 +465,61 @@ class RDMABUF_EXPORT QueuePair {
 
     /// Sends the bytes of @p local as one message. The message consumes the oldest receive that the
     /// peer has posted.
-    [[gnu::always_inline]] Status post_send(std::span<const ibv_sge> local,
-                                            WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send(std::span<const ibv_sge> local,
+                                                WorkOptions options = {}) const noexcept {
         return post_one(make_send(local, options));
     }
-    [[gnu::always_inline]] Status post_send(const ibv_sge& local,
-                                            WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send(const ibv_sge& local,
+                                                WorkOptions options = {}) const noexcept {
         return post_send(std::span(&local, 1), options);
     }
     /// Sends a message with immediate data.
     /// @param immediate  in host byte order
-    [[gnu::always_inline]] Status post_send_imm(std::span<const ibv_sge> local,
-                                                std::uint32_t immediate,
-                                                WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_imm(std::span<const ibv_sge> local,
+                                                    std::uint32_t immediate,
+                                                    WorkOptions options = {}) const noexcept {
         return post_one(make_send_imm(local, immediate, options));
     }
-    [[gnu::always_inline]] Status post_send_imm(const ibv_sge& local, std::uint32_t immediate,
-                                                WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_imm(const ibv_sge& local, std::uint32_t immediate,
+                                                    WorkOptions options = {}) const noexcept {
         return post_send_imm(std::span(&local, 1), immediate, options);
     }
     /// Sends a message to the peer @p to. The queue pair must have the type UD or SRD.
-    [[gnu::always_inline]] Status post_send_to(std::span<const ibv_sge> local, Destination to,
-                                               WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_to(std::span<const ibv_sge> local, Destination to,
+                                                   WorkOptions options = {}) const noexcept {
         return post_one(make_send_to(local, to, options));
     }
-    [[gnu::always_inline]] Status post_send_to(const ibv_sge& local, Destination to,
-                                               WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_to(const ibv_sge& local, Destination to,
+                                                   WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
     /// Sends a message with immediate data to the peer @p to. The queue pair must have the type UD
     /// or SRD.
     /// @param immediate  in host byte order
-    [[gnu::always_inline]] Status post_send_imm_to(std::span<const ibv_sge> local, Destination to,
-                                                   std::uint32_t immediate,
-                                                   WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_imm_to(std::span<const ibv_sge> local,
+                                                       Destination to, std::uint32_t immediate,
+                                                       WorkOptions options = {}) const noexcept {
         return post_one(make_send_imm_to(local, to, immediate, options));
     }
-    [[gnu::always_inline]] Status post_send_imm_to(const ibv_sge& local, Destination to,
-                                                   std::uint32_t immediate,
-                                                   WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_imm_to(const ibv_sge& local, Destination to,
+                                                       std::uint32_t immediate,
+                                                       WorkOptions options = {}) const noexcept {
         return post_send_imm_to(std::span(&local, 1), to, immediate, options);
     }
     /// Sends a message that also invalidates the peer's memory window with @p rkey. See
     /// make_send_inv().
-    [[gnu::always_inline]] Status post_send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
-                                                WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_inv(std::span<const ibv_sge> local,
+                                                    std::uint32_t rkey,
+                                                    WorkOptions options = {}) const noexcept {
         return post_one(make_send_inv(local, rkey, options));
     }
-    [[gnu::always_inline]] Status post_send_inv(const ibv_sge& local, std::uint32_t rkey,
-                                                WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_send_inv(const ibv_sge& local, std::uint32_t rkey,
+                                                    WorkOptions options = {}) const noexcept {
         return post_send_inv(std::span(&local, 1), rkey, options);
     }
     /// Invalidates the local memory window that has @p rkey. See make_local_inv().
-    [[gnu::always_inline]] Status post_local_inv(std::uint32_t rkey,
-                                                 WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_local_inv(std::uint32_t rkey,
+                                                     WorkOptions options = {}) const noexcept {
         return post_one(make_local_inv(rkey, options));
     }
     /// Binds a memory window of type 1 or type 2 to a part of a region (RC and UC). On success,
@@ -527,17 +528,18 @@ class RDMABUF_EXPORT QueuePair {
     /// @return the same values as post_send(). For a region without Access::memory_window_bind,
     ///         some providers return EINVAL. With other providers, the request completes with
     ///         IBV_WC_MW_BIND_ERR.
-    Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
-                     WorkOptions options = {}) const noexcept {
+    CallStatus post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
+                         WorkOptions options = {}) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         if (window.type() == MemoryWindowType::type_1) {
             ibv_mw_bind request{.wr_id = options.wr_id,
                                 .send_flags = static_cast<unsigned>(options.flags),
                                 .bind_info = binding.native()};
-            return Status(ibv_bind_mw(handle_.get(), window.native(), &request));
+            return {Status(ibv_bind_mw(handle_.get(), window.native(), &request)), "ibv_bind_mw"};
         }
         const std::uint32_t rkey = window.next_rkey();
-        const Status status = post_one(make_bind(window.native(), rkey, binding.native(), options));
+        const CallStatus status =
+            post_one(make_bind(window.native(), rkey, binding.native(), options));
         if (status) {
             window.set_rkey(rkey);
         }
@@ -546,64 +548,65 @@ class RDMABUF_EXPORT QueuePair {
     /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if extended() is false or the device
     ///         does not support RDMA writes (SrdAttributes::rdma_write)
-    Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
-                         WorkOptions options = {}) const noexcept {
+    CallStatus post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
+                             WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
-            return Status(EOPNOTSUPP);
+            return {Status(EOPNOTSUPP), "ibv_wr_complete"};
         }
         WorkBatch requests = batch();
         requests.write_to(local, to, remote, options);
         return requests.complete();
     }
-    Status post_write_to(const ibv_sge& local, Destination to, RemoteAddress remote,
-                         WorkOptions options = {}) const noexcept {
+    CallStatus post_write_to(const ibv_sge& local, Destination to, RemoteAddress remote,
+                             WorkOptions options = {}) const noexcept {
         return post_write_to(std::span(&local, 1), to, remote, options);
     }
     /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, a
     /// receive that the peer has posted completes with @p immediate.
     /// @param immediate  in host byte order
-    Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
-                             std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+    CallStatus post_write_imm_to(std::span<const ibv_sge> local, Destination to,
+                                 RemoteAddress remote, std::uint32_t immediate,
+                                 WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write_imm == nullptr) {
-            return Status(EOPNOTSUPP);
+            return {Status(EOPNOTSUPP), "ibv_wr_complete"};
         }
         WorkBatch requests = batch();
         requests.write_imm_to(local, to, remote, immediate, options);
         return requests.complete();
     }
-    Status post_write_imm_to(const ibv_sge& local, Destination to, RemoteAddress remote,
-                             std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+    CallStatus post_write_imm_to(const ibv_sge& local, Destination to, RemoteAddress remote,
+                                 std::uint32_t immediate, WorkOptions options = {}) const noexcept {
         return post_write_imm_to(std::span(&local, 1), to, remote, immediate, options);
     }
     /// Reads from memory of the peer @p from (SRD). The request is posted with the ibv_wr_*
     /// interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if extended() is false or the device
     ///         does not support RDMA reads (SrdAttributes::rdma_read)
-    Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
-                          WorkOptions options = {}) const noexcept {
+    CallStatus post_read_from(std::span<const ibv_sge> local, Destination from,
+                              RemoteAddress remote, WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
-            return Status(EOPNOTSUPP);
+            return {Status(EOPNOTSUPP), "ibv_wr_complete"};
         }
         WorkBatch requests = batch();
         requests.read_from(local, from, remote, options);
         return requests.complete();
     }
-    Status post_read_from(const ibv_sge& local, Destination from, RemoteAddress remote,
-                          WorkOptions options = {}) const noexcept {
+    CallStatus post_read_from(const ibv_sge& local, Destination from, RemoteAddress remote,
+                              WorkOptions options = {}) const noexcept {
         return post_read_from(std::span(&local, 1), from, remote, options);
     }
     /// Posts a receive. The NIC writes one message of the peer to @p local. On a UD queue pair, the
     /// first 40 bytes of @p local are reserved for the GRH. Messages of SRD queue pairs have no
     /// GRH.
-    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(std::span<const ibv_sge> local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
-        return Status(ibv_post_recv(handle_.get(), &request, &failed));
+        return {Status(ibv_post_recv(handle_.get(), &request, &failed)), "ibv_post_recv"};
     }
-    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(const ibv_sge& local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
     /// Writes the bytes of @p local to memory of the peer. The completion of an RC queue pair means
@@ -614,45 +617,47 @@ class RDMABUF_EXPORT QueuePair {
     /// rxe do so). The peer's queue pair must permit remote writes. A write of zero bytes completes
     /// successfully if the peer's queue pair still exists, and fails with IBV_WC_RETRY_EXC_ERR if
     /// the peer has ended. It consumes no receive of the peer.
-    [[gnu::always_inline]] Status post_write(std::span<const ibv_sge> local, RemoteAddress remote,
-                                             WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_write(std::span<const ibv_sge> local,
+                                                 RemoteAddress remote,
+                                                 WorkOptions options = {}) const noexcept {
         return post_one(make_write(local, remote, options));
     }
-    [[gnu::always_inline]] Status post_write(const ibv_sge& local, RemoteAddress remote,
-                                             WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_write(const ibv_sge& local, RemoteAddress remote,
+                                                 WorkOptions options = {}) const noexcept {
         return post_write(std::span(&local, 1), remote, options);
     }
     /// Writes to memory of the peer. When the data is in place, the oldest receive that the peer
     /// has posted completes with @p immediate.
     /// @param immediate  in host byte order
-    [[gnu::always_inline]] Status post_write_imm(std::span<const ibv_sge> local,
-                                                 RemoteAddress remote, std::uint32_t immediate,
-                                                 WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_write_imm(std::span<const ibv_sge> local,
+                                                     RemoteAddress remote, std::uint32_t immediate,
+                                                     WorkOptions options = {}) const noexcept {
         return post_one(make_write_imm(local, remote, immediate, options));
     }
-    [[gnu::always_inline]] Status post_write_imm(const ibv_sge& local, RemoteAddress remote,
-                                                 std::uint32_t immediate,
-                                                 WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_write_imm(const ibv_sge& local, RemoteAddress remote,
+                                                     std::uint32_t immediate,
+                                                     WorkOptions options = {}) const noexcept {
         return post_write_imm(std::span(&local, 1), remote, immediate, options);
     }
-    [[gnu::always_inline]] Status post_read(std::span<const ibv_sge> local, RemoteAddress remote,
-                                            WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_read(std::span<const ibv_sge> local,
+                                                RemoteAddress remote,
+                                                WorkOptions options = {}) const noexcept {
         return post_one(make_read(local, remote, options));
     }
-    [[gnu::always_inline]] Status post_read(const ibv_sge& local, RemoteAddress remote,
-                                            WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_read(const ibv_sge& local, RemoteAddress remote,
+                                                WorkOptions options = {}) const noexcept {
         return post_read(std::span(&local, 1), remote, options);
     }
     /// Compares and swaps eight bytes of the peer's memory. See make_compare_swap().
-    [[gnu::always_inline]] Status post_compare_swap(const ibv_sge& local, RemoteAddress remote,
-                                                    std::uint64_t expected, std::uint64_t swap,
-                                                    WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_compare_swap(const ibv_sge& local, RemoteAddress remote,
+                                                        std::uint64_t expected, std::uint64_t swap,
+                                                        WorkOptions options = {}) const noexcept {
         return post_one(make_compare_swap(std::span(&local, 1), remote, expected, swap, options));
     }
     /// Adds @p addend to eight bytes of the peer's memory. See make_fetch_add().
-    [[gnu::always_inline]] Status post_fetch_add(const ibv_sge& local, RemoteAddress remote,
-                                                 std::uint64_t addend,
-                                                 WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] CallStatus post_fetch_add(const ibv_sge& local, RemoteAddress remote,
+                                                     std::uint64_t addend,
+                                                     WorkOptions options = {}) const noexcept {
         return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
     }
 
@@ -661,24 +666,26 @@ class RDMABUF_EXPORT QueuePair {
     /// @return the same values as post_send(), and E2BIG if more than @p Capacity requests were
     ///         added to @p list. In the case of E2BIG, no request is posted.
     template <std::size_t Capacity>
-    [[gnu::always_inline]] Status post(SendList<Capacity>& list,
-                                       ibv_send_wr*& failed) const noexcept {
+    [[gnu::always_inline]] CallStatus post(SendList<Capacity>& list,
+                                           ibv_send_wr*& failed) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
-        return list.post(
+        const Status status = list.post(
             [this](ibv_send_wr* first, ibv_send_wr** stopped) {
                 return ibv_post_send(handle_.get(), first, stopped);
             },
             failed);
+        return {status, "ibv_post_send"};
     }
     template <std::size_t Capacity>
-    [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
-                                       ibv_recv_wr*& failed) const noexcept {
+    [[gnu::always_inline]] CallStatus post(RecvList<Capacity>& list,
+                                           ibv_recv_wr*& failed) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
-        return list.post(
+        const Status status = list.post(
             [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
                 return ibv_post_recv(handle_.get(), first, stopped);
             },
             failed);
+        return {status, "ibv_post_recv"};
     }
 
     /// Returns true if the queue pair has the ibv_wr_* interface, so that batch() can be used. See
@@ -756,12 +763,12 @@ class RDMABUF_EXPORT QueuePair {
     /// queue of the peer. Messages and writes with immediate data consume a receive of that queue.
     /// @param request     a request that was made by a make_ function, such as make_send()
     /// @param srq_number  the SharedReceiveQueue::number() of the peer's shared receive queue
-    [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
-                                              std::uint32_t srq_number) const noexcept {
+    [[gnu::always_inline]] CallStatus post_to_srq(ibv_send_wr request,
+                                                  std::uint32_t srq_number) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         request.qp_type.xrc.remote_srqn = srq_number;
         ibv_send_wr* failed; // NOLINT(*-init-variables): as in post_recv
-        return Status(ibv_post_send(handle_.get(), &request, &failed));
+        return {Status(ibv_post_send(handle_.get(), &request, &failed)), "ibv_post_send"};
     }
 
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
@@ -776,10 +783,10 @@ class RDMABUF_EXPORT QueuePair {
     QueuePair(detail::QueuePairHandle handle, ibv_qp_ex* extended) noexcept
         : handle_(std::move(handle)), extended_(extended) {}
 
-    [[gnu::always_inline]] Status post_one(ibv_send_wr&& request) const noexcept {
+    [[gnu::always_inline]] CallStatus post_one(ibv_send_wr&& request) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_send_wr* failed; // NOLINT(*-init-variables): as in post_recv
-        return Status(ibv_post_send(handle_.get(), &request, &failed));
+        return {Status(ibv_post_send(handle_.get(), &request, &failed)), "ibv_post_send"};
     }
 
     detail::QueuePairHandle handle_;

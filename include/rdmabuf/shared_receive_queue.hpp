@@ -76,15 +76,15 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// assertion checks this).
     /// @return the errno value of ibv_post_srq_recv(3): ENOMEM if the queue is full, EINVAL for an
     ///         invalid scatter-gather entry
-    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(std::span<const ibv_sge> local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
-        return Status(ibv_post_srq_recv(handle_.get(), &request, &failed));
+        return {Status(ibv_post_srq_recv(handle_.get(), &request, &failed)), "ibv_post_srq_recv"};
     }
-    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
-                                            std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] CallStatus post_recv(const ibv_sge& local,
+                                                std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
     /// Posts the receives of a list with one C call. If posting one receive fails, the receives
@@ -92,14 +92,15 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// @return the errno values of post_recv(), or E2BIG if more receives were added than the list
     ///         has room for. After E2BIG, no receive is posted.
     template <std::size_t Capacity>
-    [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
-                                       ibv_recv_wr*& failed) const noexcept {
+    [[gnu::always_inline]] CallStatus post(RecvList<Capacity>& list,
+                                           ibv_recv_wr*& failed) const noexcept {
         assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
-        return list.post(
+        const Status status = list.post(
             [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
                 return ibv_post_srq_recv(handle_.get(), first, stopped);
             },
             failed);
+        return {status, "ibv_post_srq_recv"};
     }
 
     /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().

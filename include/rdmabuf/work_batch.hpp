@@ -179,8 +179,8 @@ class RDMABUF_EXPORT WorkBatch {
     /// Posts all requests and closes the batch.
     /// @return ENOMEM if the queue is full, EINVAL for an invalid request. After an error, no
     ///         request is posted.
-    [[gnu::always_inline]] Status complete() noexcept {
-        return Status(ibv_wr_complete(std::exchange(qp_, nullptr)));
+    [[gnu::always_inline]] CallStatus complete() noexcept {
+        return {Status(ibv_wr_complete(std::exchange(qp_, nullptr))), "ibv_wr_complete"};
     }
 
   private:

@@ -400,7 +400,7 @@ class RequestChain {
 ///     list.write({&payload, 1}, remote, {.flags = SendFlags::none});
 ///     list.send({&notice, 1});
 ///     ibv_send_wr* failed = nullptr;
-///     qp.post(list, failed).throw_if_failed("ibv_post_send");
+///     qp.post(list, failed).throw_if_failed();
 template <std::size_t Capacity>
 class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
   public:

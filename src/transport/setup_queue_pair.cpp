@@ -50,7 +50,7 @@ SetupQueuePair::SetupQueuePair(SharedRail& rail, const EndpointOptions& options)
     address_ = prepared.address();
     queue_pair_.emplace(std::move(prepared).activate());
     for (std::uint32_t i = 0; i < setup_receives; ++i) {
-        post_receive(i).throw_if_failed("ibv_post_recv");
+        post_receive(i).throw_if_failed();
     }
     SharedState::reserve_completions(rail, setup_receives + sends);
 }
@@ -95,7 +95,7 @@ std::optional<ConnectedDatagram> SetupQueuePair::received(std::uint32_t buffer,
     return datagram;
 }
 
-Status SetupQueuePair::post_receive(std::uint32_t buffer) const noexcept {
+CallStatus SetupQueuePair::post_receive(std::uint32_t buffer) const noexcept {
     const ibv_sge space = {.addr = reinterpret_cast<std::uintptr_t>(receive_buffer(buffer)),
                            .length = static_cast<std::uint32_t>(receive_size_),
                            .lkey = region_.lkey()};

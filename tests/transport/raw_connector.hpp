@@ -86,12 +86,12 @@ class RawConnector {
         }
         hello.queue_pairs_per_device = queue_pairs_per_device;
         for (std::size_t i = 1; i < slots; ++i) {
-            prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
+            prepared_[0].post_recv(entry(i, slot_size), i).throw_if_failed();
         }
         // RDMA writes with immediate data use receives without a buffer.
         for (std::size_t rail = 1; rail < prepared_.size(); ++rail) {
             for (int i = 0; i < 32; ++i) {
-                prepared_[rail].post_recv(entry(0, 0), 0).throw_if_failed("ibv_post_recv");
+                prepared_[rail].post_recv(entry(0, 0), 0).throw_if_failed();
             }
         }
         hello.rails = static_cast<std::uint16_t>(rails);
@@ -163,14 +163,14 @@ class RawConnector {
     void reset_socket() { socket_->reset(); }
     void send(std::span<const std::byte> bytes) {
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
-        queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed("ibv_post_send");
+        queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed();
         wait_for(IBV_WC_SEND);
     }
     /// Sends the same bytes `batch` times.
     void send_batch(std::span<const std::byte> bytes) {
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
         for (std::uint32_t i = 0; i < batch; ++i) {
-            queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed("ibv_post_send");
+            queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed();
         }
         for (std::uint32_t i = 0; i < batch; ++i) {
             wait_for(IBV_WC_SEND);
@@ -194,7 +194,7 @@ class RawConnector {
     void write_immediate(const Immediate& immediate, std::size_t rail = 0) {
         queue_pairs_[rail]
             .post_write_imm(std::span<const ibv_sge>(), {}, immediate.encode())
-            .throw_if_failed("ibv_post_send");
+            .throw_if_failed();
         wait_for(IBV_WC_RDMA_WRITE);
     }
 
@@ -206,13 +206,13 @@ class RawConnector {
         QueuePair& pair = queue_pairs_[rail];
         (immediate ? pair.post_write_imm(entry(0, bytes.size()), remote, immediate->encode())
                    : pair.post_write(entry(0, bytes.size()), remote))
-            .throw_if_failed("ibv_post_send");
+            .throw_if_failed();
         return wait_for(IBV_WC_RDMA_WRITE).status;
     }
     /// Reads bytes of memory of the other end by RDMA.
     /// @return the status of the completion
     ibv_wc_status read(RemoteAddress remote, std::size_t length, std::size_t rail = 0) {
-        queue_pairs_[rail].post_read(entry(0, length), remote).throw_if_failed("ibv_post_send");
+        queue_pairs_[rail].post_read(entry(0, length), remote).throw_if_failed();
         return wait_for(IBV_WC_RDMA_READ).status;
     }
 
@@ -281,7 +281,7 @@ class RawConnector {
         message.body.assign(bytes + sizeof message.header, bytes + completion.byte_len);
         queue_pairs_[0]
             .post_recv(entry(completion.wr_id, slot_size), completion.wr_id)
-            .throw_if_failed("ibv_post_recv");
+            .throw_if_failed();
         return message;
     }
     /// Waits for a completion of @p opcode, or for a failed completion.

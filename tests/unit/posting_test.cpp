@@ -260,6 +260,9 @@ TEST_F(PostOne, FailuresAreValues) {
     EXPECT_EQ(qp().post_send(local_), Status(ENOMEM));
     testing::fail_next("ibv_post_recv", EINVAL);
     EXPECT_EQ(qp().post_recv(local_), Status(EINVAL));
+    testing::fail_next("ibv_post_recv", ENOMEM);
+    EXPECT_THAT(testing::error_of([&] { qp().post_recv(local_).throw_if_failed(); }),
+                testing::fails_with("ibv_post_recv", ENOMEM));
     const std::array<ibv_sge, 3> too_many{};
     EXPECT_EQ(qp().post_write(too_many, remote_), Status(EINVAL));
     EXPECT_TRUE(record().sends.empty());

@@ -72,17 +72,17 @@ Loopback::Ends Loopback::connect(const ProtectionDomain& pd, const CompletionQue
 }
 
 void Loopback::post_write(const ibv_sge& local, RemoteAddress remote) const {
-    const Status status =
+    const CallStatus status =
         handle_ ? initiator_.post_write_to(local, handle_->destination(target_address_), remote)
                 : initiator_.post_write(local, remote);
-    status.throw_if_failed("ibv_post_send");
+    status.throw_if_failed();
 }
 
 void Loopback::post_read(const ibv_sge& local, RemoteAddress remote) const {
-    const Status status =
+    const CallStatus status =
         handle_ ? initiator_.post_read_from(local, handle_->destination(target_address_), remote)
                 : initiator_.post_read(local, remote);
-    status.throw_if_failed("ibv_post_send");
+    status.throw_if_failed();
 }
 
 void Loopback::wait() const {

@@ -115,8 +115,7 @@ PreparedQueuePair Resources::prepare(const Options& options) const {
     PreparedQueuePair prepared = QueuePair::prepare(pd, choice);
     for (std::uint32_t i = 0; i < options.depth; ++i) {
         const auto sge = receive(i);
-        prepared.post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), i)
-            .throw_if_failed("ibv_post_recv");
+        prepared.post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), i).throw_if_failed();
     }
     return prepared;
 }

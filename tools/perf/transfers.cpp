@@ -86,10 +86,10 @@ void Transfers::post(std::uint64_t transfer) {
             first_ = now;
         }
     }
-    post_requests(transfer).throw_if_failed("ibv_post_send");
+    post_requests(transfer).throw_if_failed();
 }
 
-Status Transfers::post_requests(std::uint64_t transfer) {
+CallStatus Transfers::post_requests(std::uint64_t transfer) {
     const QueuePair& qp = end_->queue_pair();
     const Resources& own = end_->resources;
     const Layout& layout = own.layout;
@@ -130,9 +130,9 @@ Status Transfers::post_requests(std::uint64_t transfer) {
     return qp.post(list, failed);
 }
 
-Status Transfers::post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
-                                   const ibv_sge& incoming, RemoteAddress to,
-                                   RemoteAddress from) const {
+CallStatus Transfers::post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
+                                       const ibv_sge& incoming, RemoteAddress to,
+                                       RemoteAddress from) const {
     const QueuePair& qp = end_->queue_pair();
     const Destination peer = end_->address_handle->destination(end_->peer_address);
     const WorkOptions signaled{.wr_id = transfer, .flags = SendFlags::signaled};
@@ -145,7 +145,7 @@ Status Transfers::post_srd_request(std::uint64_t transfer, const ibv_sge& outgoi
         case Verb::read:
             return qp.post_read_from(incoming, peer, from, signaled);
         default: // complete() refuses the other verbs
-            return Status(EOPNOTSUPP);
+            return {Status(EOPNOTSUPP), "ibv_post_send"};
     }
 }
 
@@ -182,7 +182,7 @@ void Transfers::on_arrival() {
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)
-        .throw_if_failed("ibv_post_recv");
+        .throw_if_failed();
 }
 
 void Transfers::on_finished(std::uint64_t transfer) {

@@ -46,10 +46,10 @@ class Transfers {
   private:
     [[nodiscard]] bool may_post() const noexcept;
     void post(std::uint64_t transfer);
-    [[nodiscard]] Status post_requests(std::uint64_t transfer);
-    [[nodiscard]] Status post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
-                                          const ibv_sge& incoming, RemoteAddress to,
-                                          RemoteAddress from) const;
+    [[nodiscard]] CallStatus post_requests(std::uint64_t transfer);
+    [[nodiscard]] CallStatus post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
+                                              const ibv_sge& incoming, RemoteAddress to,
+                                              RemoteAddress from) const;
     void handle(const WorkCompletion& completion);
     /// Handles the arrival of data from the other end: the request of a transfer, or the answer to
     /// a transfer of this end.

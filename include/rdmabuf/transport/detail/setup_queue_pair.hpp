@@ -54,7 +54,7 @@ class RDMABUF_EXPORT SetupQueuePair {
     [[nodiscard]] std::optional<ConnectedDatagram> received(std::uint32_t buffer,
                                                             std::uint32_t size) const noexcept;
     /// Posts a receive with receive buffer number @p buffer.
-    Status post_receive(std::uint32_t buffer) const noexcept;
+    CallStatus post_receive(std::uint32_t buffer) const noexcept;
 
   private:
     static constexpr std::uint32_t sends = 64;
