@@ -462,6 +462,14 @@ class RDMABUF_EXPORT QueuePair {
     /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
+    /// Opens a queue pair of the type xrc_receive that this or another process has created in
+    /// @p domain. The device destroys the queue pair when all objects for it, in all processes, are
+    /// destroyed. So the queue pair of a process that ends stays usable for the other processes of
+    /// the domain. ibv_open_qp(3).
+    /// @param number  QueuePair::number() of the queue pair
+    /// @throws Error EINVAL if @p domain has no such queue pair; EOPNOTSUPP if the provider has no
+    ///         ibv_open_qp(3); EBADF if @p domain was closed, released or moved from
+    [[nodiscard]] static QueuePair open(const XrcDomain& domain, std::uint32_t number);
 
     /// Sends the bytes of @p local as one message. The message consumes the oldest receive that the
     /// peer has posted.

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <string>
 #include <utility>
@@ -308,6 +309,27 @@ QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
                            CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle(),
                            std::nullopt)),
             extended};
+}
+
+QueuePair QueuePair::open(const XrcDomain& domain, std::uint32_t number) {
+    constexpr const char* function = "ibv_open_qp";
+    ibv_qp_open_attr attributes{};
+    attributes.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    attributes.qp_num = number;
+    attributes.xrcd = detail::native_of(domain, function, "XrcDomain");
+    attributes.qp_type = IBV_QPT_XRC_RECV;
+    errno = 0;
+    ibv_qp* const qp = detail::check_pointer(
+        ibv_open_qp(attributes.xrcd->context, &attributes), function, [&](int error) {
+            return error == EINVAL ? "the XRC domain has no receive queue pair with the number " +
+                                         std::to_string(number)
+                                   : std::string();
+        });
+    return {Handle(qp, Handle::deleter_type::holding(ProtectionDomain::borrow(nullptr),
+                                                     CompletionQueue::borrow(nullptr),
+                                                     CompletionQueue::borrow(nullptr),
+                                                     detail::SharedReceiveQueueHandle(), domain)),
+            nullptr};
 }
 
 ibv_qp_attr QueuePair::attributes(int mask) const {

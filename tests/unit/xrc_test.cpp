@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // XRC: domains, their shared receive queues, and the two ends of a connection.
 #include <cerrno>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/xrc_domain.hpp>
@@ -93,6 +95,28 @@ TEST_F(XrcTest, QueuePairsCanBeBorrowed) {
     ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 1));
     ASSERT_TRUE(sender.post_to_srq(make_send({local_.data(), 1}), srq.number()));
     EXPECT_EQ(completed(recv_cq_, 1, IBV_WC_RECV).byte_len, 100U);
+}
+
+TEST_F(XrcTest, AQueuePairThatWasOpenedOutlivesItsCreator) {
+    const XrcDomain domain(basics_.context);
+    const SharedReceiveQueue srq = make_srq(domain);
+    connect_xrc(domain);
+    std::optional<QueuePair> opened(QueuePair::open(domain, receiver_->number()));
+    EXPECT_EQ(opened->number(), receiver_->number());
+    EXPECT_EQ(opened->type(), QueuePairType::xrc_receive);
+    receiver_.reset();
+    EXPECT_EQ(opened->state(), IBV_QPS_RTS);
+    ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 1));
+    ASSERT_TRUE(sender_->post_to_srq(make_send({local_.data(), 1}), srq.number()));
+    EXPECT_EQ(completed(recv_cq_, 1, IBV_WC_RECV).byte_len, 100U);
+
+    const std::uint32_t number = opened->number();
+    opened.reset();
+    EXPECT_THAT(error_of([&] { static_cast<void>(QueuePair::open(domain, number)); }),
+                fails_with("ibv_open_qp", EINVAL, "number " + std::to_string(number)));
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(QueuePair::open(XrcDomain::borrow(nullptr), number)); }),
+        fails_with(EBADF, "XrcDomain"));
 }
 
 TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
