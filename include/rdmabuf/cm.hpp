@@ -36,8 +36,10 @@
 /// librdmacm sets GID, path, MTU and packet sequence numbers of the queue pair. Timeouts and
 /// retries are those of QueuePair::prepare(), and so are the traffic class, the flow label and the
 /// static rate if they are not the defaults of QueuePairOptions. Each limit on outstanding reads
-/// and atomics is the smaller limit of the two sides. Only reliable connected queue pairs can be
-/// connected. On iWARP the side that called connect() must send the first message.
+/// and atomics is the smaller limit of the two sides. If both devices have ECE (enhanced connection
+/// establishment) and the same vendor, the two sides agree on the ECE options that both support;
+/// see PreparedQueuePair::set_ece(). Only reliable connected queue pairs can be connected. On iWARP
+/// the side that called connect() must send the first message.
 ///
 /// A timeout of wait_forever means that the call waits without limit.
 namespace rdmabuf::cm {

@@ -78,6 +78,7 @@ void accept_and_wait(const Id& id, const PreparedQueuePair& prepared, rdma_conn_
     const Step step{"rdma_accept", peer_of(id)};
     detail::explain_withdrawal(id, step.peer, [&] {
         make_ready(id, prepared);
+        detail::offer_ece(id, prepared);
         if (rdma_accept(id.get(), &param) != 0) {
             throw failure(step, errno);
         }
@@ -196,6 +197,7 @@ Connection Route::connect(PreparedQueuePair prepared, std::span<const std::byte>
 
     Id id = std::move(id_);
     const Step step{"rdma_connect", peer_of(id)};
+    detail::offer_ece(id, prepared);
     if (rdma_connect(id.get(), &param) != 0) {
         throw failure(step, errno);
     }

@@ -139,6 +139,7 @@ void ConnectionState::connect(PreparedQueuePair prepared, std::span<const std::b
     function_ = function;
     state_ = State::connecting;
     close_on_error([&] {
+        offer_ece(id(), *prepared_);
         if (rdma_connect(id().get(), &param) != 0) {
             throw failure(step(), errno);
         }
@@ -160,6 +161,7 @@ void ConnectionState::accept(PreparedQueuePair prepared, std::span<const std::by
     close_on_error([&] {
         explain_withdrawal(id(), peer_of(id()), [&] {
             make_ready(id(), *prepared_);
+            offer_ece(id(), *prepared_);
             if (rdma_accept(id().get(), &param) != 0) {
                 throw failure(step(), errno);
             }

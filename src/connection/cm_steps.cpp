@@ -57,6 +57,16 @@ void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) no
     }
 }
 
+/// Sets the ECE options that the peer has offered, if both devices have the same vendor.
+void apply_ece(const Id& id, const PreparedQueuePair& prepared) {
+    ibv_ece own{};
+    ibv_ece offered{};
+    if (ibv_query_ece(prepared.native(), &own) == 0 && own.vendor_id != 0 &&
+        rdma_get_remote_ece(id.get(), &offered) == 0 && offered.vendor_id == own.vendor_id) {
+        check_zero(ibv_set_ece(prepared.native(), &offered), "ibv_set_ece");
+    }
+}
+
 Id listen_at(sockaddr& address, int backlog, const std::function<Id()>& make) {
     Id id = make();
     const auto check = [&](int result, const char* function) {
@@ -187,12 +197,21 @@ void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char*
     }
 }
 
+void offer_ece(const Id& id, const PreparedQueuePair& prepared) noexcept {
+    ibv_ece own{};
+    if (ibv_query_ece(prepared.native(), &own) == 0 && own.vendor_id != 0) {
+        // An error means that the kernel or librdmacm has no ECE: the connection is made without.
+        static_cast<void>(rdma_set_local_ece(id.get(), &own));
+    }
+}
+
 void make_ready(const Id& id, const PreparedQueuePair& prepared) {
     const PreparedQueuePair::Connection& own = prepared.connection();
 
     QpChange init = change_to(id, IBV_QPS_INIT);
     init.mask &= IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
     apply(prepared, init, "to INIT, on the connection's port");
+    apply_ece(id, prepared);
 
     QpChange receive = change_to(id, IBV_QPS_RTR);
     receive.attributes.min_rnr_timer = own.min_rnr_timer;

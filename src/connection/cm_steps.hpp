@@ -60,10 +60,15 @@ void check_private_data(std::size_t size, std::size_t limit, const char* functio
 ///         if @p prepared was moved from
 void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function);
 
+/// Offers the ECE options of the queue pair to the peer, in the next rdma_connect(3) or
+/// rdma_accept(3) of @p id. Does nothing if the device has no ECE.
+void offer_ece(const Id& id, const PreparedQueuePair& prepared) noexcept;
+
 /// Moves a prepared queue pair to RTS (ready to send), on the path of the connection of @p id. The
 /// timeout, the retry counts and the RNR timer are those of @p prepared: librdmacm would set the
 /// RNR timer to 655 ms. The traffic class, the flow label and the static rate are also those of
-/// @p prepared, except a value that is the default of QueuePairOptions.
+/// @p prepared, except a value that is the default of QueuePairOptions. The ECE options are those
+/// that the peer has offered, if both devices have the same vendor.
 void make_ready(const Id& id, const PreparedQueuePair& prepared);
 
 /// Returns the parameters for rdma_connect(3) or rdma_accept(3). The result points to the bytes of

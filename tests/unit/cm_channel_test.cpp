@@ -34,8 +34,10 @@
 
 namespace {
 
-/// softverbs reads the environment when the program first uses a device.
-[[maybe_unused]] const int set = ::setenv("SOFTVERBS_LINK_LAYER", "ethernet", 1);
+/// softverbs reads the environment when the program first uses a device. Devices of this profile
+/// have ECE.
+[[maybe_unused]] const int set =
+    ::setenv("SOFTVERBS_LINK_LAYER", "ethernet", 1) + ::setenv("SOFTVERBS_PROFILE", "mlx5", 1);
 
 /// The address vectors of the address handles that the program has created.
 std::vector<ibv_ah_attr> address_vectors;
@@ -292,6 +294,22 @@ TEST_F(CmChannel, BothEndsGetThePrivateDataOfTheOther) {
     EXPECT_EQ(text_of(pair.client.private_data()), "welcome");
     EXPECT_EQ(pair.client.state(), State::established);
     EXPECT_EQ(pair.server.state(), State::established);
+}
+
+TEST_F(CmChannel, BothEndsUseTheEceOptionsOfTheOffer) {
+    AsyncConnection client = resolved();
+    PreparedQueuePair prepared = resources_->prepare();
+    ibv_ece offer = prepared.ece();
+    ASSERT_NE(offer.options, 0U);
+    offer.options = 0;
+    prepared.set_ece(offer);
+    client.connect(std::move(prepared), {});
+    AsyncConnection server = *std::move(next(EventType::connect_request).request);
+    server.accept(resources_->prepare(), {});
+    static_cast<void>(next(EventType::established));
+    static_cast<void>(next(EventType::established));
+    EXPECT_EQ(server.queue_pair().ece().options, 0U);
+    EXPECT_EQ(client.queue_pair().ece().options, 0U);
 }
 
 TEST_F(CmChannel, RejectionHasItsReason) {

@@ -204,6 +204,15 @@ int rdma_reject(rdma_cm_id* /*id*/, const void* /*private_data*/, std::uint8_t /
     return enter("rdma_reject");
 }
 
+int rdma_set_local_ece(rdma_cm_id* /*id*/, ibv_ece* /*ece*/) {
+    return enter("rdma_set_local_ece");
+}
+/// The peer has no ECE.
+int rdma_get_remote_ece(rdma_cm_id* /*id*/, ibv_ece* ece) {
+    *ece = {};
+    return enter("rdma_get_remote_ece");
+}
+
 int rdma_establish(rdma_cm_id* /*id*/) {
     return enter("rdma_establish");
 }
