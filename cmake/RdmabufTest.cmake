@@ -84,6 +84,8 @@ function(rdmabuf_register_tests program prefix label)
         gtest_discover_tests(
             ${program}
             TEST_PREFIX ${prefix}.
+            # Values can have addresses in their text, which would differ in each run.
+            NO_PRETTY_VALUES
             DISCOVERY_MODE PRE_TEST
             DISCOVERY_TIMEOUT 120
             PROPERTIES ${properties} TIMEOUT 300)
