@@ -207,15 +207,16 @@ class _State(weakref.ref):
     alive until then.
 
     The handler of a signal can raise between any two steps of Python, also at the first one of a __del__(), which then does
-    nothing. A reference calls _orphans.append() when its owner is gone: that is no step of Python. The next call ends it."""
+    nothing. A reference calls _orphans.add() when its owner is gone: that is no step of Python. The next call ends it."""
 
     __slots__ = ("end", "handle", "memory", "others", "lock")
+    __hash__ = object.__hash__  # That of a reference is that of its owner.
 
     def __new__(cls, owner: Any, *_: Any) -> Any:
-        return super().__new__(cls, owner, _orphans.append)
+        return super().__new__(cls, owner, _orphans.add)
 
     def __init__(self, owner: Any, end: Any, handle: Any, memory: Any = None, others: Any = None) -> None:
-        super().__init__(owner, _orphans.append)  # type: ignore[call-arg]
+        super().__init__(owner, _orphans.add)  # type: ignore[call-arg]
         self.end, self.handle, self.memory, self.others = end, handle, memory, others
         self.lock = threading.RLock()
 
@@ -228,7 +229,7 @@ class _State(weakref.ref):
             self.memory = self.others = None
 
 
-_orphans: list[_State] = []
+_orphans: set[_State] = set()
 
 
 def _end_orphans() -> None:
@@ -236,9 +237,9 @@ def _end_orphans() -> None:
         if state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
             try:
                 state.finish()
-                _orphans.remove(state)
-            except (Error, ValueError):
-                pass  # Memory windows are bound to it: the next call tries again. Or another thread has ended it.
+                _orphans.discard(state)
+            except Error:
+                pass  # Memory windows are bound to it: the next call tries again.
             finally:
                 state.lock.release()
 
@@ -252,7 +253,7 @@ class _Owner:
         except AttributeError:
             pass  # __init__() failed
         except Error:
-            _orphans.append(self._state)  # The garbage collector calls nothing for a reference that it frees.
+            _orphans.add(self._state)  # The garbage collector calls nothing for a reference that it frees.
             raise  # Python writes it to stderr
 
 
@@ -284,6 +285,7 @@ class _Memory:
     """The address and the length of an object, whose memory stays alive and at its place as long as this does."""
 
     def __init__(self, owner: Any) -> None:
+        _end_orphans()
         self._owner = owner
         self._view: Any = None  # what keeps the bytes of the buffer protocol at their place
         self.readonly = False
@@ -302,7 +304,7 @@ class _Memory:
     def _find(self, owner: Any) -> None:
         try:
             self._describe(owner)
-        except (KeyError, RuntimeError) as error:  # of __cuda_array_interface__, and of a sparse tensor
+        except (KeyError, RuntimeError, BufferError) as error:  # of a dict, a sparse tensor, and __dlpack__()
             raise TypeError(f"{type(owner).__name__} has no address: {error}") from error
 
     def _describe(self, owner: Any) -> None:
@@ -332,7 +334,7 @@ class _Memory:
         self.of_device = True
         self.address, self.readonly = interface["data"]
         kind, size = interface["typestr"][1:2], interface["typestr"][2:].partition("[")[0]
-        if not size.isdigit():
+        if not size.isdigit() or kind == "t":  # The size of a bit field is in bits.
             raise ValueError(f"__cuda_array_interface__ has elements of an unknown size: {interface['typestr']!r}")
         item = int(size) * (4 if kind == "U" else 1)
         shape = interface["shape"]
@@ -378,7 +380,8 @@ class _Memory:
             _check(_library.rdmabuf_find(_resolver(resolver), self.address, ctypes.byref(found)))
             if found.kind == 0:
                 raise Error(_errno.EFAULT, "the object is on a device, but no driver that this process has loaded knows its "
-                                           "address, so it would be registered as host memory")
+                                           "address, so it would be registered as host memory: add its dma-buf with "
+                                           "Resolver.add()")
         if self.readonly and access & (Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_ATOMIC):
             raise Error(_errno.EACCES, "the object is read only: register it with REMOTE_READ alone")
 
@@ -540,9 +543,9 @@ class Region(_Closing):
             return found.lkey, found.rkey
 
     def _mr(self, i: int) -> Any:
-        found = _library.rdmabuf_mr(self._open(), _number(i, 64, "protection domain"))
+        found = _library.rdmabuf_mr(self._open(), i) if 0 <= operator.index(i) < 1 << 32 else None
         if not found:
-            raise IndexError(f"the region has no protection domain {i}")
+            raise IndexError(f"the region has no protection domain {i}, or was deregistered on it")
         return found
 
     @property
@@ -666,7 +669,7 @@ class Lease(_Closing):
 
 
 class _CacheHandle(_Handle):
-    """The Cache refers to it, and each call of another thread until it returns."""
+    """The Cache refers to it, and each call of another thread until it returns. It keeps the protection domains."""
 
     _end = "rdmabuf_cache_destroy"
 
@@ -682,7 +685,7 @@ class Cache(_Closing):
                  resolver: Resolver | None = None) -> None:
         super().__init__()
         self._pds, self._resolver = _pd_list(pds), resolver
-        self._cache: _CacheHandle | None = _CacheHandle()
+        self._cache: _CacheHandle | None = _CacheHandle(None, self._pds)
         options = _sized(_CacheOptions)
         options.checked = checked
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")

@@ -165,6 +165,11 @@ class Objects(OnSoftverbs):
         del without.__cuda_array_interface__["data"]
         self.assertIn("Tensor has no address", self.refused(TypeError, 0, rdmabuf.register, self.pd, without))
 
+        class Unshared:
+            def __dlpack__(self):
+                raise BufferError("it has gradients")
+        self.assertIn("it has gradients", self.refused(TypeError, 0, rdmabuf.register, self.pd, Unshared()))
+
     def test_with_dlpack_are_refused_where_their_data_is_no_address_or_no_driver_knows_it(self):
         data = bytearray(64)
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
@@ -220,7 +225,8 @@ class Descriptors(OnSoftverbs):
             self.assertEqual(region.length, 48)
         register((8, 16), strides=(64, 4)).close()
         register((numpy.int64(2),), address=numpy.int64(64 * PAGE)).close()
-        for wrong in {"strides": (4, 32)}, {"strides": (4,)}, {"shape": (0, 16)}, {"shape": (-2, -2)}, {"typestr": "<"}:
+        for wrong in {"strides": (4, 32)}, {"strides": (4,)}, {"shape": (0, 16)}, {"shape": (-2, -2)}, {"typestr": "<"}, \
+                {"typestr": "|t8"}:
             self.refused(ValueError, 0, register, **{"shape": (8, 16), **wrong})
         self.refused(TypeError, 0, register, (2,), address=64.0 * PAGE)
         self.refused(rdmabuf.Error, errno.EACCES, register, (1,), readonly=True)
@@ -262,6 +268,35 @@ class Descriptors(OnSoftverbs):
         gc.collect()
         self.assertIsNotNone(alive())
         lease.close()
+
+    def test_end_before_the_protection_domains_of_their_cache(self):
+        ended = []
+
+        class Domain(PD):
+            def __del__(self):
+                ended.append("domain")
+        destroy = rdmabuf._library.rdmabuf_cache_destroy
+
+        def destroyed(handle):
+            ended.append("cache")
+            destroy(handle)
+        with unittest.mock.patch.object(rdmabuf._library, "rdmabuf_cache_destroy", destroyed):
+            for leased in False, True:
+                ended.clear()
+                cache = rdmabuf.Cache(Domain(self.context), resolver=self.resolver)
+                lease = cache.acquire((64 * PAGE, PAGE), WRITE)
+                if not leased:
+                    lease.close()
+                    lease = None
+                del cache
+                lease = None
+                gc.collect()
+                self.assertEqual(ended, ["cache", "domain"])
+
+    def test_leave_nothing_behind_when_they_have_ended(self):
+        for _ in range(100):
+            rdmabuf.flush(bytearray(8))
+        self.assertLess(len(rdmabuf._orphans), 3)
 
     @contextlib.contextmanager
     def interrupted(self, name):
@@ -547,7 +582,8 @@ class Transfers(OnSoftverbs):
         with rdmabuf.register([self.pd, other], bytearray(8)) as region:
             self.assertEqual(region.keys(), (region.lkey, region.rkey))
             self.assertNotEqual(region.keys(1), region.keys(0))
-            self.refused(IndexError, 0, region.keys, 2)
+            for missing in 2, -1, 2**70:
+                self.refused(IndexError, 0, region.keys, missing)
         with rdmabuf.Cache([self.pd, other]) as cache, cache.acquire(bytearray(8)) as lease:
             self.assertNotEqual(lease.keys(1), lease.keys(0))
             self.refused(IndexError, 0, lease.keys, 2)
