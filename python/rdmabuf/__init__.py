@@ -202,23 +202,38 @@ def _number(value: Any, bits: int, name: str) -> int:
     return number
 
 
-class _State(weakref.ref):
-    """What has to end with its owner: a handle that the library has written, or a locked buffer, and the memory that stays
-    alive until then.
+class _End(weakref.ref):
+    """Calls a C function with a handle when the owner of the handle is gone, and before what the owner refers to is freed.
 
-    The handler of a signal can raise between any two steps of Python, also at the first one of a __del__(), which then does
-    nothing. A reference calls _orphans.add() when its owner is gone: that is no step of Python. The next call ends it."""
+    This call is no step of Python. The handler of a signal can raise at the first step of a __del__(), which then does
+    nothing; a signal that arrives during a garbage collection waits for this step. The collector calls the function because
+    _ends, which is not garbage, refers to this object."""
 
-    __slots__ = ("end", "handle", "memory", "others", "lock")
+    __slots__ = ("_as_parameter_",)
     __hash__ = object.__hash__  # That of a reference is that of its owner.
 
-    def __new__(cls, owner: Any, *_: Any) -> Any:
-        return super().__new__(cls, owner, _orphans.add)
+    def __new__(cls, owner: Any, function: Any, _: Any) -> Any:
+        return super().__new__(cls, owner, function)
 
-    def __init__(self, owner: Any, end: Any, handle: Any, memory: Any = None, others: Any = None) -> None:
-        super().__init__(owner, _orphans.add)  # type: ignore[call-arg]
+    def __init__(self, owner: Any, function: Any, handle: Any) -> None:
+        super().__init__(owner, function)  # type: ignore[call-arg]
+        self._as_parameter_ = ctypes.byref(handle)  # what ctypes passes to the function
+        _ends.add(self)
+
+
+_ends: set[_End] = set()
+
+
+class _State:
+    """What has to end with its owner: a handle that the library has written, or a locked buffer, and the memory that stays
+    alive until then."""
+
+    __slots__ = ("end", "handle", "memory", "others", "lock", "reference")
+
+    def __init__(self, owner: Any, end: Any, function: Any, handle: Any, memory: Any = None, others: Any = None) -> None:
         self.end, self.handle, self.memory, self.others = end, handle, memory, others
         self.lock = threading.RLock()
+        self.reference: _End | None = _End(owner, function, handle)
 
     def finish(self) -> None:
         with self.lock:
@@ -227,9 +242,12 @@ class _State(weakref.ref):
             if self.memory is not None:
                 self.memory.release()
             self.memory = self.others = None
+            _ends.discard(self.reference)
+            self.reference = None
 
 
-_orphans: set[_State] = set()
+# Those whose owners are gone, and whose regions have memory windows.
+_orphans: list[_State] = []
 
 
 def _end_orphans() -> None:
@@ -237,9 +255,9 @@ def _end_orphans() -> None:
         if state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
             try:
                 state.finish()
-                _orphans.discard(state)
-            except Error:
-                pass  # Memory windows are bound to it: the next call tries again.
+                _orphans.remove(state)
+            except (Error, ValueError):
+                pass  # The next call tries again. Or another thread has ended it.
             finally:
                 state.lock.release()
 
@@ -253,7 +271,7 @@ class _Owner:
         except AttributeError:
             pass  # __init__() failed
         except Error:
-            _orphans.add(self._state)  # The garbage collector calls nothing for a reference that it frees.
+            _orphans.append(self._state)
             raise  # Python writes it to stderr
 
 
@@ -262,12 +280,7 @@ class _BufferLock(_Owner):
 
     def __init__(self) -> None:
         self.buffer = _PyBuffer()
-        self._state = _State(self, self._release, self.buffer)
-
-    @staticmethod
-    def _release(buffer: _PyBuffer) -> None:
-        if buffer.obj:
-            _release_buffer(ctypes.byref(buffer))
+        self._state = _State(self, _release_buffer, _release_buffer, self.buffer)
 
 
 # DLDeviceType of dlpack.h: those whose tensors have an address, and whether a driver must know it. The others, such as OpenCL
@@ -285,7 +298,6 @@ class _Memory:
     """The address and the length of an object, whose memory stays alive and at its place as long as this does."""
 
     def __init__(self, owner: Any) -> None:
-        _end_orphans()
         self._owner = owner
         self._view: Any = None  # what keeps the bytes of the buffer protocol at their place
         self.readonly = False
@@ -439,7 +451,7 @@ class _Handle(_Owner):
     def __init__(self, memory: Any = None, *others: Any) -> None:
         _end_orphans()
         self._handle = _pointer()
-        self._state = _State(self, self._end_handle, self._handle, memory, others)
+        self._state = _State(self, self._end_handle, getattr(_library, self._end), self._handle, memory, others)
 
     @classmethod
     def _end_handle(cls, handle: ctypes.c_void_p) -> None:
@@ -474,10 +486,23 @@ class Resolver(_Handle):
         return external
 
 
-_Self = TypeVar("_Self", bound="_Closing")
+_Self = TypeVar("_Self", bound="_Context")
 
 
-class _Closing(_Handle):
+class _Context:
+    """An object that a with statement closes."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self: _Self) -> _Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class _Closing(_Handle, _Context):
     """An object that ends with close(), at the end of a with statement, or with its last reference. A call in one thread
     and close() in another wait for each other.
 
@@ -496,13 +521,6 @@ class _Closing(_Handle):
         if not self._handle:
             raise ValueError(f"the {type(self).__name__} was closed")
         return self._handle
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
 
 
 class External(_Closing):
@@ -674,7 +692,7 @@ class _CacheHandle(_Handle):
     _end = "rdmabuf_cache_destroy"
 
 
-class Cache(_Closing):
+class Cache(_Context):
     """Keeps registrations for later use, until close().
 
     With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
@@ -683,7 +701,6 @@ class Cache(_Closing):
 
     def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
                  resolver: Resolver | None = None) -> None:
-        super().__init__()
         self._pds, self._resolver = _pd_list(pds), resolver
         self._cache: _CacheHandle | None = _CacheHandle(None, self._pds)
         options = _sized(_CacheOptions)
