@@ -233,7 +233,9 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 
 /* The methods to register memory; combine them with `|`. */
 enum {
-    /* A dma-buf, by ibv_reg_dmabuf_mr(3). */
+    /* A dma-buf, by ibv_reg_dmabuf_mr(3). For device memory, if the other dma-buf path is not
+     * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too: if `paths` is 0, first for
+     * NICs with a data-direct function, otherwise afterwards. */
     RDMABUF_PATH_DMABUF = 1,
     /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). If RDMABUF_PATH_DMABUF is not
      * listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried afterwards for device memory. */
@@ -252,7 +254,8 @@ struct rdmabuf_options {
     int access;
     /* 1 adds IBV_ACCESS_RELAXED_ORDERING, if the kernel supports it. */
     int relaxed_ordering;
-    /* 1 if the memory must be that of a device: a host pointer is refused with -EFAULT. */
+    /* 1 if the memory must be that of a device: host and managed memory are refused with -EFAULT.
+     */
     int device_memory;
     /* The paths that may be tried, in the order of their values. 0: dmabuf, then on_demand for
      * managed memory or host for other memory; only dmabuf if `device_memory` is 1. Memory that a
@@ -272,9 +275,10 @@ struct rdmabuf_options {
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
  * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs,
  * and rdmabuf_last_error() returns all attempts; rdmabuf_explain() describes the errno values.
- * -EFAULT: the address is not mapped, or it is host memory although `device_memory` is 1.
- * -ERANGE: the range ends after the end of its allocation. -EPERM: device memory, but `paths` has
- * only paths for host memory. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: the NIC, the kernel or the
+ * -EFAULT: the address is not mapped, or the memory is not that of a device although
+ * `device_memory` is 1. -ERANGE: the range ends after the end of its allocation. -EPERM: device
+ * memory, but `paths` has only paths for host memory; or the range begins in host memory, and
+ * contains device memory. -EOPNOTSUPP, -EPROTONOSUPPORT, -524: the NIC, the kernel or the
  * driver cannot register such memory. */
 int rdmabuf_register(rdmabuf_resolver* resolver, struct ibv_pd* pd, const void* address,
                      size_t length, const struct rdmabuf_options* options, rdmabuf_region** region);

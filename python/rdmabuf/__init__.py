@@ -28,7 +28,7 @@ import threading
 import weakref
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Region", "Resolver", "explain", "export", "flush",
+__all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Path", "Region", "Resolver", "explain", "export", "flush",
            "nearest", "register", "version"]
 
 
@@ -49,6 +49,16 @@ class Mapping(enum.IntEnum):
     DEFAULT = 0
     STANDARD = 1
     PCIE = 2
+
+
+class Path(enum.IntFlag):
+    """The methods to register memory."""
+
+    DMABUF = 1
+    DMABUF_DATA_DIRECT = 2
+    PEERMEM = 4
+    HOST = 8
+    ON_DEMAND = 16
 
 
 class Error(OSError):
@@ -602,11 +612,13 @@ class Region(_Closing):
 
 def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ordering: bool = False,
              device_memory: bool = False, mapping: Mapping = Mapping.DEFAULT, iova: int | None = None,
-             resolver: Resolver | None = None) -> Region:
+             paths: Path = Path(0), resolver: Resolver | None = None) -> Region:
     """Registers all bytes of `obj` with one protection domain, or with all of a list or none.
 
-    Memory of a device is never registered as host memory. `device_memory` refuses host memory with EFAULT. An `access` of 0
-    means LOCAL_WRITE. A read-only object needs REMOTE_READ alone.
+    Memory of a device is never registered as host memory. `device_memory` refuses other memory with EFAULT. `paths` are the
+    methods that may be tried, in the order of their values; by default DMABUF, then HOST, or ON_DEMAND for managed memory.
+    PEERMEM needs the kernel module nvidia_peermem or one like it. An `access` of 0 means LOCAL_WRITE. A read-only object
+    needs REMOTE_READ alone.
     Raises Error with the errno of the first attempt that called a driver or verbs; TypeError and ValueError for objects
     that have no address or whose elements are not contiguous."""
     pds = _pd_list(pd)
@@ -618,6 +630,7 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
         options = _sized(_Options)
         options.access, options.mapping = access, Mapping(mapping)
         options.relaxed_ordering, options.device_memory = bool(relaxed_ordering), bool(device_memory)
+        options.paths = _number(paths, 31, "paths")
         options.has_iova = iova is not None
         options.iova = _number(iova or 0, 64, "iova")
         _check(_library.rdmabuf_register_many(_resolver(resolver), _pd_array(pds), len(pds), memory.address,
@@ -697,15 +710,19 @@ class Cache(_Context):
 
     With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
     it, is registered for each lease. Without it, the program calls invalidate() before memory is freed.
-    Several threads can use a cache at the same time; the last call destroys a cache that another thread has closed."""
+    `paths` are those of register(). Several threads can use a cache at the same time; the last call destroys a cache that
+    another thread has closed."""
 
-    def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0,
+    def __init__(self, pds: Any, *, checked: bool = True, max_regions: int = 0, max_bytes: int = 0, paths: Path = Path(0),
                  resolver: Resolver | None = None) -> None:
         self._pds, self._resolver = _pd_list(pds), resolver
         self._cache: _CacheHandle | None = _CacheHandle(None, self._pds)
         options = _sized(_CacheOptions)
         options.checked = checked
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
+        registration = _sized(_Options)
+        registration.paths = _number(paths, 31, "paths")
+        options.registration = ctypes.pointer(registration)
         _check(_library.rdmabuf_cache_create(_resolver(resolver), _pd_array(self._pds), len(self._pds),
                                              ctypes.byref(options), ctypes.byref(self._cache._handle)))
 

@@ -5,6 +5,7 @@
 // cancellation unwinds the stack with the libgcc_s of the program, and libgcc_s cannot unwind the
 // frames of this library, which has its own copy of libgcc.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -617,7 +618,9 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                                               : locate_host_memory(number(address));
         const Topology topology = Topology::read();
         const std::vector<RankedNic> nics = topology.nearest(location);
-        if (nics.empty() && !topology.problems().empty()) {
+        // A machine without RDMA devices may lack the directory, which is also a problem.
+        if (nics.empty() && !topology.problems().empty() &&
+            ::access("/sys/class/infiniband", F_OK) == 0) {
             throw Error(EIO, function, topology.problems().front());
         }
         for (std::size_t i = 0; i < std::min(count, nics.size()); ++i) {

@@ -120,7 +120,7 @@ void explain_length(const Context& context, std::size_t length, Attempt& attempt
             attempt.meaning = "the range has " + std::to_string(length) + " bytes and " +
                               context.device_name() + " registers at most " + std::to_string(most) +
                               " at once";
-            attempt.remedy = "use ChunkedRegion, which registers the range in parts";
+            attempt.remedy = "register the range in parts (in C++: ChunkedRegion)";
         }
     } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not replace the original error
     }

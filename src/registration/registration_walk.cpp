@@ -31,6 +31,10 @@ constexpr std::array default_device_paths{dmabuf};
 /// pinned.
 constexpr std::array default_managed_paths{dmabuf, on_demand};
 
+/// The meaning of an attempt on a dma-buf path for memory that no exporter knows. The text is so
+/// short that std::string needs no allocation.
+constexpr const char* unknown_memory = "unknown memory";
+
 bool can_import(const Context& context) {
     try {
         return context.dmabuf_import().available;
@@ -181,9 +185,8 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
     static_cast<void>(use_owner(0));
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // This attempt is recorded for each registration of host memory. The text is so short
-            // that std::string needs no allocation.
-            refuse(path, "find", EFAULT, "unknown memory");
+            // This attempt is recorded for each registration of host memory.
+            refuse(path, "find", EFAULT, unknown_memory);
             return false;
         }
         choose_mappings_of(path);
@@ -613,13 +616,24 @@ void RegistrationWalk::fail() const {
     if (request_.options.trail != nullptr) {
         *request_.options.trail = set_->trail;
     }
+    int error = answer_;
+    if (error == 0) {
+        // The trail can begin with attempts that have succeeded, on other NICs. The reason why a
+        // later path was refused says more than that no exporter knows the memory.
+        const auto says_more = [](const Attempt& attempt) {
+            return !attempt.worked() && attempt.meaning != unknown_memory;
+        };
+        auto first = std::ranges::find_if(set_->trail, says_more);
+        if (first == set_->trail.end()) {
+            first = std::ranges::find(set_->trail, false, &Attempt::worked);
+        }
+        error = first->error;
+    }
     std::string hint = request_.describe() + " could not be registered. " + to_string(set_->trail);
-    if (exporter_ == nullptr && unanswered_.empty()) {
+    if (exporter_ == nullptr && unanswered_.empty() && error == EFAULT) {
         hint += " " + request_.resolver.describe_unknown(request_.address);
     }
-    // The trail can begin with attempts that have succeeded, on other NICs.
-    const int refusal = std::ranges::find(set_->trail, false, &Attempt::worked)->error;
-    throw Error(answer_ != 0 ? answer_ : refusal, request_.function, hint);
+    throw Error(error, request_.function, hint);
 }
 
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads) {

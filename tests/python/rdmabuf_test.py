@@ -185,6 +185,13 @@ class Objects(OnSoftverbs):
         text = self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, (16 * PAGE, 8), WRITE)
         self.assertIn("ibv_reg_mr on soft0", text)
 
+    def test_are_registered_by_the_paths_that_are_listed(self):
+        host = rdmabuf.Path.PEERMEM | rdmabuf.Path.HOST
+        with rdmabuf.register(self.pd, bytearray(8), WRITE, paths=host) as region:
+            self.assertEqual([each["path"] for each in region.trail], ["peermem", "host"])
+        with rdmabuf.Cache(self.pd, paths=rdmabuf.Path.DMABUF) as cache:
+            self.refused(rdmabuf.Error, errno.EFAULT, cache.acquire, bytearray(8))
+
     def test_are_registered_with_all_domains_or_none(self):
         other = PD(self.context)
         domains = [self.pd, other]
@@ -613,6 +620,12 @@ class Texts(unittest.TestCase):
         self.assertIn("ENOTSUPP", rdmabuf.explain(524, "ibv_reg_dmabuf_mr"))
         self.assertIn("nvidia_peermem", rdmabuf.explain(errno.EFAULT, "ibv_reg_mr"))
         self.assertEqual(rdmabuf.nearest(bytearray(8)), ["soft0"])
+
+    def test_name_the_devices_of_a_machine_that_may_have_none(self):
+        script = ("import os, rdmabuf; found = '/sys/class/infiniband'; "
+                  "print(sorted(rdmabuf.nearest(bytearray(8))) == sorted(os.listdir(found) if os.path.isdir(found) else []))")
+        environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        self.assertEqual(subprocess.check_output([sys.executable, "-c", script], env=environment, text=True), "True\n")
         self.assertFalse(rdmabuf.flush(bytearray(8)))
         self.assertRegex(rdmabuf.version(), r"^\d+\.\d+\.\d+$")
         json.dumps(rdmabuf.Access.LOCAL_WRITE)
