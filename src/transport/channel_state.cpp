@@ -73,6 +73,7 @@ void ChannelState::give_back(RequestState& request) noexcept {
 void ChannelState::adopt(ReceiveRequest& receive) noexcept {
     receive.channel = this;
     receive.channel_number = number_;
+    shared_.set_deadline(receive);
     count_request();
 }
 

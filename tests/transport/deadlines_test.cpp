@@ -192,6 +192,30 @@ TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
     EXPECT_EQ(left().state(), code(0));
 }
 
+TEST_F(Deadlines, of_a_receive_from_any_channel_begin_with_its_message) {
+    options_.read_long_messages = false;
+    connect_with_memory();
+    const StoppedClock clock;
+    Request any;
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 200000, 1, full_mask, any), code(0));
+    Completion completion;
+    const auto test_right = [&] {
+        StoppedClock::settle();
+        for (int i = 0; i < 256 && !completion.done; ++i) {
+            completion = right_end().test(any);
+        }
+        return completion.done;
+    };
+    StoppedClock::advance(limit - 1ms);
+    Request sent = send(200000, 1);
+    EXPECT_FALSE(test_right()); // The receive matches the message, whose data the peer must write.
+    StoppedClock::advance(limit - 1ms);
+    EXPECT_FALSE(test_right()) << completion.error.message();
+    EXPECT_TRUE(eventually(test_right, [&] { left_end().progress(); }));
+    EXPECT_EQ(completion.error, code(0)) << right().reason();
+    EXPECT_EQ(finish(left(), sent).error, code(0));
+}
+
 TEST_F(Deadlines, that_are_as_long_as_a_duration_can_be_are_not_over_at_once) {
     constexpr auto forever = std::chrono::milliseconds::max();
     options_ = {.timeout = forever, .heartbeat = forever, .handshake = forever, .linger = forever};

@@ -173,12 +173,16 @@ class RDMABUF_EXPORT SharedState {
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request) const noexcept {
         state.buffer = buffer;
-        if (options.timeout.count() > 0) [[unlikely]] {
-            state.deadline = now_ns() + to_ns(options.timeout);
-        }
+        set_deadline(state);
         state.channel = channel;
         state.channel_number = channel_number;
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
+    }
+    /// Gives a request the whole of EndpointOptions::timeout.
+    void set_deadline(RequestState& state) const noexcept {
+        if (options.timeout.count() > 0) [[unlikely]] {
+            state.deadline = now_ns() + to_ns(options.timeout);
+        }
     }
     /// Ends a request. Its completion can then be reported to the program.
     void complete(RequestState& request, int request_error = 0) noexcept {
