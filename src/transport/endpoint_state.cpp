@@ -433,9 +433,11 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     if (!sleeps_ && !arm()) {
         return;
     }
-    // The sleep ends at least ten times per heartbeat, for the periodic checks.
-    const std::int64_t tenth =
-        std::max<std::int64_t>(std::chrono::milliseconds(options.heartbeat).count() / 10, 1);
+    // The sleep ends at least ten times per heartbeat, for the periodic checks. A minute is short
+    // enough for epoll_wait(2) and std::condition_variable.
+    constexpr std::int64_t minute = 60'000;
+    const std::int64_t tenth = std::clamp<std::int64_t>(
+        std::chrono::milliseconds(options.heartbeat).count() / 10, 1, minute);
     const std::int64_t wanted = timeout.count() < 0 ? tenth : std::min(tenth, timeout.count());
     epoll_event event{};
     int count = 0;

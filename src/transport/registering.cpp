@@ -13,6 +13,7 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/leased_memory.hpp>
+#include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/registering.hpp>
 
 namespace rdmabuf::transport::detail {
@@ -97,7 +98,8 @@ bool are_the_memory(std::span<const LocalChunk> regions, std::span<const LocalCh
                     std::uint64_t length) noexcept {
     std::uint64_t named = 0;
     for (const LocalChunk& region : regions) {
-        if (region.address != regions.front().address + named || region.length > length - named) {
+        if (region.length == 0 || region.address != regions.front().address + named ||
+            region.length > length - named) {
             return false;
         }
         named += region.length;
@@ -106,6 +108,22 @@ bool are_the_memory(std::span<const LocalChunk> regions, std::span<const LocalCh
            std::ranges::equal(regions, first, [](const LocalChunk& one, const LocalChunk& other) {
                return one.address == other.address && one.length == other.length;
            });
+}
+
+/// Returns true if an eager message can touch more regions than LoopbackCopy::copy() supports: all
+/// regions between the first and the last one that it touches are shorter together.
+bool are_too_short(std::span<const LocalChunk> regions, std::uint64_t eager_limit) noexcept {
+    constexpr std::size_t between = LoopbackCopy::max_pieces - 1;
+    for (std::size_t i = 1; i + between < regions.size(); ++i) {
+        std::uint64_t length = 2; // one byte of each of the two outer regions
+        for (const LocalChunk& region : regions.subspan(i, between)) {
+            length += region.length;
+        }
+        if (length <= eager_limit) {
+            return true;
+        }
+    }
+    return false;
 }
 
 template <class Fill>
@@ -156,7 +174,7 @@ Result<Memory> use_regions(EndpointState& endpoint, std::uintptr_t address, std:
                            std::span<const std::span<const LocalChunk>> regions,
                            Visibility visibility) noexcept {
     bool registered = regions.size() == endpoint.pds.size();
-    bool covered = true;
+    bool covered = registered && !regions.front().empty();
     for (std::size_t rail = 0; registered && rail < regions.size(); ++rail) {
         registered = !regions[rail].empty() || !endpoint.registering.works(rail);
         covered =
@@ -170,6 +188,11 @@ Result<Memory> use_regions(EndpointState& endpoint, std::uintptr_t address, std:
             EINVAL,
             "the regions must be the memory, from its first to its last byte, and the "
             "same for each device");
+    }
+    if (!host && are_too_short(regions.front(), endpoint.options.eager_limit)) {
+        return error_info(EINVAL,
+                          "the regions of device memory are too short: a message of eager_limit "
+                          "bytes must fit into 8 of them");
     }
     return register_with(endpoint, address, length, access, visibility, [&](MemoryState& state) {
         state.host = host;

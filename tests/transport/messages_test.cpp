@@ -72,6 +72,32 @@ TEST_P(EveryKind, passes_messages_in_memory_that_the_program_has_registered) {
                   EINVAL)
             << other;
     }
+    // The same region in parts.
+    const auto use_parts = [&](std::size_t part, bool host, bool add_empty) {
+        std::vector<std::vector<LocalChunk>> parts;
+        std::vector<std::span<const LocalChunk>> parts_of_devices;
+        for (const LocalChunk& whole : chunks) {
+            std::vector<LocalChunk>& of_device = parts.emplace_back();
+            for (std::size_t at = 0; at < size; at += part) {
+                LocalChunk& each = of_device.emplace_back(whole);
+                each.address += at;
+                each.length = std::min(part, size - at);
+            }
+            if (add_empty) {
+                of_device.push_back({whole.address + size, 0, whole.lkey, whole.rkey});
+            }
+        }
+        parts_of_devices.assign(parts.begin(), parts.end());
+        return right_end()
+            .use_regions(bytes.data(), size, Endpoint::default_access, host, parts_of_devices)
+            .error_info()
+            .error();
+    };
+    EXPECT_EQ(use_parts(1000, true, false), 0);
+    EXPECT_EQ(use_parts(1000, true, true), EINVAL) << "a region is empty";
+    // A device copies a message to at most 8 regions.
+    EXPECT_EQ(use_parts(right_end().options().eager_limit / 7 + 1, false, false), 0);
+    EXPECT_EQ(use_parts(right_end().options().eager_limit / 8, false, false), EINVAL);
     const auto to = use(GetParam().devices);
     ASSERT_TRUE(to) << to.message();
     EXPECT_TRUE(to->host());

@@ -121,8 +121,10 @@ class Endpoint {
     ///                 may have no regions. The program owns the regions, which must outlive the
     ///                 Memory.
     /// @return the memory, or an error: EINVAL if @p regions has not one element for each device,
-    ///         if the element of a device that works is empty, or if the lengths or iovas are not
-    ///         as described; and the errors of register_memory() for @p visibility
+    ///         if the element of a device that works is empty, if a region is empty, if the lengths
+    ///         or iovas are not as described, or if a message of EndpointOptions::eager_limit bytes
+    ///         can touch more than 8 regions of memory that the CPU cannot access; and the errors
+    ///         of register_memory() for @p visibility
     [[nodiscard]] Result<Memory> use_regions(
         const void* address, std::size_t length, Access access, bool host,
         std::span<const std::span<const LocalChunk>> regions,

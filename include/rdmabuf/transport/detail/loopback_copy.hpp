@@ -18,6 +18,9 @@ class RDMABUF_EXPORT LoopbackCopy {
   public:
     explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
 
+    /// The maximum number of registered regions that a message may touch.
+    static constexpr std::uint32_t max_pieces = 8;
+
     /// Copies a received message to the memory of its receive request. A loopback queue pair sends
     /// the data to itself, because the completion of a receive guarantees that its data is in
     /// memory. The completion of an RDMA write does not guarantee this.
@@ -40,8 +43,6 @@ class RDMABUF_EXPORT LoopbackCopy {
                                   RequestState* request) noexcept;
 
   private:
-    static constexpr std::uint32_t max_pieces = 8;
-
     /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
     /// later; EIO if the device has failed; EOPNOTSUPP before SharedState::create_loopback().
     [[nodiscard]] static int check(const SharedRail& rail) noexcept;
