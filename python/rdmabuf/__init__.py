@@ -246,9 +246,10 @@ class _State:
         self.reference: _End | None = _End(owner, function, handle)
 
     def finish(self) -> None:
+        if _library is None:
+            return  # The interpreter ends: the reference ends the handle.
         with self.lock:
-            if _library:  # None when the interpreter ends
-                self.end(self.handle)
+            self.end(self.handle)
             if self.memory is not None:
                 self.memory.release()
             self.memory = self.others = None
@@ -256,7 +257,7 @@ class _State:
             self.reference = None
 
 
-# Those whose owners are gone, and whose regions have memory windows.
+# Those whose owners are gone, and whose regions have memory windows; or whose end a signal has interrupted.
 _orphans: list[_State] = []
 
 
@@ -276,13 +277,12 @@ class _Owner:
     """The owner of a _State."""
 
     def __del__(self) -> None:
-        try:
-            self._state.finish()
-        except AttributeError:
-            pass  # __init__() failed
-        except Error:
-            _orphans.append(self._state)
-            raise  # Python writes it to stderr
+        state = getattr(self, "_state", None)
+        if state is None or _library is None:
+            return  # __init__() failed, or the interpreter ends.
+        _orphans.append(state)
+        state.finish()  # Python writes an error to stderr, and the next call tries again.
+        _orphans.remove(state)
 
 
 class _BufferLock(_Owner):
@@ -675,7 +675,7 @@ class Lease(_Closing):
 
     def __init__(self, memory: _Memory, cache: Cache) -> None:
         super().__init__(memory, cache)
-        self._cache = cache
+        self._count = len(cache._pds)
         self.address: int = memory.address
         self.length: int = memory.length
 
@@ -684,7 +684,7 @@ class Lease(_Closing):
         keys = _sized(_Keys)
         with self._lock:
             handle = self._open()
-            if not 0 <= i < len(self._cache._pds):
+            if not 0 <= i < self._count:
                 raise IndexError(f"the lease has no protection domain {i}")
             _check(_library.rdmabuf_lease_keys(handle, i, ctypes.byref(keys)))
         return keys.lkey, keys.rkey
@@ -739,6 +739,7 @@ class Cache(_Context):
         lease = Lease(memory, self)
         try:
             memory.allow(access, self._resolver)
+            _pd_array(self._pds)  # Refuses domains that were closed.
             cache = self._use()
             _check(_library.rdmabuf_cache_acquire(cache._handle, memory.address, memory.length,
                                                   _number(access, 31, "access"), None, ctypes.byref(lease._handle)))

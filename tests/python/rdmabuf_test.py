@@ -598,6 +598,38 @@ class Transfers(OnSoftverbs):
         closed.close()
         self.assertIn("the PD was closed", self.refused(ValueError, 0, rdmabuf.register, closed, bytearray(8)))
 
+    def test_of_a_cache_need_an_open_protection_domain(self):
+        closed = PD(self.context)
+        cache = rdmabuf.Cache(closed)
+        closed.close()
+        self.assertIn("the PD was closed", self.refused(ValueError, 0, cache.acquire, bytearray(8)))
+
+    def test_keep_no_cache_when_they_are_closed(self):
+        cache = rdmabuf.Cache(self.pd)
+        lease, alive = cache.acquire(bytearray(8)), weakref.ref(cache)
+        lease.close()
+        del cache
+        self.assertIsNone(alive())
+
+    def test_are_deregistered_before_their_memory_ends_with_the_interpreter(self):
+        # While another thread runs, Python clears the names of modules, the last one that was imported first.
+        script = """
+import ctypes, os, sys, threading, time, types
+other = sys.modules["other"] = types.ModuleType("other")
+import rdmabuf
+from pyverbs.device import Context, get_device_list
+from pyverbs.pd import PD
+
+class Memory(bytearray):
+    def __del__(self, live=ctypes.CDLL(None).softverbs_live, write=os.write):
+        write(1, b"%d" % live(7))  # SOFTVERBS_MR
+
+threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
+pd = PD(Context(name=get_device_list()[0].name.decode()))
+other.kept = """
+        for kept in "rdmabuf.register(pd, Memory(8))", "rdmabuf.Cache(pd).acquire(Memory(8))":
+            self.assertEqual(subprocess.check_output([sys.executable, "-c", script + kept], text=True), "0")
+
     def test_have_keys_for_each_protection_domain(self):
         other = PD(self.context)
         with rdmabuf.register([self.pd, other], bytearray(8)) as region:
