@@ -231,6 +231,11 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 
 /* ---- Registering ---- */
 
+/* Returns 0 if the NIC of `pd`, its user-space driver and this kernel can register dma-bufs. The
+ * exporter of a dma-buf can still refuse the NIC.
+ * -EOPNOTSUPP: they cannot; rdmabuf_last_error() says what is missing. */
+int rdmabuf_supports_dmabuf(struct ibv_pd* pd);
+
 /* The methods to register memory; combine them with `|`. */
 enum {
     /* A dma-buf, by ibv_reg_dmabuf_mr(3). For device memory, if the other dma-buf path is not

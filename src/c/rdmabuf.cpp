@@ -605,6 +605,19 @@ int rdmabuf_cache_statistics(const rdmabuf_cache* cache, rdmabuf_statistics* sta
     });
 }
 
+int rdmabuf_supports_dmabuf(ibv_pd* pd) {
+    constexpr const char* function = "rdmabuf_supports_dmabuf";
+    return guarded(function, [&] {
+        require(function, {pd});
+        const Availability import = ProtectionDomain::borrow(pd).context().dmabuf_import();
+        if (!import) {
+            throw Error(EOPNOTSUPP, function,
+                        import.reason + (import.remedy.empty() ? "" : "; " + import.remedy));
+        }
+        return 0;
+    });
+}
+
 int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[][64],
                     size_t count) {
     constexpr const char* function = "rdmabuf_nearest";

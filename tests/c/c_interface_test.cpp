@@ -354,6 +354,7 @@ TEST_F(CInterface, TakesNullForAnObject) {
     EXPECT_EQ(rdmabuf_lease_keys(nullptr, 0, &keys), -EINVAL);
     rdmabuf_statistics statistics = RDMABUF_INIT(statistics);
     EXPECT_EQ(rdmabuf_cache_statistics(nullptr, &statistics), -EINVAL);
+    EXPECT_EQ(rdmabuf_supports_dmabuf(nullptr), -EINVAL);
     EXPECT_EQ(rdmabuf_nearest(nullptr, this, nullptr, 0), -EINVAL);
     EXPECT_EQ(rdmabuf_flush(nullptr, this), -EINVAL);
     EXPECT_EQ(rdmabuf_explain(EBUSY, nullptr, nullptr, 0),
@@ -395,6 +396,14 @@ TEST_F(CInterface, FailsWithTheErrnoOfTheHeader) {
     EXPECT_EQ(region_, nullptr);
     EXPECT_EQ(rdmabuf_deregister(&region_), 0);
     fake::free(address);
+}
+
+TEST_F(CInterface, TellsWhetherANicCanRegisterDmaBufs) {
+    EXPECT_EQ(rdmabuf_supports_dmabuf(pd_.native()), 0) << rdmabuf_last_error();
+    ASSERT_EQ(softverbs_set_faults("reg_dmabuf_mr#1=EPROTONOSUPPORT"), 0);
+    EXPECT_EQ(rdmabuf_supports_dmabuf(pd_.native()), -EOPNOTSUPP);
+    EXPECT_THAT(rdmabuf_last_error(),
+                HasSubstr("cannot register dma-bufs; use Linux 5.12 or newer"));
 }
 
 TEST_F(CInterface, FlushesWhereADriverMustAndSaysWhereItNeedNot) {
