@@ -177,7 +177,7 @@ struct rdmabuf_external_memory {
  * range.
  * -EBADF: `fd` is not open. -EMFILE: the process has no free descriptor. -ERANGE: the memory ends
  * after the end of the dma-buf. -EEXIST: the memory overlaps memory that was added before. -EINVAL:
- * also if `address` and `offset` differ modulo the page size. */
+ * also if `address` and `offset` differ modulo the page size, or `pci_address` is malformed. */
 int rdmabuf_external_add(rdmabuf_resolver* resolver, const struct rdmabuf_external_memory* memory,
                          rdmabuf_external** external);
 /* Removes memory from the resolver; the resolver may already be destroyed. Regions of the memory

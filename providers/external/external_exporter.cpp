@@ -9,6 +9,7 @@
 
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/external.hpp>
+#include <rdmabuf/topology.hpp>
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
@@ -27,9 +28,9 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// Checks the address, the length and the offset of @p memory. Does not use the descriptor.
-/// @throws Error EINVAL if one of these numbers is invalid
-void check_numbers(const ExternalMemory& memory) {
+/// Checks @p memory. Does not use the descriptor.
+/// @throws Error EINVAL if a member is invalid
+void check_added_memory(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));
     if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
         throw Error(
@@ -45,6 +46,11 @@ void check_numbers(const ExternalMemory& memory) {
                 " bytes into its page; both must be equal (a page has " + std::to_string(page) +
                 " bytes), because the address is the iova of the memory region: choose another "
                 "address");
+    }
+    if (!memory.pci_address.empty() && !PciAddress::parse(memory.pci_address)) {
+        throw Error(EINVAL, function,
+                    "the PCI address '" + memory.pci_address +
+                        "' is not a domain, bus, device and function, such as 0000:3b:00.0");
     }
 }
 
@@ -71,7 +77,7 @@ class RangeExporter final : public detail::TableExporter<ExternalExporter> {
     }
 
     [[nodiscard]] AddedRange add(int fd, const ExternalMemory& memory) override {
-        check_numbers(memory);
+        check_added_memory(memory);
         return add_checked(duplicate(fd), memory);
     }
 
@@ -79,7 +85,7 @@ class RangeExporter final : public detail::TableExporter<ExternalExporter> {
         if (!fd) {
             throw Error(EBADF, function, describe(memory) + ": the UniqueFd has no descriptor");
         }
-        check_numbers(memory);
+        check_added_memory(memory);
         return add_checked(std::move(fd), memory);
     }
 

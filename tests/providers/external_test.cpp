@@ -316,6 +316,7 @@ TEST_F(External, RefusesNumbersThatMakeNoRange) {
         {{.address = somewhere + 24, .length = 1}, "24 bytes into its page and the offset 0"},
         {{.address = somewhere, .length = 1, .offset = page_size() + 8},
          "0 bytes into its page and the offset 8"},
+        {{.address = somewhere, .length = 1, .pci_address = "3b:00.0"}, "PCI address '3b:00.0'"},
     };
     for (const auto& [memory, text] : refused) {
         EXPECT_THAT(refusal(memory), fails_with(EINVAL, text)) << text;

@@ -58,8 +58,8 @@ class RDMABUF_EXPORT ExternalExporter : public Exporter {
     ///   - EBADF: the descriptor is not open, or the UniqueFd is empty
     ///   - EMFILE: the process has no free descriptors
     ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, the
-    ///     address and the offset differ modulo the page size, or the descriptor is that of an
-    ///     empty file
+    ///     address and the offset differ modulo the page size, the PCI address is malformed, or the
+    ///     descriptor is that of an empty file
     ///   - ERANGE: the memory ends after the end of the dma-buf. This is not checked for a dma-buf
     ///     whose size lseek(2) does not report
     ///   - EEXIST: the memory overlaps memory that was added before; the error text names both
