@@ -245,6 +245,16 @@ class _State:
         self.lock = threading.RLock()
         self.reference: _End | None = _End(owner, function, handle)
 
+    def detach(self) -> None:
+        """From now on, the reference calls nothing. It is forgotten last: where it is known, it may still call."""
+        _ends.discard(self.reference)
+        self.reference = None
+
+    def is_free(self) -> bool:
+        """Whether another thread than that of the owner may end the handle."""
+        is_open = self.handle.obj if isinstance(self.handle, _PyBuffer) else self.handle
+        return self.reference is None or not is_open
+
     def finish(self) -> None:
         if _library is None:
             return  # The interpreter ends: the reference ends the handle.
@@ -253,8 +263,7 @@ class _State:
             if self.memory is not None:
                 self.memory.release()
             self.memory = self.others = None
-            _ends.discard(self.reference)
-            self.reference = None
+            self.detach()
 
 
 # Those whose owners are gone, and whose regions have memory windows; or whose end a signal has interrupted.
@@ -263,7 +272,7 @@ _orphans: list[_State] = []
 
 def _end_orphans() -> None:
     for state in list(_orphans):
-        if state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
+        if state.is_free() and state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
             try:
                 state.finish()
                 _orphans.remove(state)
@@ -281,6 +290,7 @@ class _Owner:
         if state is None or _library is None:
             return  # __init__() failed, or the interpreter ends.
         _orphans.append(state)
+        state.detach()
         state.finish()  # Python writes an error to stderr, and the next call tries again.
         _orphans.remove(state)
 
