@@ -556,7 +556,9 @@ _shared = Resolver()
 
 
 def _resolver(given: Resolver | None) -> ctypes.c_void_p:
-    return (given or _shared)._handle
+    if not isinstance(given, (Resolver, type(None))):
+        raise TypeError(f"resolver is a Resolver, not {type(given).__name__}")
+    return (_shared if given is None else given)._handle
 
 
 class Region(_Closing):

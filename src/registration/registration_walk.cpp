@@ -185,8 +185,13 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
     static_cast<void>(use_owner(0));
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // This attempt is recorded for each registration of host memory.
-            refuse(path, "find", EFAULT, unknown_memory);
+            if (request_.options.device_memory) {
+                refuse(path, "find", EFAULT, "no exporter reports this as device memory",
+                       "check the pointer, or do not set device_memory");
+            } else {
+                // This attempt is recorded for each registration of host memory.
+                refuse(path, "find", EFAULT, unknown_memory);
+            }
             return false;
         }
         choose_mappings_of(path);

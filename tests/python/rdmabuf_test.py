@@ -244,6 +244,14 @@ class Descriptors(OnSoftverbs):
         self.assertIn("no driver", self.refused(rdmabuf.Error, errno.EFAULT, rdmabuf.register, self.pd, unknown))
         gc.collect()
 
+    def test_need_a_resolver(self):
+        with rdmabuf.Cache(self.pd) as cache:
+            for wrong in self.added, cache, "resolver":
+                for call in rdmabuf.nearest, rdmabuf.export, lambda obj, **options: rdmabuf.register(self.pd, obj, **options):
+                    self.refused(TypeError, 0, call, (64 * PAGE, 8), resolver=wrong)
+                self.refused(TypeError, 0, rdmabuf.Cache, self.pd, resolver=wrong)
+        gc.collect()
+
     def test_are_exported_with_their_offset(self):
         made = rdmabuf.export((64 * PAGE + 5, 8), resolver=self.resolver)
         self.assertEqual((made.offset, made.length, made.mapping), (PAGE + 5, 8, rdmabuf.Mapping.STANDARD))

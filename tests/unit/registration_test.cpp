@@ -522,7 +522,8 @@ TEST_P(AnyInterface, HoldsTheCallerToAPromiseOfDeviceMemory) {
     EXPECT_THAT(promised(buffer.address()),
                 fails_with(function, EFAULT, "device_memory is set, but this is system memory"));
     EXPECT_THAT(promised(reinterpret_cast<std::uintptr_t>(host_memory_.data())),
-                fails_with(function, EFAULT, "unknown memory"));
+                fails_with(function, EFAULT,
+                           "device memory; check the pointer, or do not set device_memory"));
     EXPECT_THAT(refusal(reinterpret_cast<std::uintptr_t>(host_memory_.data()), 64,
                         {.paths = {dmabuf, on_demand}, .device_memory = true}),
                 fails_with(function, EFAULT, "no exporter reports this as device memory"));
