@@ -133,6 +133,12 @@ Completion EndpointState::test_any(std::uint32_t channel, Request& request,
     return completion;
 }
 
+bool EndpointState::is_done(const Request& request) const noexcept {
+    const RequestState* const state = shared.request(request.index);
+    return state != nullptr && state->in_use && state->generation == request.generation &&
+           state->done;
+}
+
 std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
     using Failed = List<ChannelLinks, &ChannelLinks::failed>;
     for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = Failed::next(i)) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <span>
@@ -7,6 +8,19 @@
 #include <rdmabuf/transport/wait_any.hpp>
 
 namespace rdmabuf::transport {
+
+namespace {
+
+detail::EndpointState* owner_of(const Pending& pending) noexcept {
+    return pending.channel != nullptr ? pending.channel->endpoint() : pending.endpoint->state();
+}
+
+bool is_done(const Pending& pending) noexcept {
+    return pending.request.index != Request::empty_index &&
+           owner_of(pending)->is_done(pending.request);
+}
+
+} // namespace
 
 std::size_t wait_any(std::span<Pending> requests, Completion& completion,
                      std::chrono::milliseconds timeout) noexcept {
@@ -19,9 +33,7 @@ std::size_t wait_any(std::span<Pending> requests, Completion& completion,
             if (pending.request.index == Request::empty_index) {
                 continue;
             }
-            detail::EndpointState* const owner = pending.channel != nullptr
-                                                     ? pending.channel->endpoint()
-                                                     : pending.endpoint->state();
+            detail::EndpointState* const owner = owner_of(pending);
             several_endpoints = several_endpoints || (endpoint != nullptr && endpoint != owner);
             endpoint = owner;
             completion = pending.channel != nullptr ? pending.channel->test(pending.request)
@@ -30,6 +42,11 @@ std::size_t wait_any(std::span<Pending> requests, Completion& completion,
                 pending.request = {}; // test() keeps an invalid request.
                 return i;
             }
+        }
+        // The progress of a later test may have ended an earlier request, of which no event is left
+        // that would end a sleep.
+        if (std::ranges::any_of(requests, is_done)) {
+            continue;
         }
         const auto sleep = [&](std::chrono::milliseconds left) {
             // Events of other endpoints do not end this sleep. Therefore, if the requests belong to

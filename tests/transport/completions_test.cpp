@@ -173,6 +173,21 @@ TEST_F(Completions, waiting_for_any_one_sleeps) {
     EXPECT_LT(counter.polls, polls_before_sleep);
 }
 
+TEST_F(Completions, wait_any_reports_what_the_test_of_another_request_has_ended) {
+    std::array<transport::Pending, 2> pending = {
+        {{.channel = &right(), .request = receive(10, 1)},
+         {.channel = &right(), .request = receive(10, 2, 100)}}};
+    PollCounter counter(right_end().protection_domain().context());
+    counter.before_each_poll([&] {
+        if (counter.polls == 2) { // of the test of the second request
+            static_cast<void>(send(10, 1));
+        }
+    });
+    Completion completion;
+    EXPECT_EQ(transport::wait_any(pending, completion, 0ms), 0);
+    EXPECT_EQ(completion.tag, 1);
+}
+
 TEST_F(Completions, wait_any_reports_requests_of_a_closed_channel_once) {
     std::array<transport::Pending, 2> pending = {
         {{.channel = &right(), .request = receive(10, 1)},

@@ -281,6 +281,9 @@ class Endpoint {
     }
     /// After this call, descriptor() becomes readable at the next event. Also checks time limits,
     /// at most ten times per EndpointOptions::heartbeat.
+    /// A call that makes progress can end any request. So after arm(), test all requests again
+    /// before waiting on the descriptor; requests with a `context` are reported by one call of
+    /// poll_completions().
     /// @return false if progress() already has something to do: call progress() and arm() again
     ///         before waiting on the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
