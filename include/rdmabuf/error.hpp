@@ -136,16 +136,22 @@ class [[nodiscard]] RDMABUF_EXPORT Status {
 };
 
 /// The Status of one C function, whose name throw_if_failed() puts into the Error.
-class [[nodiscard]] CallStatus : public Status {
+class [[nodiscard]] CallStatus {
   public:
     /// @param function  the name of the C function; a string literal
     constexpr CallStatus(Status status, const char* function) noexcept
-        : Status(status), function_(function) {}
+        : status_(status), function_(function) {}
 
-    void throw_if_failed() const { Status::throw_if_failed(function_); }
-    using Status::throw_if_failed;
+    [[nodiscard]] constexpr bool ok() const noexcept { return status_.ok(); }
+    explicit constexpr operator bool() const noexcept { return ok(); }
+    [[nodiscard]] constexpr int error() const noexcept { return status_.error(); }
+    [[nodiscard]] std::error_code code() const noexcept { return status_.code(); }
+    void throw_if_failed() const { status_.throw_if_failed(function_); }
+
+    /* implicit */ constexpr operator Status() const noexcept { return status_; }
 
   private:
+    Status status_;
     const char* function_;
 };
 

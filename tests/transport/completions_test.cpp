@@ -105,6 +105,18 @@ TEST_F(Completions, of_requests_with_a_context_are_polled_after_close) {
     EXPECT_EQ(found, (std::set<void*>{contexts.data(), &contexts[1]}));
 }
 
+TEST_F(Completions, that_were_not_polled_keep_an_endpoint_from_being_armed) {
+    int context = 0;
+    const auto is_armed = [&] { return left_end().arm(); };
+    ASSERT_TRUE(eventually(is_armed));
+    static_cast<void>(send(10, 1, 0, &context)); // It ends in the call.
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_FALSE(is_armed());
+    }
+    EXPECT_EQ(poll_completions(left_end(), 1).size(), 1);
+    EXPECT_TRUE(eventually(is_armed));
+}
+
 TEST_F(Completions, make_the_descriptor_of_an_armed_endpoint_readable) {
     for (const std::size_t length : {std::size_t{10}, std::size_t{5000}, std::size_t{200000}}) {
         for (int round = 0; round < 20; ++round) {

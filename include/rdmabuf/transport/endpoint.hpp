@@ -262,8 +262,13 @@ class Endpoint {
         state_->progress();
     }
     /// Sleeps until a device or a peer causes an event, or until @p timeout has passed. The call
-    /// may also return earlier. After this call, the program must call progress() or test().
-    void wait(std::chrono::milliseconds timeout) const noexcept { state_->sleep(timeout); }
+    /// may also return earlier, and does so if poll_completions() has something to report. After
+    /// this call, the program must call progress() or test().
+    void wait(std::chrono::milliseconds timeout) const noexcept {
+        if (!state_->has_completions()) {
+            state_->sleep(timeout);
+        }
+    }
     /// Returns a descriptor for epoll(7) or poll(2). After arm() has returned true, the descriptor
     /// becomes readable when progress() has something to do. While requests are in flight or a
     /// PreparedChannel waits for its peer, the program must also call progress() and arm() at least
@@ -284,9 +289,9 @@ class Endpoint {
     /// A call that makes progress can end any request. So after arm(), test all requests again
     /// before waiting on the descriptor; requests with a `context` are reported by one call of
     /// poll_completions().
-    /// @return false if progress() already has something to do: call progress() and arm() again
-    ///         before waiting on the descriptor
-    [[nodiscard]] bool arm() const noexcept { return state_->arm(); }
+    /// @return false if progress() already has something to do, or poll_completions() has something
+    ///         to report: call them, and arm() again, before waiting on the descriptor
+    [[nodiscard]] bool arm() const noexcept { return state_->arm() && !state_->has_completions(); }
 
     /// The default access of register_memory(): devices of this side may write, and peers may write
     /// and read.

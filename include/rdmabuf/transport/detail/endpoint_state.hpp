@@ -208,6 +208,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     Completion test_any(std::uint32_t channel, Request& request, bool progressed = false) noexcept;
     /// Returns true if a request has ended and was not reported yet. Makes no progress.
     [[nodiscard]] bool is_done(const Request& request) const noexcept;
+    /// Returns true if a request with a `context` has ended and was not reported yet.
+    [[nodiscard]] bool has_completions() const noexcept { return !shared.completed.empty(); }
     /// Returns the result of a test of an invalid request.
     [[nodiscard, gnu::noinline]] static Completion failed(int error) noexcept {
         return {.done = true, .error = {error, std::system_category()}};
