@@ -71,6 +71,7 @@ bool TagMatcher::has_unadvertised(const ChannelState* channel, Tag tag) const no
 
 void TagMatcher::add(UnexpectedMessage& message) noexcept {
     unexpected_[hash(message.channel, message.tag)].push_back(&message);
+    messages_of(message.channel).push_back(&message);
     arrived_.push_back(&message);
 }
 
@@ -80,6 +81,7 @@ void TagMatcher::remove(UnexpectedMessage& message) noexcept {
         return;
     }
     unexpected_[hash(message.channel, message.tag)].remove(&message);
+    messages_of(message.channel).remove(&message);
     arrived_.remove(&message);
 }
 
@@ -113,9 +115,17 @@ UnexpectedMessage* TagMatcher::find_message(const ChannelState* channel, Tag tag
         }
         return nullptr;
     }
+    if (channel != nullptr) {
+        for (UnexpectedMessage* i = messages_of(channel).front(); i != nullptr;
+             i = SameChannel::next(i)) {
+            if (i->channel == channel && ((i->tag ^ tag) & mask) == 0) {
+                return i;
+            }
+        }
+        return nullptr;
+    }
     for (UnexpectedMessage* i = arrived_.front(); i != nullptr; i = Arrivals::next(i)) {
-        if ((channel == nullptr ? !is_held(i->channel) : i->channel == channel) &&
-            ((i->tag ^ tag) & mask) == 0) {
+        if (!is_held(i->channel) && ((i->tag ^ tag) & mask) == 0) {
             return i;
         }
     }

@@ -32,6 +32,9 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     std::uint64_t claim = 0;
     /// The links of an unclaimed message in the list of messages with the same hash value.
     Link<UnexpectedMessage> same_hash{};
+    /// The links of an unclaimed message in the list of its channel, which other channels can
+    /// share.
+    Link<UnexpectedMessage> same_channel{};
     /// The links of the message in TagMatcher::arrived_, or in TagMatcher::claimed_ if it is
     /// claimed.
     Link<UnexpectedMessage> arrival{};
@@ -145,33 +148,34 @@ class RDMABUF_EXPORT TagMatcher {
     /// may remove this message.
     template <class Visit>
     void for_each_message(const ChannelState* channel, const Visit& visit) noexcept {
-        for_each_message(arrived_, channel, visit);
+        for_each_message(messages_of(channel), channel, visit);
     }
     /// Removes and destroys the stored messages of a channel, claimed or not, for which @p unwanted
     /// returns true.
     template <class Unwanted>
     void drop(const ChannelState* channel, const Unwanted& unwanted) noexcept {
-        for (const Arrivals* const list : {&arrived_, &claimed_}) {
-            for_each_message(*list, channel, [&](UnexpectedMessage& message) {
-                if (unwanted(message)) {
-                    remove(message);
-                    UnexpectedMessage::destroy(&message);
-                }
-            });
-        }
+        const auto drop_unwanted = [&](UnexpectedMessage& message) {
+            if (unwanted(message)) {
+                remove(message);
+                UnexpectedMessage::destroy(&message);
+            }
+        };
+        for_each_message(channel, drop_unwanted);
+        for_each_message(claimed_, channel, drop_unwanted);
     }
 
   private:
     using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
     using SameHash = List<UnexpectedMessage, &UnexpectedMessage::same_hash>;
+    using SameChannel = List<UnexpectedMessage, &UnexpectedMessage::same_channel>;
     using Arrivals = List<UnexpectedMessage, &UnexpectedMessage::arrival>;
 
-    template <class Visit>
-    static void for_each_message(const Arrivals& list, const ChannelState* channel,
+    template <class Messages, class Visit>
+    static void for_each_message(const Messages& list, const ChannelState* channel,
                                  const Visit& visit) noexcept {
         for (UnexpectedMessage* i = list.front(); i != nullptr;) {
             UnexpectedMessage& message = *i;
-            i = Arrivals::next(i);
+            i = Messages::next(i);
             if (message.channel == channel) {
                 visit(message);
             }
@@ -194,10 +198,16 @@ class RDMABUF_EXPORT TagMatcher {
         return is_exact(channel, mask) ? exact_[hash(channel, tag)] : wildcards_;
     }
 
+    /// Returns the list with the unclaimed messages of a channel, in the order of arrival.
+    [[nodiscard]] SameChannel& messages_of(const ChannelState* channel) noexcept {
+        return of_channels_[hash(channel, 0)];
+    }
+
     std::array<Receives, buckets> exact_{};
     Receives wildcards_;
     std::uint64_t wildcards_posted_ = 0;
     std::array<SameHash, buckets> unexpected_{};
+    std::array<SameChannel, buckets> of_channels_{};
     Arrivals arrived_;
     Arrivals claimed_;
     std::uint64_t claims_ = 0;
