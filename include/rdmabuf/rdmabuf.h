@@ -352,7 +352,8 @@ struct rdmabuf_keys {
     uint32_t lkey;
     uint32_t rkey;
     /* The first byte of the registered range, which contains the requested range. A peer that has
-     * `rkey` can access the whole registered range. The iova of a byte is its address. */
+     * `rkey` can access the whole registered range, with all accesses of the registration, which
+     * may be more than were requested. The iova of a byte is its address. */
     uint64_t address;
     /* The length of the registered range in bytes. */
     uint64_t length;

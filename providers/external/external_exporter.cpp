@@ -62,7 +62,8 @@ UniqueFd duplicate(int fd) {
                     error == EBADF
                         ? "descriptor " + std::to_string(fd) +
                               " is not open; keep the dma-buf open until the memory is added"
-                        : std::string());
+                    : error == EMFILE ? std::string("raise the limit of open files (ulimit -n)")
+                                      : std::string());
     }
     return copy;
 }

@@ -358,7 +358,7 @@ class _Memory:
             raise ValueError("the memory of a conjugated or negated view has other values: resolve it first, with "
                              "resolve_conj() or resolve_neg()")
         # The program can give the tensor other memory: tensor.data = …
-        self._owner = tensor.detach()
+        self._owner = tensor = tensor.detach()
         self.of_device = tensor.device.type != "cpu"
         self.address, self.length = tensor.data_ptr(), tensor.numel() * tensor.element_size()
 
@@ -707,7 +707,8 @@ class Lease(_Closing):
 
     @property
     def rkey(self) -> int:
-        """A peer that has it can access the whole registered range, which may be longer than the object."""
+        """A peer that has it can access the whole registered range, which may be longer than the object, with all accesses of
+        the registration, which may be more than were acquired."""
         return self.keys()[1]
 
 

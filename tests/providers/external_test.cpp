@@ -298,9 +298,7 @@ TEST_F(External, TellsThatTheProcessHasNoDescriptorsLeft) {
     kernel.fail_call(1, EMFILE);
     const auto error = refusal({.address = somewhere, .length = 1});
     EXPECT_EQ(kernel.failed_call(), "fcntl");
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EMFILE);
-    EXPECT_STREQ(error->function(), "fcntl");
+    EXPECT_THAT(error, fails_with("fcntl", EMFILE, "ulimit -n"));
     EXPECT_FALSE(exporter->find(somewhere));
 }
 
