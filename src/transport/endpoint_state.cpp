@@ -293,22 +293,29 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
         channel.linger_end_ns = now + to_ns(options.linger);
     }
     if (channel.drain_end_ns == 0) {
-        const bool over = !linger || now >= channel.linger_end_ns;
-        if (channel.broken() == 0 && !over) {
+        const bool works = channel.broken() == 0;
+        const bool over = now >= channel.linger_end_ns;
+        if (works && linger && !over) {
             channel.signal_all();
         }
-        const bool acknowledged = channel.broken() == 0 && channel.all_acknowledged();
-        if (channel.broken() == 0 && !channel.is_unused() && !over &&
-            !(acknowledged && channel.close_sent)) {
+        const bool acknowledged = works && channel.all_acknowledged();
+        if (works && linger && !channel.is_unused() && !(acknowledged && channel.close_sent)) {
             if (acknowledged) {
                 channel.close_sent = channel.send_close();
+                if (channel.close_sent && over) {
+                    // The program has computed since the last call. The peer has the whole time to
+                    // acknowledge the close message.
+                    channel.linger_end_ns = now + to_ns(options.linger);
+                }
             }
-            return false;
+            if (now < channel.linger_end_ns) {
+                return false;
+            }
         }
-        if (channel.broken() == 0 && (acknowledged || channel.close_sent)) {
+        if (works && (acknowledged || channel.close_sent)) {
             channel.say_goodbye();
         } else {
-            channel.unacknowledged = channel.broken() == 0 && !channel.is_unused() && linger;
+            channel.unacknowledged = works && !channel.is_unused() && linger;
         }
         channel.rails().fail(EBADF, "the channel was closed", nullptr, 0, true);
         // A dead device reports no completions, so the time to wait for them is limited.
@@ -474,7 +481,12 @@ bool EndpointState::is_check_due(std::int64_t now) const noexcept {
 }
 
 bool EndpointState::check(std::int64_t now) noexcept {
-    bool any = options.timeout.count() > 0 && end_late_requests(now);
+    bool any = options.timeout.count() > 0 && is_any_late(now);
+    if (any) {
+        // Their completions may have waited for the program.
+        poll_all();
+        end_late_requests(now);
+    }
     if (loopback_failed_) {
         restore_loopback();
     }
@@ -582,14 +594,23 @@ bool EndpointState::check_descriptors() noexcept {
     return any;
 }
 
-bool EndpointState::end_late_requests(std::int64_t now) noexcept {
-    bool any = false;
+bool EndpointState::is_any_late(std::int64_t now) noexcept {
+    bool late = false;
+    const auto visit = [&](const RequestState& request) {
+        late = late || (!request.done && now >= request.deadline);
+    };
+    shared.sends.for_each(visit);
+    shared.receives.for_each(visit);
+    shared.one_sided.for_each(visit);
+    return late;
+}
+
+void EndpointState::end_late_requests(std::int64_t now) noexcept {
     bool stuck = false;
     const auto end = [&](RequestState& request) {
         if (request.done || now < request.deadline) {
             return;
         }
-        any = true;
         if (request.channel != nullptr) {
             // If the other requests of its channel have ended, this request waits for a completion
             // of the loopback queue pair.
@@ -613,7 +634,6 @@ bool EndpointState::end_late_requests(std::int64_t now) noexcept {
             }
         }
     }
-    return any;
 }
 
 void EndpointState::restore_loopback() noexcept {

@@ -625,7 +625,7 @@ class Transfers(OnSoftverbs):
     def test_are_deregistered_before_their_memory_ends_with_the_interpreter(self):
         # While another thread runs, Python clears the names of modules, the last one that was imported first.
         script = """
-import ctypes, os, sys, threading, time, types
+import ctypes, os, sys, threading, types
 other = sys.modules["other"] = types.ModuleType("other")
 import rdmabuf
 from pyverbs.device import Context, get_device_list
@@ -635,7 +635,7 @@ class Memory(bytearray):
     def __del__(self, live=ctypes.CDLL(None).softverbs_live, write=os.write):
         write(1, b"%d" % live(7))  # SOFTVERBS_MR
 
-threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
+threading.Thread(target=lambda: threading.Event().wait(), daemon=True).start()
 pd = PD(Context(name=get_device_list()[0].name.decode()))
 other.kept = """
         for kept in "rdmabuf.register(pd, Memory(8))", "rdmabuf.Cache(pd).acquire(Memory(8))":

@@ -7,6 +7,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "features_fixture.hpp"
 #include "raw_connector.hpp"
@@ -245,6 +246,26 @@ TEST_F(Deadlines, pass_at_their_time_of_a_stopped_clock) {
     EXPECT_FALSE(after_a_while(right(), request).done);
     StoppedClock::advance(1ns);
     EXPECT_EQ(after_a_while(right(), request).error, code(ETIMEDOUT));
+}
+
+TEST_F(Deadlines, do_not_end_requests_whose_completions_were_not_polled_in_time) {
+    constexpr std::size_t messages = 40; // more than one call of progress() polls
+    connect_with_memory();
+    const StoppedClock clock;
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < messages; ++i) {
+        requests.push_back(receive(8, i, 8 * i));
+        static_cast<void>(send(8, i, 8 * i));
+    }
+    while (left().in_flight() != 0) {
+        left_end().progress();
+        StoppedClock::settle();
+    }
+    StoppedClock::advance(limit); // The right program computes.
+    static_cast<void>(right_end().arm());
+    for (Request& request : requests) {
+        EXPECT_EQ(finish(right(), request).error, code(0)) << right().reason();
+    }
 }
 
 // A program that waits for Endpoint::descriptor() needs only few calls of progress().

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "prepared_channels_fixture.hpp"
+#include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -48,6 +49,26 @@ TEST_F(PreparedChannels, keep_the_requests_until_the_later_end_is_connected) {
     EXPECT_EQ(next_notification(right()), 77);
     EXPECT_EQ(finish(left(), put).error, code(0));
     EXPECT_TRUE(window.bytes(0, 64) == from.bytes(0, 64));
+}
+
+/// The program computes for longer than EndpointOptions::linger between two calls of try_close().
+/// There is no socket that would tell the peer.
+TEST_F(PreparedChannels, tell_an_idle_peer_that_they_were_closed_by_a_slow_program) {
+    open();
+    connect_ends();
+    const TestMemory from = left_memory(100);
+    const TestMemory to = right_memory(100);
+    pass(from, to, 100);
+    {
+        const StoppedClock clock;
+        EXPECT_EQ(left().try_close(), code(EAGAIN));
+        StoppedClock::advance(options_.linger + 1ms);
+        while (left().try_close() == code(EAGAIN)) {
+            StoppedClock::advance(1ms);
+        }
+    }
+    EXPECT_EQ(end_of(right()), code(ECONNRESET));
+    EXPECT_EQ(right().close(), code(0));
 }
 
 /// While a channel waits for its peer, it does not use the processor: Endpoint::wait() ends about

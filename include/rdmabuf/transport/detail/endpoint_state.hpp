@@ -365,8 +365,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Polls the completion queues until they are empty, or for a bounded number of completions.
     /// @return true if a work request has completed
     bool poll_all() noexcept;
-    /// @return true if a request has exceeded EndpointOptions::timeout
-    bool end_late_requests(std::int64_t now) noexcept;
+    /// Returns true if a request has exceeded EndpointOptions::timeout.
+    [[nodiscard]] bool is_any_late(std::int64_t now) noexcept;
+    void end_late_requests(std::int64_t now) noexcept;
     /// Starts the timer if SharedState::recovers is true; otherwise stops it.
     void set_timer() noexcept;
 
