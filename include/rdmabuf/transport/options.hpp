@@ -61,8 +61,10 @@ struct EndpointOptions {
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
-    /// its length plus 64 bytes. If this limit is reached, the peer sends only an RTS (request to
-    /// send) for each further message, and the data is transferred after the receive is posted.
+    /// its length plus 64 bytes, and takes the next power of two of its length plus 96 bytes of
+    /// memory: less than three times the limit. If this limit is reached, the peer sends only an
+    /// RTS (request to send) for each further message, and the data is transferred after the
+    /// receive is posted.
     std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
     /// Maximum number of bytes, for each channel, of notifications that have arrived at this end
     /// and that the program has not read yet; from 4,096 to 2^30. Each notification counts as its

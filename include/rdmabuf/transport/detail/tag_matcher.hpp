@@ -22,12 +22,12 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     /// The pool that has allocated the memory of the message.
     BlockPool* pool = nullptr;
     ChannelState* channel = nullptr;
-    Kind kind{};
     Tag tag = 0;
     /// The length of the message in bytes.
     std::uint64_t length = 0;
     /// The number of bytes that are stored behind this object.
     std::uint32_t stored = 0;
+    Kind kind{};
     /// The number that TagMatcher::claim() has given to the message; 0 if it is not claimed.
     std::uint64_t claim = 0;
     /// The links of an unclaimed message in the list of messages with the same hash value.
@@ -48,6 +48,9 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     [[nodiscard]] static UnexpectedMessage* make(BlockPool& pool, std::uint32_t stored) noexcept;
     static void destroy(UnexpectedMessage* message) noexcept;
 };
+
+// The memory that EndpointOptions::unexpected_limit permits is documented with this size.
+static_assert(sizeof(UnexpectedMessage) <= 96);
 
 /// Matches messages with receives, for all channels of an endpoint. A message that arrives matches
 /// the first posted receive that accepts it. A receive that is posted matches the first stored
