@@ -233,7 +233,8 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
 
 /* Returns 0 if the NIC of `pd`, its user-space driver and this kernel can register dma-bufs. The
  * exporter of a dma-buf can still refuse the NIC.
- * -EOPNOTSUPP: they cannot; rdmabuf_last_error() says what is missing. */
+ * -EOPNOTSUPP: they cannot, or have given no clear answer; rdmabuf_last_error() says what is
+ * missing, or which errno they returned. */
 int rdmabuf_supports_dmabuf(struct ibv_pd* pd);
 
 /* The methods to register memory; combine them with `|`. */

@@ -292,7 +292,8 @@ class _Owner:
         _orphans.append(state)
         state.detach()
         state.finish()  # Python writes an error to stderr, and the next call tries again.
-        _orphans.remove(state)
+        with contextlib.suppress(ValueError):  # Another thread has ended it.
+            _orphans.remove(state)
 
 
 class _BufferLock(_Owner):
@@ -336,6 +337,8 @@ class _Memory:
     def _find(self, owner: Any) -> None:
         try:
             self._describe(owner)
+        except RecursionError:
+            raise
         except (KeyError, RuntimeError, BufferError) as error:  # of a dict, a sparse tensor, and __dlpack__()
             raise TypeError(f"{type(owner).__name__} has no address: {error}") from error
 
@@ -681,7 +684,8 @@ def export(obj: Any, mapping: Mapping = Mapping.DEFAULT, *, resolver: Resolver |
 
 
 class Lease(_Closing):
-    """The right to use a registration of a cache, until close(). Keeps the object and the cache alive."""
+    """The right to use a registration of a cache, until close(). Keeps the object and the cache alive. Memory windows that are
+    bound to it must be deallocated before: a registration that cannot end stays, and does not keep its memory."""
 
     _end = "rdmabuf_lease_release"
 

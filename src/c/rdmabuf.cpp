@@ -150,18 +150,15 @@ void require(const char* function, std::initializer_list<const void*> pointers) 
     }
 }
 
-/// Takes the object from the program, and sets the handle of the program to null. Returns null if
-/// there is no object.
-template <class Object>
-std::unique_ptr<Object> take(Object** handle) noexcept {
-    return std::unique_ptr<Object>(handle != nullptr ? std::exchange(*handle, nullptr) : nullptr);
-}
-
-/// Destroys the object of a handle.
+/// Destroys the object of a handle, and then sets the handle to null: the Python module frees
+/// memory when another thread has done so.
 template <class Object>
 void end(Object** handle) noexcept {
     const detail::CancellationDisabled uncancelled;
-    take(handle).reset();
+    if (handle != nullptr) {
+        delete *handle;
+        *handle = nullptr;
+    }
 }
 
 std::vector<ProtectionDomain> borrow(ibv_pd* const* pds, std::size_t count, const char* function) {
@@ -546,7 +543,9 @@ int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t 
 }
 
 void rdmabuf_cache_destroy(rdmabuf_cache** cache) {
-    end(cache);
+    // A hook of munmap(2) that invalidates a range meanwhile finds a null handle.
+    rdmabuf_cache* taken = cache != nullptr ? std::exchange(*cache, nullptr) : nullptr;
+    end(&taken);
 }
 
 int rdmabuf_cache_acquire(rdmabuf_cache* cache, const void* address, size_t length, int access,

@@ -9,6 +9,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/quirks.hpp>
 
+#include "device/sysfs.hpp"
+
 namespace rdmabuf::detail {
 namespace {
 
@@ -52,15 +54,12 @@ bool is_about(std::string_view refusals, int error) {
 } // namespace
 
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
-    std::vector<std::string> found;
-    std::error_code nothing;
     // The older interface for peer memory has a directory in sysfs for each kernel module that uses
     // the interface.
-    for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
-         !nothing && each != end; each.increment(nothing)) {
-        found.push_back(each->path().filename().string());
-    }
+    std::vector<std::string> found =
+        sysfs::entries(sys / "kernel/mm/memory_peers").value_or(std::vector<std::string>());
     std::sort(found.begin(), found.end());
+    std::error_code nothing;
     if (std::filesystem::exists(sys / "module/nvidia_peermem", nothing)) {
         found.emplace_back("nvidia_peermem");
     }
