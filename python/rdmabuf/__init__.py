@@ -28,8 +28,8 @@ import threading
 import weakref
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Path", "Region", "Resolver", "explain", "export", "flush",
-           "nearest", "register", "version"]
+__all__ = ["Access", "Cache", "Error", "Export", "External", "Lease", "Mapping", "Path", "Region", "Resolver", "explain", "export",
+           "flush", "nearest", "register", "version"]
 
 
 class Access(enum.IntFlag):
@@ -215,9 +215,9 @@ def _number(value: Any, bits: int, name: str) -> int:
 class _End(weakref.ref):
     """Calls a C function with a handle when the owner of the handle is gone, and before what the owner refers to is freed.
 
-    This call is no step of Python. The handler of a signal can raise at the first step of a __del__(), which then does
-    nothing; a signal that arrives during a garbage collection waits for this step. The collector calls the function because
-    _ends, which is not garbage, refers to this object."""
+    This call is no step of Python; only within three calls of the recursion limit, ctypes refuses it. The handler of a signal
+    can raise at the first step of a __del__(), which then does nothing; a signal that arrives during a garbage collection
+    waits for this step. The collector calls the function because _ends, which is not garbage, refers to this object."""
 
     __slots__ = ("_as_parameter_",)
     __hash__ = object.__hash__  # That of a reference is that of its owner.
