@@ -193,6 +193,7 @@ TEST_F(Completions, wait_any_reports_what_the_test_of_another_request_has_ended)
     counter.before_each_poll([&] {
         if (counter.polls == 2) { // of the test of the second request
             static_cast<void>(send(10, 1));
+            settle([&] { left_end().progress(); });
         }
     });
     Completion completion;
