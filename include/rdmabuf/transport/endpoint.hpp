@@ -285,10 +285,9 @@ class Endpoint {
         state_->async_event(device.native(), event);
     }
     /// After this call, descriptor() becomes readable at the next event. Also checks time limits,
-    /// at most ten times per EndpointOptions::heartbeat.
-    /// A call that makes progress can end any request. So after arm(), test all requests again
-    /// before waiting on the descriptor; requests with a `context` are reported by one call of
-    /// poll_completions().
+    /// at most ten times per EndpointOptions::heartbeat. A call that makes progress can end any
+    /// request: after arm(), call test() for all requests before waiting on the descriptor. For
+    /// requests with a `context`, one call of poll_completions() is enough.
     /// @return false if progress() already has something to do, or poll_completions() has something
     ///         to report: call them, and arm() again, before waiting on the descriptor
     [[nodiscard]] bool arm() const noexcept { return state_->arm() && !state_->has_completions(); }

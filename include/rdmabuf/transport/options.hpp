@@ -84,8 +84,8 @@ struct EndpointOptions {
     std::uint32_t min_fragment = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
-    /// and its channel fails. For a receive from any channel, this is the maximum time until it
-    /// matches a message, after which no channel fails; and the maximum time after that.
+    /// and its channel fails. A receive from any channel that matches no message in this time ends
+    /// with ETIMEDOUT, and no channel fails. When it matches a message, the time begins again.
     std::chrono::milliseconds timeout{0};
     /// Keepalive interval. If a channel has requests in flight, and no message or completion
     /// arrives on its first queue pair during this time, each queue pair of the channel writes 0

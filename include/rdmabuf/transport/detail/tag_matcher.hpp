@@ -32,8 +32,8 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     std::uint64_t claim = 0;
     /// The links of an unclaimed message in the list of messages with the same hash value.
     Link<UnexpectedMessage> same_hash{};
-    /// The links of an unclaimed message in the list of its channel, which other channels can
-    /// share.
+    /// The links of an unclaimed message in the list of the messages of its channel, and of other
+    /// channels with the same hash value.
     Link<UnexpectedMessage> same_channel{};
     /// The links of the message in TagMatcher::arrived_, or in TagMatcher::claimed_ if it is
     /// claimed.
@@ -201,7 +201,8 @@ class RDMABUF_EXPORT TagMatcher {
         return is_exact(channel, mask) ? exact_[hash(channel, tag)] : wildcards_;
     }
 
-    /// Returns the list with the unclaimed messages of a channel, in the order of arrival.
+    /// Returns the list that contains the unclaimed messages of a channel, in the order of arrival.
+    /// It can also contain messages of other channels.
     [[nodiscard]] SameChannel& messages_of(const ChannelState* channel) noexcept {
         return of_channels_[hash(channel, 0)];
     }
