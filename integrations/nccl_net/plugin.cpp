@@ -84,9 +84,8 @@ void Plugin::stop(void* context) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase_if(connections_,
                   [&](const auto& entry) { return entry.second->context == context; });
-    std::erase_if(endpoints_, [&](const auto& entry) {
-        return std::get<0>(entry.first) == context || entry.second.expired();
-    });
+    std::erase_if(endpoints_,
+                  [&](const auto& entry) { return std::get<0>(entry.first) == context; });
     std::erase_if(contexts_, [&](const auto& known) { return known.get() == context; });
 }
 
@@ -134,9 +133,17 @@ abi::Result Plugin::merge(std::span<const int> members, int& device) {
 
 std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& nic,
                                              int traffic_class, const char* function) {
-    const std::lock_guard lock(mutex_);
-    std::weak_ptr<SharedEndpoint>& known = endpoints_[{context, &nic, traffic_class}];
-    if (auto endpoint = known.lock()) {
+    std::shared_ptr<KnownEndpoint> known;
+    {
+        const std::lock_guard lock(mutex_);
+        std::shared_ptr<KnownEndpoint>& entry = endpoints_[{context, &nic, traffic_class}];
+        if (entry == nullptr) {
+            entry = std::make_shared<KnownEndpoint>();
+        }
+        known = entry;
+    }
+    const std::lock_guard opening(known->mutex);
+    if (auto endpoint = known->endpoint.lock()) {
         return endpoint;
     }
     auto opened = open_nic(nic, settings_, traffic_class);
@@ -144,7 +151,7 @@ std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& 
         log::failed(function, nic.name, opened.error_info());
         return nullptr;
     }
-    known = *opened;
+    known->endpoint = *opened;
     return *std::move(opened);
 }
 

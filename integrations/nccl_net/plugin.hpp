@@ -110,6 +110,11 @@ class Plugin {
     };
     /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
+    /// The endpoint of a key. Its mutex is held while the endpoint is opened, which can take long.
+    struct KnownEndpoint {
+        std::mutex mutex;
+        std::weak_ptr<SharedEndpoint> endpoint;
+    };
 
     /// Older versions of the NCCL interface have no contexts and pass a null pointer: the result is
     /// then the default context.
@@ -133,7 +138,7 @@ class Plugin {
     std::size_t counted_nics_ = 0;
     Context default_context_;
     std::vector<std::unique_ptr<Context>> contexts_;
-    std::map<EndpointKey, std::weak_ptr<SharedEndpoint>> endpoints_;
+    std::map<EndpointKey, std::shared_ptr<KnownEndpoint>> endpoints_;
     std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
     std::uint64_t last_connection_ = 0;
     /// The number of listeners and communicators that NCCL has not closed.

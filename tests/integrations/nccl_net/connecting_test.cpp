@@ -261,5 +261,33 @@ TEST_F(NcclNetConnecting, OfOneNcclCommunicatorSharesTheEndpoint) {
     EXPECT_NE(first.send, second.send);
 }
 
+using NcclNetOpening = NcclNet;
+
+TEST_F(NcclNetOpening, DoesNotDelayAnotherThread) {
+    rdmabuf::testing::use_roce_devices({"one", "two"});
+    ASSERT_EQ(load(), Result::success);
+    static_cast<void>(connect());
+    std::binary_semaphore opening(0);
+    std::binary_semaphore goes_on(0);
+    rdmabuf::testing::before_each_call([&](std::string_view verb) {
+        if (verb == "ibv_create_srq") {
+            opening.release();
+            goes_on.acquire();
+        }
+    });
+    std::thread listening([&] {
+        Handle handle{};
+        void* listener = nullptr;
+        EXPECT_EQ(net().listen(1, handle, listener), Result::success);
+        EXPECT_EQ(net().close_listen(listener), Result::success);
+    });
+    opening.acquire();
+    static_cast<void>(connect());
+    EXPECT_EQ(net().devices(), 2);
+    goes_on.release();
+    listening.join();
+    rdmabuf::testing::forget_calls();
+}
+
 } // namespace
 } // namespace nccl_net_test
