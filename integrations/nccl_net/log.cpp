@@ -44,6 +44,8 @@ abi::Result result_of(int error) noexcept {
         case ECONNREFUSED:
         case ECONNRESET:
         case EHOSTUNREACH:
+        case ENETUNREACH:
+        case ETIMEDOUT:
             return abi::Result::remote_error;
         default:
             return abi::Result::system_error;

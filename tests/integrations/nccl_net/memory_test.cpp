@@ -9,6 +9,7 @@
 #include <latch>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fixture.hpp"
@@ -148,6 +149,24 @@ TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
     EXPECT_EQ(net().register_memory(pair_.send, nullptr, 0, abi::pointer_host, handle),
               Result::invalid_usage);
     EXPECT_THAT(handle, IsNull());
+}
+
+TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithTheResultOfItsErrno) {
+    const auto fd = make_dmabuf(4096);
+    for (const auto& [error, result] :
+         {std::pair{ENOMEM, Result::system_error}, std::pair{EINVAL, Result::invalid_usage},
+          std::pair{ECONNREFUSED, Result::remote_error},
+          std::pair{ECONNRESET, Result::remote_error},
+          std::pair{EHOSTUNREACH, Result::remote_error},
+          std::pair{ENETUNREACH, Result::remote_error},
+          std::pair{ETIMEDOUT, Result::remote_error}}) {
+        fail_next("reg_dmabuf_mr", error);
+        void* handle = nullptr;
+        EXPECT_EQ(net().register_dmabuf(pair_.send, reinterpret_cast<void*>(0x100000), 4096, 0,
+                                        fd.get(), handle),
+                  result)
+            << error;
+    }
 }
 
 TEST_F(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {
