@@ -151,6 +151,19 @@ TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
     EXPECT_THAT(handle, IsNull());
 }
 
+TEST_F(NcclNetMemory, InMoreRegionsThanAReceiveCanNameIsRefused) {
+    close(pair_);
+    constexpr std::size_t largest = 1 << 20;
+    change_device([](ibv_device_attr_ex& device) { device.orig_attr.max_mr_size = largest; });
+    const Pair pair = connect();
+    std::vector<std::byte> data(9 * largest);
+    void* handle = nullptr;
+    EXPECT_EQ(net().register_memory(pair.send, data.data(), data.size(), abi::pointer_host, handle),
+              Result::system_error);
+    EXPECT_THAT(handle, IsNull());
+    EXPECT_THAT(take_log(), HasSubstr("in more than 8 regions: register it in parts"));
+}
+
 TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithTheResultOfItsErrno) {
     const auto fd = make_dmabuf(4096);
     for (const auto& [error, result] :
