@@ -273,14 +273,16 @@ struct rdmabuf_options {
     /* 1 if `iova` is used. */
     int has_iova;
     /* The address of the first byte for work requests and peers; by default the `address` that is
-     * registered. `iova` must be equal modulo the page size to `address`, and on the dma-buf paths
-     * instead to the offset of the first byte in the dma-buf. */
+     * registered, or 0 with IBV_ACCESS_ZERO_BASED. `iova` must be equal modulo the page size to
+     * `address`, and on the dma-buf paths instead to the offset of the first byte in the dma-buf.
+     */
     uint64_t iova;
 };
 
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
- * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs,
- * and rdmabuf_last_error() returns all attempts; rdmabuf_explain() describes the errno values.
+ * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs
+ * (for memory that is not device memory: the first one without dma-buf, if there is one), and
+ * rdmabuf_last_error() returns all attempts; rdmabuf_explain() describes the errno values.
  * -EFAULT: the address is not mapped, or the memory is not that of a device although
  * `device_memory` is 1. -ERANGE: the range ends after the end of its allocation. -EPERM: device
  * memory, but `paths` has only paths for host memory; or the range begins in host memory, and

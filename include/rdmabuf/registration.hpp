@@ -430,8 +430,9 @@ class Registration : public RegisteredMemory {
 /// deregisters all regions of the previous path.
 ///
 /// @throws Error if no path succeeds. Error::hint() is the trail (list) of all attempts. The errno
-///         is that of the first attempt in which a driver or verbs was called; if there is none,
-///         that of the first attempt. EBADF if a protection domain was closed. EINVAL before the
+///         is that of the first attempt in which a driver or verbs was called; for memory that is
+///         not device memory, an attempt without dma-buf has priority. If there is none, the errno
+///         is that of the first attempt. EBADF if a protection domain was closed. EINVAL before the
 ///         first attempt for a length of 0, a range that overflows, an empty @p pds, and options
 ///         that contradict each other. A NIC refuses a range that is longer than it can register at
 ///         once (EINVAL): see ChunkedRegion.

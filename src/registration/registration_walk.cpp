@@ -604,8 +604,11 @@ void RegistrationWalk::fail_attempt(Attempt& attempt, const Error& error) {
     attempt.call = error.function();
     attempt.error = error.error();
     attempt.meaning = error.hint();
-    if (answer_ == 0) {
+    // That host memory has no dma-buf does not explain why its pages cannot be registered.
+    const bool explains_more = is_dmabuf(answer_path_) && !is_dmabuf(attempt.path) && !is_device();
+    if (answer_ == 0 || explains_more) {
         answer_ = attempt.error;
+        answer_path_ = attempt.path;
     }
 }
 

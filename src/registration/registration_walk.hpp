@@ -180,9 +180,11 @@ class RegistrationWalk {
     const Exporter* exporter_ = nullptr;
     /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
-    /// The errno value of the first failed call of a driver, an exporter or verbs; 0 if no call
-    /// failed.
+    /// The errno value of the first failed call of a driver, an exporter or verbs, and its path; 0
+    /// if no call failed. For memory that is not device memory, the first failed call on a path
+    /// without dma-buf, if there is one.
     int answer_ = 0;
+    RegistrationPath answer_path_ = RegistrationPath::dmabuf;
     std::vector<Nic> nics_ = {};
     /// The current registration path; empty between two paths. `next_path_` is the index of the
     /// next path to try.

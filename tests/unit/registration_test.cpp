@@ -432,6 +432,17 @@ TEST_P(AnyInterface, PrefersTheExporterThatDoesNotReportPinnedHostMemory) {
     EXPECT_TRUE(pinned->exports.empty());
 }
 
+// That its driver does not export pinned host memory is not why it cannot be registered.
+TEST_P(AnyInterface, FailsForHostMemoryWithTheErrnoOfVerbs) {
+    exporter_->allocation = {.base = reinterpret_cast<std::uintptr_t>(host_memory_.data()),
+                             .length = host_memory_.size(),
+                             .kind = MemoryKind::pinned_host};
+    exporter_->standard_error = EOPNOTSUPP;
+    testing::fail_next("ibv_reg_mr", ENOMEM);
+    EXPECT_THAT(refusal(exporter_->allocation.base, host_memory_.size(), {}),
+                fails_with(function, ENOMEM, "dmabuf: ", "(EOPNOTSUPP)", "host: ibv_reg_mr"));
+}
+
 TEST_P(AnyInterface, NeverTakesPinnedMemoryForHostMemoryWhenAnotherExporterDoesNotAnswer) {
     const auto pinned = std::make_shared<FakeExporter>(
         host_memory_.size(), reinterpret_cast<std::uintptr_t>(host_memory_.data()));
