@@ -120,6 +120,11 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                    "or the importer does not support peer memory";
         case ENODEV:
             return "the buffer was revoked, or its device was removed";
+        case ENOMEM:
+            return context.device_name() +
+                   " or the IOMMU has no more translations, or the BAR of the GPU is used up";
+        case EPERM:
+            return exporter + " permits no further attachment, or no peer-to-peer DMA";
         default:
             break;
     }

@@ -63,11 +63,15 @@ constexpr std::size_t whole_address_space = std::numeric_limits<std::size_t>::ma
 
 std::string explain(int error, std::size_t length) {
     rlimit limit{};
-    if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
-        limit.rlim_cur != RLIM_INFINITY) {
-        return "RLIMIT_MEMLOCK limits pinned memory to " + std::to_string(limit.rlim_cur) +
-               " bytes, and this registration pins " + std::to_string(length) +
-               " bytes: raise the limit (ulimit -l, limits.conf, LimitMEMLOCK=)";
+    if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+        const std::string nic = "the NIC has no more memory regions or translations";
+        return limit.rlim_cur == RLIM_INFINITY
+                   ? nic
+                   : "RLIMIT_MEMLOCK limits pinned memory to " + std::to_string(limit.rlim_cur) +
+                         " bytes, and this registration pins " + std::to_string(length) +
+                         " bytes: raise the limit (ulimit -l, limits.conf, LimitMEMLOCK=); with "
+                         "CAP_IPC_LOCK, " +
+                         nic;
     }
     if (error == EFAULT) {
         return "these pages cannot be pinned: the memory is not mapped, is mapped from a device "

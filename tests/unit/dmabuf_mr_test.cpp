@@ -257,7 +257,9 @@ TEST_F(DmaBufDiagnosis, NamesTheExporterThatRefuses) {
     EXPECT_THAT(diagnose(range(0, size), EOPNOTSUPP),
                 ::testing::StartsWith("soft0 can import dma-bufs, but not from drm: "));
     EXPECT_THAT(diagnose(range(0, size), 524), ::testing::StartsWith("drm refuses soft0: "));
-    EXPECT_EQ(diagnose(range(0, size), ENOMEM), "the dma-buf is from drm");
+    EXPECT_THAT(diagnose(range(0, size), EPERM), ::testing::StartsWith("drm permits no further"));
+    EXPECT_THAT(diagnose(range(0, size), ENOMEM), ::testing::StartsWith("soft0 or the IOMMU has"));
+    EXPECT_EQ(diagnose(range(0, size), EIO), "the dma-buf is from drm");
 }
 
 TEST_F(DmaBufDiagnosis, KnowsNoExporterOfOtherFiles) {
