@@ -48,7 +48,20 @@
 
 using namespace rdmabuf;
 
+namespace __gnu_cxx { // NOLINT(cert-dcl58-cpp, bugprone-reserved-identifier)
+/// Frees what libstdc++ has allocated for exceptions without memory.
+// NOLINTNEXTLINE(bugprone-reserved-identifier, readability-identifier-naming)
+[[gnu::weak]] void __freeres();
+} // namespace __gnu_cxx
+
 namespace {
+
+/// dlclose(3) also unloads the copy of libstdc++ in this library.
+[[gnu::destructor]] void unload() {
+    if (__gnu_cxx::__freeres != nullptr) {
+        __gnu_cxx::__freeres();
+    }
+}
 
 /// The text of rdmabuf_last_error(). An array, because its destruction needs no code of this
 /// library, which can be unloaded before the thread ends.
@@ -309,7 +322,8 @@ constexpr std::array explanations{
     Explanation{"ibv_reg_mr", ENOMEM,
                 "the limit of locked memory (ulimit -l) is too small, or the NIC has no more "
                 "translations"},
-    Explanation{"ibv_reg_mr", EINVAL, "the access flags contradict each other"},
+    Explanation{"ibv_reg_mr", EINVAL,
+                "the access flags contradict each other, or the range has no bytes or overflows"},
 };
 
 } // namespace

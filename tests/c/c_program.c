@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,14 @@ int main(int argc, char** argv) {
     check(ibv_dealloc_pd(pd) == 0, "ibv_dealloc_pd", "something of the library uses it");
     check(ibv_close_device(context) == 0 && dlclose(library) == 0, "dlclose", "");
     check(dlopen(argv[1], RTLD_NOW | RTLD_NOLOAD) == NULL, "unloading", "the library is loaded");
+
+    /* Loading and unloading leaves no memory. */
+    const size_t before = mallinfo2().uordblks;
+    for (int i = 0; i < 8; ++i) {
+        library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+        check(library != NULL && dlclose(library) == 0, "dlopen", "again");
+    }
+    check(mallinfo2().uordblks < before + 65536, "unloading", "memory is left");
     ibv_free_device_list(devices);
     munmap(bytes, length);
     return 0;
