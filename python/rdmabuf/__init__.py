@@ -23,6 +23,7 @@ import math
 import operator
 import os
 import pathlib
+import re
 import sys
 import threading
 import weakref
@@ -271,13 +272,19 @@ _orphans: list[_State] = []
 
 
 def _end_orphans() -> None:
+    failures = 0  # A device that was removed can fail for ever, and each call tries only a few of its regions again.
     for state in list(_orphans):
+        if failures == 8:
+            return
         if state.is_free() and state.lock.acquire(blocking=False):  # Otherwise another thread ends it.
             try:
-                state.finish()
-                _orphans.remove(state)
-            except (Error, ValueError):
-                pass  # The next call tries again. Or another thread has ended it.
+                try:
+                    state.finish()
+                except Error:
+                    _orphans.append(state)  # behind all others
+                    failures += 1
+                with contextlib.suppress(ValueError):  # Another thread has ended it.
+                    _orphans.remove(state)
             finally:
                 state.lock.release()
 
@@ -329,6 +336,8 @@ class _Memory:
             self.length = operator.index(self.length)
             if self.length <= 0:
                 raise ValueError(f"{type(owner).__name__} has no bytes to register")
+            if not self.address and not isinstance(owner, tuple):
+                raise TypeError(f"{type(owner).__name__} has no address: its data is at 0")
             _number(self.address + self.length - 1, 64, "the last address")
         except BaseException:
             self.release()
@@ -344,6 +353,8 @@ class _Memory:
 
     def _describe(self, owner: Any) -> None:
         if isinstance(owner, tuple):
+            if len(owner) != 2:
+                raise TypeError(f"a tuple of memory is (address, length), not {owner}")
             self.address, self.length = owner
         elif all(callable(getattr(owner, name, None)) for name in ("data_ptr", "element_size", "numel", "is_contiguous")):
             self._from_tensor(owner)
@@ -367,6 +378,10 @@ class _Memory:
 
     def _from_cuda(self, interface: dict) -> None:
         self.of_device = True
+        if interface.get("mask") is not None:
+            raise ValueError("__cuda_array_interface__ has a mask: register the data and the mask, each by itself")
+        if interface["data"] is None:
+            raise TypeError("__cuda_array_interface__ has no address: its data is None")
         self.address, self.readonly = interface["data"]
         kind, size = interface["typestr"][1:2], interface["typestr"][2:].partition("[")[0]
         if not size.isdigit() or kind == "t":  # The size of a bit field is in bits.
@@ -393,6 +408,8 @@ class _Memory:
                                 "__dlpack__; pass (address, length)") from None
             self._from_dlpack(owner.__dlpack__())
             return
+        if self._view is not None and "O" in re.sub(":[^:]*:", "", self._view.format):  # without the names of members
+            raise TypeError(f"the elements of {type(owner).__name__} are references to Python objects")
         self.address, self.length, self.readonly = buffer.buf or 0, buffer.len, bool(buffer.readonly)
         if self._view is None:
             self._view = lock
@@ -448,7 +465,7 @@ def _pd_pointer(pd: Any) -> int:
     if pyverbs is None or not isinstance(pd, pyverbs.PD):
         raise TypeError("a protection domain is a pyverbs PD, or the address of an ibv_pd as an int")
     word = ctypes.sizeof(_pointer)
-    words = list((_pointer * (type(pd).__basicsize__ // word)).from_address(id(pd)))[2:]
+    words = list((_pointer * (pyverbs.PD.__basicsize__ // word)).from_address(id(pd)))[2:]
     if (None, id(None)) in zip(words, words[1:]):
         raise ValueError(f"the {type(pd).__name__} was closed")
     for candidate in words:
@@ -634,8 +651,9 @@ def register(pd: Any, obj: Any, access: int = Access.LOCAL_WRITE, *, relaxed_ord
     methods that may be tried, in the order of their values; by default DMABUF, then HOST, or ON_DEMAND for managed memory.
     PEERMEM needs the kernel module nvidia_peermem or one like it. An `access` of 0 means LOCAL_WRITE. A read-only object
     needs REMOTE_READ alone.
-    Raises Error with the errno of the first attempt that called a driver or verbs; TypeError and ValueError for objects
-    that have no address or whose elements are not contiguous."""
+    Raises Error with the errno of the first attempt that called a driver or verbs (for memory that is not that of a device,
+    without a dma-buf, if there is one); TypeError and ValueError for objects that have no address or whose elements are not
+    contiguous."""
     pds = _pd_list(pd)
     memory = _Memory(obj)
     region = Region(memory, pds, resolver)
@@ -700,7 +718,7 @@ class Lease(_Closing):
         keys = _sized(_Keys)
         with self._lock:
             handle = self._open()
-            if not 0 <= i < self._count:
+            if not 0 <= operator.index(i) < self._count:
                 raise IndexError(f"the lease has no protection domain {i}")
             _check(_library.rdmabuf_lease_keys(handle, i, ctypes.byref(keys)))
         return keys.lkey, keys.rkey
@@ -735,7 +753,7 @@ class Cache(_Context):
         self._pds, self._resolver = _pd_list(pds), resolver
         self._cache: _CacheHandle | None = _CacheHandle(None, self._pds)
         options = _sized(_CacheOptions)
-        options.checked = checked
+        options.checked = bool(checked)
         options.max_regions, options.max_bytes = _number(max_regions, 64, "max_regions"), _number(max_bytes, 64, "max_bytes")
         registration = _sized(_Options)
         registration.paths = _number(paths, 31, "paths")
@@ -812,7 +830,7 @@ def flush(obj: Any, *, resolver: Resolver | None = None) -> bool:
 def explain(errno: int, call: str = "") -> str:
     """Returns the name of an errno, also of 524, and what it means when `call` ("ibv_reg_dmabuf_mr") fails with it."""
     text = ctypes.create_string_buffer(512)
-    _library.rdmabuf_explain(_number(errno, 31, "errno"), call.encode() or None, text, len(text))
+    _library.rdmabuf_explain(_number(abs(operator.index(errno)), 31, "errno"), call.encode() or None, text, len(text))
     return _text(text.value)
 
 

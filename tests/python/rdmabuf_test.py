@@ -40,9 +40,9 @@ PAGE = mmap.PAGESIZE
 class Tensor:
     """An object with __cuda_array_interface__ on memory of the test."""
 
-    def __init__(self, address, shape, typestr="<f4", strides=None, readonly=False):
+    def __init__(self, address, shape, typestr="<f4", strides=None, readonly=False, mask=None):
         self.__cuda_array_interface__ = {"data": (address, readonly), "shape": shape, "typestr": typestr,
-                                         "strides": strides, "version": 3}
+                                         "strides": strides, "mask": mask, "version": 3}
 
 
 class Exchanged:
@@ -164,6 +164,13 @@ class Objects(OnSoftverbs):
         without = Tensor(1, (1,))
         del without.__cuda_array_interface__["data"]
         self.assertIn("Tensor has no address", self.refused(TypeError, 0, rdmabuf.register, self.pd, without))
+        without.__cuda_array_interface__["data"] = None
+        self.assertIn("its data is None", self.refused(TypeError, 0, rdmabuf.register, self.pd, without))
+        self.assertIn("has no address", self.refused(TypeError, 0, rdmabuf.register, self.pd, Tensor(0, (1,))))
+        for wrong in (PAGE,), (PAGE, 8, 8):
+            self.assertIn("(address, length)", self.refused(TypeError, 0, rdmabuf.register, self.pd, wrong))
+        self.assertIn("references", self.refused(TypeError, 0, rdmabuf.register, self.pd, numpy.zeros(2, object)))
+        rdmabuf.register(self.pd, numpy.zeros(2, [("Object", "i4"), ("O", "f4")])).close()
 
         class Unshared:
             def __dlpack__(self):
@@ -233,7 +240,7 @@ class Descriptors(OnSoftverbs):
         register((8, 16), strides=(64, 4)).close()
         register((numpy.int64(2),), address=numpy.int64(64 * PAGE)).close()
         for wrong in {"strides": (4, 32)}, {"strides": (4,)}, {"shape": (0, 16)}, {"shape": (-2, -2)}, {"typestr": "<"}, \
-                {"typestr": "|t8"}:
+                {"typestr": "|t8"}, {"mask": Tensor(64 * PAGE, (8, 16))}:
             self.refused(ValueError, 0, register, **{"shape": (8, 16), **wrong})
         self.refused(TypeError, 0, register, (2,), address=64.0 * PAGE)
         self.refused(rdmabuf.Error, errno.EACCES, register, (1,), readonly=True)
@@ -275,6 +282,12 @@ class Descriptors(OnSoftverbs):
                 self.assertNotEqual(lease.lkey, first)
             self.assertEqual(cache.statistics["stale"], 1)
         self.refused(ValueError, 0, cache.acquire, bytearray(8))
+
+    def test_of_the_host_are_not_kept_by_a_cache_that_is_checked(self):
+        for checked, regions in (True, 0), (1 << 32, 0), (False, 1):
+            with rdmabuf.Cache(self.pd, checked=checked) as cache:
+                cache.acquire(bytearray(8)).close()
+                self.assertEqual(cache.statistics["regions"], regions)
 
     def test_keep_a_cache_while_they_are_leased(self):
         cache = rdmabuf.Cache(self.pd, resolver=self.resolver)
@@ -396,6 +409,24 @@ class Descriptors(OnSoftverbs):
         rdmabuf.Resolver()
         gc.collect()
         self.assertIsNone(alive())
+
+    def test_of_a_device_that_fails_for_ever_are_not_all_tried_by_each_call(self):
+        faults = ctypes.CDLL(None).softverbs_set_faults
+        faults(b",".join(b"dereg_mr#%d=EIO" % n for n in range(1, 100)))
+        kept = [rdmabuf.register(self.pd, bytearray(8), WRITE) for _ in range(20)]
+        with unittest.mock.patch.object(sys, "unraisablehook"):
+            kept.clear()
+            gc.collect()
+        original, calls = rdmabuf._library.rdmabuf_deregister, []
+        with unittest.mock.patch.object(rdmabuf._library, "rdmabuf_deregister",
+                                        lambda region: (calls.append(region._obj.value), original(region))[1]):
+            for _ in range(3):
+                rdmabuf.Resolver()
+        self.assertLess(len(calls), 30)
+        self.assertEqual(len(set(calls)), 20)
+        faults(b"")
+        rdmabuf.Resolver()
+        self.assertEqual(ctypes.CDLL(None).softverbs_live(7), 0)  # SOFTVERBS_MR
 
     def test_end_although_a_signal_interrupts_their_destructor(self):
         class Holder:
@@ -609,6 +640,13 @@ class Transfers(OnSoftverbs):
         closed.close()
         self.assertIn("the PD was closed", self.refused(ValueError, 0, rdmabuf.register, closed, bytearray(8)))
 
+        class Named(PD):
+            __slots__ = "absent", "none"
+        named = Named(self.context)
+        named.none = None
+        rdmabuf.register(named, bytearray(8)).close()
+        named.close()
+
     def test_of_a_cache_need_an_open_protection_domain(self):
         closed = PD(self.context)
         cache = rdmabuf.Cache(closed)
@@ -651,6 +689,7 @@ other.kept = """
         with rdmabuf.Cache([self.pd, other]) as cache, cache.acquire(bytearray(8)) as lease:
             self.assertNotEqual(lease.keys(1), lease.keys(0))
             self.refused(IndexError, 0, lease.keys, 2)
+            self.refused(TypeError, 0, lease.keys, 0.0)
         other.close()
 
     def test_are_not_copied(self):
@@ -662,6 +701,7 @@ class Texts(unittest.TestCase):
     def test_name_errnos_and_devices(self):
         self.assertIn("ENOTSUPP", rdmabuf.explain(524, "ibv_reg_dmabuf_mr"))
         self.assertIn("nvidia_peermem", rdmabuf.explain(errno.EFAULT, "ibv_reg_mr"))
+        self.assertEqual(rdmabuf.explain(-errno.EFAULT, "ibv_reg_mr"), rdmabuf.explain(errno.EFAULT, "ibv_reg_mr"))
         self.assertEqual(rdmabuf.nearest(bytearray(8)), ["soft0"])
 
     def test_name_the_devices_of_a_machine_that_may_have_none(self):

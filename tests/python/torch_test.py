@@ -92,6 +92,10 @@ class Tensors(OnSoftverbs):
             torch.cuda.empty_cache()
         self.refused(errno.EFAULT, rdmabuf.register, self.verbs.pd, (address, OWN_ALLOCATION), WRITE)
 
+    def test_without_data_are_refused(self):
+        with self.assertRaisesRegex(TypeError, "has no address"):
+            rdmabuf.register(self.verbs.pd, torch.empty(8, device="meta"), WRITE)
+
     def test_with_other_values_than_their_memory_are_refused(self):
         with self.assertRaisesRegex(ValueError, "resolve_conj"):
             rdmabuf.register(self.verbs.pd, torch.zeros(8, dtype=torch.complex64, device=DEVICE).conj(), WRITE)
