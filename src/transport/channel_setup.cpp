@@ -111,17 +111,20 @@ void ChannelSetup::create_queue_pairs() {
 }
 
 void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions options) {
-    try {
-        prepared_.emplace_back(pd, options);
-        return;
-    } catch (const Error&) {
-        if (options.max_inline_data == 0) {
-            throw;
+    // If creating the queue pair fails, the reason may be the length of inline data: bnxt_re has 96
+    // bytes, which is enough for most messages of the protocol. The queue pair is created again
+    // with shorter inline data, and then without any.
+    for (const std::uint32_t shorter : {96U, 0U}) {
+        try {
+            prepared_.emplace_back(pd, options);
+            return;
+        } catch (const Error&) {
+            if (options.max_inline_data == 0) {
+                throw;
+            }
+            inline_data_ = options.max_inline_data = std::min(shorter, options.max_inline_data - 1);
         }
     }
-    // Creating the queue pair has failed. The reason may be the length of inline data: create the
-    // queue pair again without inline data.
-    inline_data_ = options.max_inline_data = 0;
     prepared_.emplace_back(pd, options);
 }
 

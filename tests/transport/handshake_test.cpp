@@ -137,6 +137,24 @@ TEST_F(Handshakes, the_descriptor_of_a_connector_says_when_it_can_continue) {
                 ::testing::HasSubstr("already opened the channel"));
 }
 
+TEST_F(Handshakes, use_shorter_inline_data_if_the_device_has_no_longer_ones) {
+    left_end_.reset();
+    right_end_.reset();
+    ASSERT_EQ(softverbs_reset("bnxt", 1), 0);
+    open();
+    Listener listener = listen();
+    forget_calls();
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector) << connector.message();
+    ASSERT_EQ(meet(*connector, listener), code(0));
+    std::vector<std::uint32_t> created;
+    for (const ibv_qp_init_attr_ex& queue_pair : record().qps) {
+        created.push_back(queue_pair.cap.max_inline_data);
+    }
+    EXPECT_THAT(created, ::testing::ElementsAre(96, 96));
+    pass(left_memory(64), right_memory(64), 64);
+}
+
 TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {
     const TestMemory memory = right_memory(4096);
     const auto remote = memory.memory().remote();

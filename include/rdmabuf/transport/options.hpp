@@ -72,7 +72,7 @@ struct EndpointOptions {
     /// delay only later notifications.
     std::uint32_t notification_limit = std::uint32_t{1} << 16U;
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0 disables inline data.
-    /// If a device does not support this length, inline data is not used.
+    /// If a device does not support this length, 96 bytes are tried, and then none.
     std::uint32_t inline_data = 128;
     /// If true, the peer reads a long message of this end by RDMA, if the message is in memory with
     /// Access::remote_read and this end does not know the receive buffer of the peer yet. The CPU
