@@ -2,6 +2,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -65,7 +66,10 @@ std::unique_ptr<ListenerState> ListenerState::open(std::shared_ptr<EndpointState
 ListenerState::ListenerState(std::shared_ptr<EndpointState> endpoint, UniqueFd socket)
     : endpoint_(std::move(endpoint)),
       socket_(std::move(socket)),
+      events_(::epoll_create1(EPOLL_CLOEXEC)),
       handle_(make_handle(socket_.get())) {
+    check_zero(events_ ? 0 : errno, "epoll_create1");
+    watch(socket_.get());
     unproven_.reserve(max_unproven);
 }
 
@@ -99,6 +103,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
             handshakes_.splice(handshakes_.end(), advanced);
             continue;
         }
+        forget(advanced.front()->socket());
         if (progress == SetupProgress::ready) {
             finished = std::move(advanced.front());
         }
@@ -123,8 +128,10 @@ void ListenerState::accept_connections() {
             check_proofs();
         }
         if (unproven_.size() == max_unproven) {
+            forget(unproven_.front().socket.get());
             unproven_.erase(unproven_.begin());
         }
+        watch(socket.get());
         unproven_.push_back({.socket = std::move(socket),
                              .deadline = now_ns() + to_ns(endpoint_->options.handshake)});
     }
@@ -140,9 +147,11 @@ void ListenerState::check_proofs() {
         }
         UniqueFd socket = std::move(peer.socket);
         unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(i));
+        forget(socket.get());
         if (status == ProofStatus::accepted) {
-            handshakes_.push_back(
-                std::make_unique<Handshake>(endpoint_, std::move(socket), handle_));
+            auto handshake = std::make_unique<Handshake>(endpoint_, std::move(socket), handle_);
+            watch(handshake->socket());
+            handshakes_.push_back(std::move(handshake));
         }
     }
 }
@@ -166,6 +175,17 @@ ListenerState::ProofStatus ListenerState::check_proof(Unproven& peer) const {
                    same_secret(peer.proof.secret, handle_.connector_secret())
                ? ProofStatus::accepted
                : ProofStatus::dropped;
+}
+
+void ListenerState::watch(int socket) const {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    check_zero(::epoll_ctl(events_.get(), EPOLL_CTL_ADD, socket, &event) == 0 ? 0 : errno,
+               "epoll_ctl");
+}
+
+void ListenerState::forget(int socket) const noexcept {
+    static_cast<void>(::epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket, nullptr));
 }
 
 void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {

@@ -137,6 +137,37 @@ TEST_F(Handshakes, the_descriptor_of_a_connector_says_when_it_can_continue) {
                 ::testing::HasSubstr("already opened the channel"));
 }
 
+TEST_F(Handshakes, the_descriptor_of_a_listener_says_when_it_can_continue) {
+    Listener listener = listen();
+    const int descriptor = listener.descriptor().value();
+    EXPECT_FALSE(is_readable(descriptor));
+    const RawPeer silent = raw_peer(listener);
+    silent.send("R");
+    ASSERT_TRUE(becomes_readable(descriptor));
+    listen_for_a_while(listener);
+    EXPECT_FALSE(is_readable(descriptor)) << "a peer without a proof is no work";
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector) << connector.message();
+    std::optional<Channel> connected;
+    std::optional<Channel> accepted;
+    ASSERT_TRUE(eventually([&] {
+        if (!connected) {
+            const std::error_code error = connector->try_connect(connected);
+            EXPECT_TRUE(!error || error == code(EAGAIN)) << error.message();
+        }
+        if (!accepted && is_readable(descriptor)) {
+            const std::error_code error = listener.try_accept(accepted);
+            EXPECT_TRUE(!error || error == code(EAGAIN)) << error.message();
+        }
+        return connected && accepted;
+    }));
+    EXPECT_EQ(listener.descriptor(), descriptor);
+    EXPECT_FALSE(is_readable(descriptor)) << "the socket of the channel is not that of a handshake";
+    const RawPeer another = raw_peer(listener);
+    another.send("R");
+    EXPECT_TRUE(becomes_readable(descriptor));
+}
+
 TEST_F(Handshakes, use_shorter_inline_data_if_the_device_has_no_longer_ones) {
     left_end_.reset();
     right_end_.reset();

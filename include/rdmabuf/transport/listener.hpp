@@ -71,9 +71,10 @@ class Listener {
         }
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
-    /// Returns a descriptor for epoll(7) or poll(2), which is readable when a peer connects.
-    /// Returns std::nullopt while a connection has not finished its handshake: call try_accept()
-    /// every few milliseconds then. The listener owns the descriptor.
+    /// Returns a descriptor for epoll(7) or poll(2), which is readable when try_accept() can
+    /// continue. The end of EndpointOptions::handshake causes no event. Returns std::nullopt while
+    /// 128 connections have not finished their handshakes: call try_accept() every few milliseconds
+    /// then. The listener owns the descriptor.
     [[nodiscard]] std::optional<int> descriptor() const noexcept { return state_->descriptor(); }
     /// Returns the details of the last error that try_accept() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }

@@ -52,9 +52,7 @@ class RDMABUF_EXPORT ListenerState {
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
     /// See Listener::descriptor().
     [[nodiscard]] std::optional<int> descriptor() const noexcept {
-        return unproven_.empty() && handshakes_.empty() && advancing_ == 0
-                   ? std::optional(socket_.get())
-                   : std::nullopt;
+        return is_full() ? std::nullopt : std::optional(events_.get());
     }
 
     /// Accepts connections, and advances all handshakes without waiting.
@@ -83,10 +81,17 @@ class RDMABUF_EXPORT ListenerState {
     }
     void accept_connections();
     void check_proofs();
+    /// Adds a socket to `events_`.
+    /// @throws Error with the errno value of epoll_ctl(2)
+    void watch(int socket) const;
+    /// Removes a socket from `events_`. Closing it is not enough if a forked child has a copy.
+    void forget(int socket) const noexcept;
     [[nodiscard]] ProofStatus check_proof(Unproven& peer) const;
 
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
+    /// An epoll(7) set with `socket_` and the sockets of `unproven_` and `handshakes_`.
+    UniqueFd events_;
     Handle handle_;
     /// The connections whose peers have not yet proved that they have the handle, oldest first.
     std::vector<Unproven> unproven_;
