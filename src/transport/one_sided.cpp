@@ -71,19 +71,30 @@ void OneSided::settled(OneSidedRequest& request) noexcept {
 }
 
 int OneSided::cancel(OneSidedRequest& request) noexcept {
-    if (request.list.size() < 2) {
+    const bool has_entries = request.list.size() > 1;
+    if (!has_entries && !request.notifies) {
         return EALREADY;
     }
-    if (request.striped) {
-        request.whole_list =
-            request.whole_list.first(request.whole_list.size() - request.list.size() + 1);
+    if (has_entries) {
+        if (request.striped) {
+            request.whole_list =
+                request.whole_list.first(request.whole_list.size() - request.list.size() + 1);
+        }
+        if (repeating_ == &request) {
+            repeating_ = nullptr;
+        }
+        request.list = request.list.first(1);
     }
-    if (repeating_ == &request) {
-        repeating_ = nullptr;
-    }
-    request.list = request.list.first(1);
     request.notifies = false;
     request.error = ECANCELED;
+    const OneSidedRequest* waiting = notifying_.front();
+    while (waiting != nullptr && waiting != &request) {
+        waiting = Requests::next(waiting);
+    }
+    if (waiting != nullptr) { // Only the notification was left.
+        notifying_.remove(&request);
+        posted_all(request);
+    }
     return 0;
 }
 

@@ -227,6 +227,38 @@ TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_not
     expect_complete(request, 4097);
 }
 
+// The program of the peer takes no notifications.
+TEST_F(NotifiedWrites, end_without_their_notification_if_they_are_cancelled) {
+    options_.notification_limit = 4096;
+    connect_ends();
+    constexpr std::array<std::byte, max_notification> notification{std::byte{1}};
+    const transport::RemoteMemory target = remote();
+    const std::array entries{transport::TransferEntry{.memory = &from_->memory(),
+                                                      .address = from_->data(),
+                                                      .length = 8,
+                                                      .remote = &target,
+                                                      .offset = 0}};
+    std::vector<Request> requests;
+    for (int i = 0; i < 16; ++i) {
+        requests.push_back(put_notify(0, 8, notification));
+    }
+    Request list;
+    ASSERT_EQ(left().iput_list(entries, list, std::span(notification)), code(0));
+    settle();
+    ASSERT_EQ(left().cancel(list), code(0));
+    EXPECT_EQ(complete(left(), list).error, code(ECANCELED));
+    ASSERT_EQ(left().cancel(requests.back()), code(0));
+    EXPECT_EQ(complete(left(), requests.back()).error, code(ECANCELED));
+    requests.pop_back();
+    EXPECT_EQ(left().cancel(requests.front()), code(EALREADY)) << "its notification was sent";
+    for (Request& request : requests) {
+        EXPECT_EQ(next().size(), notification.size());
+        expect_complete(request, 8);
+    }
+    settle();
+    EXPECT_FALSE(has_notification());
+}
+
 // The device accepts the write, and has no room for the notification. More often than this end has
 // send buffers.
 TEST_F(NotifiedWrites, are_not_repeated_if_only_their_notification_was_not_posted) {

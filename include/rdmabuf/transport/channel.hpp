@@ -254,13 +254,15 @@ class Channel {
                                                                context);
                             });
     }
-    /// Cancels a receive, iput_list() or iget_list(). If the call succeeds, the request ends with
-    /// ECANCELED. If the message of a receive was already in flight, the receive may end normally
-    /// instead. A list ends after its posted entries, and at most one more, are transferred; its
-    /// notification is not sent.
+    /// Cancels a receive, iput_list(), iget_list(), or the notification of iput_notify(). If the
+    /// call succeeds, the request ends with ECANCELED. If the message of a receive was already in
+    /// flight, the receive may end normally instead. A list ends after its posted entries, and at
+    /// most one more, are transferred; the data of iput_notify() is transferred. The notification
+    /// is not sent.
     /// @return no error; EALREADY if the request has ended, if the receive has matched a message,
-    ///         if at most one entry of the list is not posted yet, if the request is another
-    ///         one-sided request, or if an earlier call has cancelled it; EINVAL for an empty
+    ///         if at most one entry of the list is not posted yet and no notification is left, if
+    ///         the request is another one-sided request or its notification was posted, or if an
+    ///         earlier call has cancelled it; EINVAL for an empty
     ///         request, a send, or a request of another channel; ESTALE if the completion of the
     ///         request was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {

@@ -50,8 +50,10 @@ class RDMABUF_EXPORT OneSided {
     /// has completed. Ends the request if it is complete.
     void settled(OneSidedRequest& request) noexcept;
     /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
-    /// This entry is still posted, because the last work request of a list must be signaled.
-    /// @return 0; EALREADY if at most one entry is not posted completely
+    /// This entry is still posted, because the last work request of a list must be signaled. A
+    /// notification that is not posted is not sent.
+    /// @return 0; EALREADY if at most one entry is not posted completely, and no notification is
+    ///         left
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
     /// Queues a flush request again: a flush read has not been executed, because another work
     /// request has failed on the loopback queue pair.
