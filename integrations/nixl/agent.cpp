@@ -67,6 +67,10 @@ Agent::~Agent() {
     while (!peers_.empty()) {
         drop(peers_.begin()->first);
     }
+    while (!incoming_.empty()) {
+        close_later(std::move(incoming_.back()->channel));
+        incoming_.pop_back();
+    }
     while (!closing_.empty()) {
         endpoint_.wait(std::chrono::milliseconds(1));
         advance();
@@ -177,6 +181,11 @@ void Agent::drop(const std::string& remote_agent) {
         closing_.push_back(node.mapped());
         wake();
     }
+}
+
+void Agent::close_later(Channel channel) {
+    closing_.push_back(std::make_shared<Peer>());
+    closing_.back()->channel = std::move(channel);
 }
 
 bool Agent::close(Peer& peer) {
@@ -335,7 +344,7 @@ void Agent::abort(Transfer& transfer) {
         std::erase(transfer.peer_->transfers, &transfer);
         end(transfer, TransferState::failed, "the transfer was released");
     } else if (transfer.peer_->channel) {
-        // If all blocks are posted, nothing can be cancelled.
+        // If all blocks and the notification are posted, nothing can be cancelled.
         static_cast<void>(transfer.peer_->channel->cancel(transfer.request_));
     }
 }
@@ -398,26 +407,35 @@ std::vector<Notification> Agent::take_notifications() {
 }
 
 void Agent::progress_and_sleep(std::chrono::microseconds delay) {
-    bool connects = false;
+    bool polls = false;
     int limit = -1;
-    std::array<pollfd, 3> events{
-        pollfd{.fd = endpoint_.descriptor(), .events = POLLIN, .revents = 0},
-        {.fd = interrupts_.get(), .events = POLLIN, .revents = 0},
-        {.fd = -1, .events = POLLIN, .revents = 0}};
+    std::vector<pollfd> events;
     {
         const Lock lock(mutex_);
         advance();
-        connects = connects_;
-        if (!connects && !endpoint_.arm()) {
+        polls = polls_;
+        if (!polls && !endpoint_.arm()) {
             return;
         }
-        sleeps_ = !connects;
+        sleeps_ = !polls;
         if (transfers_ != 0) { // Ten times per heartbeat: see Endpoint::descriptor().
             limit = static_cast<int>(endpoint_.options().heartbeat.count() / 10);
         }
-        events.back().fd = listener_.descriptor().value_or(-1);
+        const auto add = [&events](int descriptor, short wanted) {
+            events.push_back({.fd = descriptor, .events = wanted, .revents = 0});
+        };
+        add(endpoint_.descriptor(), POLLIN);
+        add(interrupts_.get(), POLLIN);
+        add(listener_.descriptor().value_or(-1), POLLIN);
+        for (const auto& [name, peer] : peers_) {
+            if (peer->connector) {
+                short wanted = 0;
+                const std::optional<int> descriptor = peer->connector->descriptor(wanted);
+                add(descriptor.value_or(-1), wanted);
+            }
+        }
     }
-    if (connects) {
+    if (polls) {
         std::this_thread::sleep_for(delay);
         return;
     }
@@ -440,19 +458,18 @@ void Agent::wake() noexcept {
 
 void Agent::advance() {
     endpoint_.progress();
-    connects_ = accept();
-    if (connects_) {
+    polls_ = accept();
+    if (polls_) {
         wake();
     }
     for (auto& [name, peer] : peers_) {
         advance_connection(*peer);
         send_messages(*peer);
         start_transfers(*peer);
-        connects_ = connects_ || peer->connector;
     }
     std::erase_if(closing_, [this](const std::shared_ptr<Peer>& peer) { return close(*peer); });
-    connects_ = connects_ || !closing_.empty();
     receive_all();
+    polls_ = polls_ || !closing_.empty();
 }
 
 bool Agent::accept() {
@@ -490,21 +507,27 @@ void Agent::receive_all() {
     std::erase_if(incoming_, [this](const std::unique_ptr<Incoming>& from) {
         // Test the state first: messages that have arrived before the failure are received below.
         const bool failed = static_cast<bool>(from->channel.state());
-        receive(*from);
-        return failed;
+        const bool expected = receive(*from);
+        if (!expected) {
+            close_later(std::move(from->channel));
+        }
+        return failed || !expected;
     });
 }
 
-void Agent::receive(Incoming& from) {
+bool Agent::receive(Incoming& from) {
     while (from.channel.probe(message_tag)) {
         Request request;
         if (from.channel.irecv(registered_, buffer_.data(), buffer_.size(), message_tag, request)) {
-            return;
+            return true;
         }
-        // The message has arrived, so this call does not wait for the remote agent.
-        const Completion completion = from.channel.wait(request, rdmabuf::wait_forever);
+        // An agent sends by send_copy(), so that all data of the message has arrived.
+        const Completion completion = from.channel.test(request);
+        if (!completion.done) {
+            return false;
+        }
         if (completion.error) {
-            return;
+            return true;
         }
         from.partial.append(reinterpret_cast<const char*>(buffer_.data()), completion.bytes);
         if (completion.bytes == buffer_.size()) {
@@ -521,11 +544,12 @@ void Agent::receive(Incoming& from) {
     while (from.name) {
         const auto size = from.channel.notification(bytes);
         if (!size) {
-            return;
+            break;
         }
         notifications_.emplace_back(
             *from.name, std::string(reinterpret_cast<const char*>(bytes.data()), *size));
     }
+    return true;
 }
 
 } // namespace nixl_rdmabuf

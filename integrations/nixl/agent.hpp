@@ -194,7 +194,7 @@ class Agent {
     [[nodiscard]] std::vector<Notification> take_notifications();
 
     /// Makes progress, and sleeps until there is something to do. Call it in a loop, in one thread.
-    /// @param delay  the duration of the sleep while a connection is being set up or closed
+    /// @param delay  the duration of the sleep while a connection is being closed
     void progress_and_sleep(std::chrono::microseconds delay);
     /// Ends the current or the next sleep of progress_and_sleep().
     void interrupt() const noexcept;
@@ -218,7 +218,7 @@ class Agent {
     /// If another thread sleeps in progress_and_sleep(), ends the sleep: the sleeping thread has
     /// chosen how long to sleep before this thread started a transfer or a connection.
     void wake() noexcept;
-    /// @return true if a connection is being set up, or was refused for too few resources
+    /// @return true if a connection was refused for too few resources, or waits for another one
     [[nodiscard]] bool accept();
     void advance_connection(Peer& peer);
     static void send_messages(Peer& peer);
@@ -232,8 +232,11 @@ class Agent {
     void test(Transfer& transfer);
     void end(Transfer& transfer, TransferState state, std::string reason);
     void abort(Transfer& transfer);
-    void receive(Incoming& from);
+    /// @return false if a message has arrived that no agent sends
+    [[nodiscard]] bool receive(Incoming& from);
     void receive_all();
+    /// Closes a channel without waiting.
+    void close_later(rdmabuf::transport::Channel channel);
 
     std::string name_;
     mutable std::mutex mutex_;
@@ -242,15 +245,16 @@ class Agent {
     std::array<std::byte, rdmabuf::transport::max_copied_message> buffer_{};
     rdmabuf::transport::Memory registered_;
     std::map<std::string, std::shared_ptr<Peer>> peers_;
-    /// Disconnected agents whose connections are not closed.
+    /// Disconnected agents, and agents that had connected to this one, whose connections are not
+    /// closed.
     std::vector<std::shared_ptr<Peer>> closing_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;
     /// The number of transfers that have not ended.
     std::size_t transfers_ = 0;
-    /// True if a connection is being set up or closed. No descriptor reports this progress, so
-    /// progress_and_sleep() then sleeps for a fixed time.
-    bool connects_ = false;
+    /// True while a connection is being closed, or accept() returns true. No descriptor reports
+    /// this progress, so progress_and_sleep() then sleeps for a fixed time.
+    bool polls_ = false;
     /// True while progress_and_sleep() waits for an event.
     bool sleeps_ = false;
     /// An eventfd(2), which is readable after interrupt().

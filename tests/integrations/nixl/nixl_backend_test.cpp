@@ -12,14 +12,21 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/resolver.hpp>
+#include <rdmabuf/transport.hpp>
+
 #include "core.hpp"
+#include "raw_peer.hpp"
 #include "thread_clock.hpp"
 #include "waiting.hpp"
 
@@ -414,9 +421,79 @@ TEST_F(NixlBackend, ReleasesARequestWhenItsPostedBlocksHaveEnded) {
     }
 }
 
+// Their data has arrived, and the remote agent takes no notifications.
+TEST_F(NixlBackend, ReleasesWritesWhoseNotificationsHaveNoRoomAtTheRemoteAgent) {
+    start(1);
+    await_notification();
+    std::vector<NixlCore::RequestPointer> requests(300);
+    for (NixlCore::RequestPointer& request : requests) {
+        ASSERT_EQ(left_->create_request(NIXL_WRITE, {{from_.data(), to_.data(), block}}, "right",
+                                        request),
+                  NIXL_SUCCESS);
+        ASSERT_GE(left_->post(*request, std::string(400, 'x')), 0);
+    }
+    ASSERT_TRUE(eventually([&] { return left_->status(*requests.front()) == NIXL_SUCCESS; }));
+    EXPECT_EQ(left_->status(*requests.back()), NIXL_IN_PROG);
+    while (left_->release(requests.back()) == NIXL_ERR_REPOST_ACTIVE) {
+    }
+    EXPECT_EQ(requests.back(), nullptr);
+    requests.pop_back();
+    const std::size_t wanted = to_right_.size() + requests.size();
+    for (const NixlCore::RequestPointer& request : requests) {
+        EXPECT_TRUE(eventually([&] { return left_->status(*request) != NIXL_IN_PROG; },
+                               [&] { collect(); }));
+        EXPECT_EQ(left_->status(*request), NIXL_SUCCESS);
+    }
+    ASSERT_EQ(left_->engine().genNotif("right", "last"), NIXL_SUCCESS);
+    EXPECT_TRUE(eventually([&] { return to_right_.back().second == "last"; }, [&] { collect(); }));
+    EXPECT_EQ(to_right_.size(), wanted + 1);
+}
+
+// A peer with the metadata that is no agent sends a message whose data it keeps.
+TEST_F(NixlBackend, DoesNotWaitForAMessageThatNoAgentSends) {
+    start(1);
+    std::string info;
+    ASSERT_EQ(right_->engine().getConnInfo(info), NIXL_SUCCESS);
+    const auto handle = transport::Handle::decode(std::as_bytes(std::span(info)));
+    ASSERT_TRUE(handle) << handle.message();
+    auto endpoint = transport::Endpoint::open(Context::open_first(), Resolver(),
+                                              {.read_long_messages = false, .linger = {}});
+    ASSERT_TRUE(endpoint) << endpoint.message();
+    std::array<std::byte, 100> bytes{};
+    const auto memory = endpoint->register_memory(bytes.data(), bytes.size());
+    auto connector = endpoint->start_connect(*handle);
+    std::optional<transport::Channel> channel;
+    ASSERT_TRUE(eventually([&] { return !connector->try_connect(channel); }, [&] { collect(); }));
+    ASSERT_EQ(channel->send_copy(std::span(bytes).first(4), 1), std::error_code());
+    transport::Request request;
+    ASSERT_EQ(channel->issend(*memory, bytes.data(), bytes.size(), 1, request), std::error_code());
+    await_notification();
+    EXPECT_TRUE(eventually([&] { return static_cast<bool>(channel->state()); },
+                           [&] {
+                               endpoint->progress();
+                               collect();
+                           }))
+        << "the agent closes the connection";
+}
+
 TEST_F(NixlBackend, SleepsInItsOwnThreadUntilSomethingHappens) {
     // An agent that wakes every 10 ms wakes many times during so many looks.
     const auto is_idle = [] { return is_at_rest(::getpid(), 2000); };
+    start(1, true);
+    std::string info;
+    ASSERT_EQ(right_->engine().getConnInfo(info), NIXL_SUCCESS);
+    const RawPeer stranger =
+        RawPeer::connect(transport::Handle::decode(std::as_bytes(std::span(info))).value().port());
+    stranger.send("R");
+    EXPECT_TRUE(eventually(is_idle)) << "a connection that proves nothing is no work";
+
+    std::unique_ptr<NixlCore> busy;
+    start(busy, "busy", to_);
+    ASSERT_EQ(left_->load_remote_metadata(busy->local_metadata()), NIXL_SUCCESS);
+    ASSERT_EQ(left_->engine().genNotif("busy", "x"), NIXL_SUCCESS);
+    EXPECT_TRUE(eventually(is_idle)) << "an agent that computes does not accept";
+    busy.reset();
+
     start(1, true);
     create(NIXL_WRITE, {0});
     for (int i = 0; i < 2; ++i) {
