@@ -50,21 +50,12 @@ bool flag_of(const char* name, bool otherwise) {
     return number_of<std::uint8_t>(name).value_or(otherwise ? 1 : 0) != 0;
 }
 
-/// Returns the first interface that the environment selects; see Settings::listen.
-std::optional<std::string> find_interface() {
-    const std::string family = text_of("NCCL_SOCKET_FAMILY");
+/// Returns the first of the interfaces @p all that is in @p list and has an address of @p family;
+/// its address, if the family is AF_INET or AF_INET6.
+std::optional<std::string> find_interface(const ifaddrs* all, const NameList& list,
+                                          const std::string& family) {
     const bool any_family = family != "AF_INET" && family != "AF_INET6";
-    std::string names = text_of("NCCL_SOCKET_IFNAME");
-    if (names.empty() && any_family) {
-        return std::string();
-    }
-    const NameList list(names.empty() ? "^docker,lo,virbr" : names);
-    ifaddrs* first = nullptr;
-    if (::getifaddrs(&first) != 0) {
-        return std::nullopt;
-    }
-    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
-    for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
         const int its = each->ifa_addr != nullptr ? each->ifa_addr->sa_family : AF_UNSPEC;
         const NameList::Entry* entry = nullptr;
         if ((its != AF_INET && its != AF_INET6) || (each->ifa_flags & IFF_RUNNING) == 0 ||
@@ -83,6 +74,29 @@ std::optional<std::string> find_interface() {
         }
     }
     return std::nullopt;
+}
+
+/// Returns the first interface that the environment selects; see Settings::listen.
+std::optional<std::string> find_interface() {
+    const std::string family = text_of("NCCL_SOCKET_FAMILY");
+    const std::string names = text_of("NCCL_SOCKET_IFNAME");
+    if (names.empty() && family.empty()) {
+        return std::string();
+    }
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) {
+        return std::nullopt;
+    }
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
+    // Without names, this is the order of NCCL.
+    std::optional<std::string> found;
+    for (const char* const list : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
+        found = find_interface(first, NameList(names.empty() ? list : names), family);
+        if (found || !names.empty()) {
+            break;
+        }
+    }
+    return found;
 }
 
 } // namespace

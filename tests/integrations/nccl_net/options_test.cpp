@@ -86,6 +86,12 @@ TEST_F(NcclNetOptions, WithoutEffectAreReported) {
     }
 }
 
+// Also in a network namespace that has no other interface than lo.
+TEST_F(NcclNetOptions, SelectAFamilyOfEachInterface) {
+    const Variable family("NCCL_SOCKET_FAMILY", "AF_INET");
+    EXPECT_EQ(load(), Result::success) << take_log();
+}
+
 TEST_F(NcclNetOptions, SelectTheInterfaceToListenAt) {
     {
         const Variable interface("NCCL_SOCKET_IFNAME", "=nothing0,l");
