@@ -64,8 +64,6 @@ Communicator::Communicator(const Nic& nic, std::shared_ptr<SharedEndpoint> endpo
 }
 
 Communicator::~Communicator() {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point begin = Clock::now();
     const bool completed = std::ranges::all_of(
         pool_, [](const Request& request) { return request.unfinished.load() == 0; });
     constexpr unsigned polls = 1000;
@@ -77,9 +75,8 @@ Communicator::~Communicator() {
             // destroyed next. Therefore poll() processes these completions now.
             poll(endpoint_->endpoint);
             if (closed.value() != EAGAIN) {
-                endpoint_->lingers = endpoint_->lingers &&
-                                     Clock::now() - begin < endpoint_->endpoint.options().linger;
                 if (closed.value() == ETIMEDOUT) {
+                    endpoint_->lingers = false;
                     static_cast<void>(guarded("close", [&] {
                         log::warn("close", nic_.name +
                                                ": a connection was closed before the peer's device "
