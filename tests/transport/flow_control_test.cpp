@@ -9,55 +9,6 @@
 namespace rdmabuf::transport::detail {
 namespace {
 
-TEST(MessageWindows, limit_the_messages_that_the_peer_has_not_received) {
-    MessageWindow window;
-    for (std::uint32_t i = 0; i < MessageWindow::size; ++i) {
-        ASSERT_TRUE(window.available());
-        window.count_sent();
-    }
-    EXPECT_FALSE(window.available());
-    EXPECT_EQ(window.unreceived(), MessageWindow::size);
-    EXPECT_TRUE(window.peer_received(1));
-    EXPECT_TRUE(window.available());
-    EXPECT_EQ(window.unreceived(), MessageWindow::size - 1);
-    EXPECT_EQ(window.sent(), MessageWindow::size);
-}
-
-TEST(MessageWindows, reject_reports_of_messages_that_were_not_sent) {
-    MessageWindow window;
-    EXPECT_TRUE(window.peer_received(0));
-    EXPECT_FALSE(window.peer_received(1));
-    window.count_sent();
-    window.count_sent();
-    EXPECT_FALSE(window.peer_received(3));
-    EXPECT_TRUE(window.peer_received(2));
-    EXPECT_EQ(window.unreceived(), 0);
-}
-
-TEST(MessageWindows, reject_reports_that_are_smaller_than_the_last_one) {
-    MessageWindow window;
-    for (int i = 0; i < 10; ++i) {
-        window.count_sent();
-    }
-    EXPECT_TRUE(window.peer_received(5));
-    EXPECT_FALSE(window.peer_received(4));
-    EXPECT_EQ(window.unreceived(), 5);
-    EXPECT_TRUE(window.peer_received(5));
-}
-
-TEST(MessageWindows, report_a_quarter_of_the_window_by_a_message_of_its_own) {
-    MessageWindow window;
-    for (std::uint32_t i = 1; i < MessageWindow::size / 4; ++i) {
-        window.count_received();
-        ASSERT_FALSE(window.due());
-    }
-    window.count_received();
-    EXPECT_TRUE(window.due());
-    EXPECT_EQ(window.received(), MessageWindow::size / 4);
-    window.reported();
-    EXPECT_FALSE(window.due());
-}
-
 TEST(MessageWindows, wrap_around_the_16_bits_of_a_report) {
     MessageWindow sender;
     MessageWindow receiver;
@@ -87,59 +38,6 @@ TEST(ByteCreditsOfMessages, limit_the_bytes_that_wait_at_the_peer) {
     EXPECT_FALSE(credits.available(most - 1000 - ByteCredits::overhead + 1));
     EXPECT_TRUE(credits.peer_consumed(1000 + ByteCredits::overhead));
     EXPECT_TRUE(credits.available(most));
-}
-
-TEST(ByteCreditsOfMessages, count_empty_messages) {
-    ByteCredits credits(4096, 4096);
-    int sent = 0;
-    for (; credits.available(0); ++sent) {
-        credits.sent(0);
-    }
-    EXPECT_EQ(sent, 64);
-}
-
-TEST(ByteCreditsOfMessages, reject_impossible_reports) {
-    ByteCredits credits(4096, 4096);
-    EXPECT_FALSE(credits.peer_consumed(1));
-    credits.sent(36);
-    credits.sent(36);
-    EXPECT_FALSE(credits.peer_consumed(201));
-    EXPECT_TRUE(credits.peer_consumed(100));
-    EXPECT_FALSE(credits.peer_consumed(99));
-    EXPECT_TRUE(credits.peer_consumed(100));
-    EXPECT_TRUE(credits.peer_consumed(200));
-    EXPECT_FALSE(credits.peer_consumed(0));
-}
-
-TEST(ByteCreditsOfMessages, reject_messages_for_which_the_peer_had_no_credits) {
-    ByteCredits credits(4096, 65536);
-    EXPECT_TRUE(credits.arrived(4096 - 2 * ByteCredits::overhead));
-    EXPECT_TRUE(credits.arrived(0));
-    EXPECT_FALSE(credits.arrived(0));
-}
-
-TEST(ByteCreditsOfMessages, have_room_again_after_messages_were_consumed) {
-    ByteCredits credits(4096, 65536);
-    for (int i = 0; i < 1000; ++i) {
-        ASSERT_TRUE(credits.arrived(4000));
-        credits.consumed(4000);
-    }
-}
-
-TEST(ByteCreditsOfMessages, count_messages_that_are_consumed_when_they_arrive) {
-    ByteCredits credits(4096, 65536);
-    constexpr std::uint32_t most = 4096 - ByteCredits::overhead;
-    EXPECT_TRUE(credits.has_room(most));
-    EXPECT_FALSE(credits.has_room(most + 1));
-    credits.consumed_at_once(1000);
-    EXPECT_EQ(credits.consumed(), 1000 + ByteCredits::overhead);
-    EXPECT_TRUE(credits.has_room(most));
-    EXPECT_TRUE(credits.due());
-    credits.waits(most);
-    EXPECT_FALSE(credits.has_room(0));
-    EXPECT_FALSE(credits.arrived(0));
-    credits.consumed(most);
-    EXPECT_TRUE(credits.has_room(most));
 }
 
 TEST(ByteCreditsOfMessages, are_returned_by_a_message_of_their_own_from_a_quarter_on) {

@@ -125,67 +125,6 @@ TEST(BouncePools, tell_copy_buffers_from_receive_buffers) {
 
 using Pool = RequestPool<SendRequest, RequestType::send>;
 
-/// Returns the number of objects of a pool that are in use.
-std::uint32_t in_use(Pool& pool) {
-    std::uint32_t count = 0;
-    pool.for_each([&](const SendRequest&) { ++count; });
-    return count;
-}
-
-TEST(RequestPools, give_each_request_its_own_object_and_index) {
-    Pool pool;
-    std::set<const SendRequest*> objects;
-    for (std::uint32_t i = 0; i < 1000; ++i) {
-        SendRequest* const request = pool.take();
-        ASSERT_NE(request, nullptr);
-        ASSERT_TRUE(objects.insert(request).second);
-        ASSERT_EQ(request->index, i);
-        ASSERT_EQ(request->type(), RequestType::send);
-        ASSERT_EQ(pool.at(i), request);
-    }
-    EXPECT_EQ(in_use(pool), 1000);
-    EXPECT_EQ(pool.at(1U << 19U), nullptr);
-}
-
-TEST(RequestPools, keep_their_objects_in_place_when_they_grow) {
-    Pool pool;
-    SendRequest* const first = pool.take();
-    first->tag = 1234;
-    for (int i = 0; i < 5000; ++i) {
-        ASSERT_NE(pool.take(), nullptr);
-    }
-    EXPECT_EQ(pool.at(0), first);
-    EXPECT_EQ(first->tag, 1234);
-}
-
-TEST(RequestPools, have_indices_that_contain_the_type) {
-    RequestPool<ReceiveRequest, RequestType::receive> receives;
-    RequestPool<OneSidedRequest, RequestType::one_sided> one_sided;
-    EXPECT_EQ(receives.take()->type(), RequestType::receive);
-    EXPECT_EQ(receives.take()->index, (1U << RequestState::type_shift) + 1);
-    EXPECT_EQ(one_sided.take()->type(), RequestType::one_sided);
-    EXPECT_EQ(one_sided.take()->index, (2U << RequestState::type_shift) + 1);
-}
-
-TEST(RequestPools, change_the_generation_when_an_object_is_used_again) {
-    Pool pool;
-    SendRequest* const request = pool.take();
-    const std::uint32_t generation = request->generation;
-    request->done = true;
-    request->error = 5;
-    request->pending = 3;
-    pool.give_back(request);
-    EXPECT_FALSE(request->in_use);
-    EXPECT_EQ(in_use(pool), 0);
-    SendRequest* const again = pool.take();
-    ASSERT_EQ(again, request);
-    EXPECT_NE(again->generation, generation);
-    EXPECT_TRUE(again->in_use);
-    EXPECT_FALSE(again->done);
-    EXPECT_EQ(again->error, 0);
-    EXPECT_EQ(again->pending, 0);
-}
-
 TEST(RequestPools, have_a_number_for_the_peer_that_changes_with_each_use) {
     Pool pool;
     std::set<std::uint32_t> numbers;
@@ -197,41 +136,6 @@ TEST(RequestPools, have_a_number_for_the_peer_that_changes_with_each_use) {
         ASSERT_TRUE(numbers.insert(number).second);
         pool.give_back(request);
     }
-}
-
-TEST(RequestPools, visit_the_objects_that_are_in_use) {
-    Pool pool;
-    std::vector<SendRequest*> requests;
-    requests.reserve(200);
-    for (int i = 0; i < 200; ++i) {
-        requests.push_back(pool.take());
-    }
-    std::set<SendRequest*> expected;
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-        if (i % 3 == 0) {
-            pool.give_back(requests[i]);
-        } else {
-            expected.insert(requests[i]);
-        }
-    }
-    std::set<SendRequest*> visited;
-    pool.for_each([&](SendRequest& request) { EXPECT_TRUE(visited.insert(&request).second); });
-    EXPECT_EQ(visited, expected);
-}
-
-TEST(TransferPools, give_each_transfer_its_own_object) {
-    const MemoryState memory = {.address = 4096, .length = 4096, .iova = 65536};
-    OneSidedRequest request;
-    request.buffer = {.memory = &memory, .address = 4196, .length = 1000};
-    TransferPool pool;
-    std::set<RdmaTransfer*> taken;
-    for (int i = 0; i < 100; ++i) {
-        ASSERT_TRUE(taken.insert(pool.take(request, 0)).second);
-    }
-    RdmaTransfer* const transfer = *taken.begin();
-    pool.give_back(transfer);
-    EXPECT_EQ(pool.take(request, 0), transfer);
-    EXPECT_TRUE(taken.insert(pool.take(request, 0)).second);
 }
 
 TEST(TransferPools, initialize_a_reused_transfer) {

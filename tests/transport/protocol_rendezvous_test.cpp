@@ -144,6 +144,7 @@ TEST_F(Protocol, ends_after_an_invalid_table_of_regions) {
         {"regions that are not adjacent", 1, 2, 10, {chunk(5), chunk(5, 8192)}},
         {"lengths whose sum overflows", 1, 2, 10, {chunk(last), chunk(18, last + 4096)}},
         {"addresses that overflow", 1, 2, 20, {chunk(10, last), chunk(10, last + 10)}},
+        {"regions before and behind the last address", 1, 2, 16, {chunk(8, last), chunk(8, 0)}},
         {"an impossible request", 1, 1, 10, {chunk(10)}, wrong_request},
     };
     for (const Table& table : tables) {

@@ -28,10 +28,10 @@ class TagMatching : public ::testing::Test {
         matcher_.post(receive);
         return receive;
     }
-    UnexpectedMessage& arrive(ChannelState* from, Tag tag, Kind kind = Kind::eager) {
+    UnexpectedMessage& arrive(ChannelState* from, Tag tag) {
         UnexpectedMessage* const message = UnexpectedMessage::make(blocks_, 0);
         message->channel = from;
-        message->kind = kind;
+        message->kind = Kind::eager;
         message->tag = tag;
         matcher_.add(*message);
         return *message;
@@ -85,20 +85,6 @@ TEST_F(TagMatching, reports_earlier_receives_that_were_not_advertised) {
     EXPECT_FALSE(matcher_.has_unadvertised(channel(0), 6));
     matcher_.remove(any);
     EXPECT_FALSE(matcher_.has_unadvertised(channel(0), 5));
-}
-
-TEST_F(TagMatching, drops_only_the_unwanted_messages_of_one_channel) {
-    arrive(channel(0), 1, Kind::rts);
-    UnexpectedMessage& eager = arrive(channel(0), 2);
-    arrive(channel(0), 3, Kind::rts);
-    UnexpectedMessage& other = arrive(channel(1), 1, Kind::rts);
-    matcher_.drop(channel(0),
-                  [](const UnexpectedMessage& message) { return message.kind == Kind::rts; });
-    EXPECT_EQ(matcher_.find_message(channel(0), 1, full_mask), nullptr);
-    EXPECT_EQ(matcher_.find_message(channel(0), 3, full_mask), nullptr);
-    EXPECT_EQ(matcher_.find_message(channel(0), 2, full_mask), &eager);
-    EXPECT_EQ(matcher_.find_message(channel(1), 1, full_mask), &other);
-    EXPECT_EQ(matcher_.find_message(nullptr, 0, 0), &eager);
 }
 
 TEST_F(TagMatching, keeps_messages_with_the_same_hash_value_apart) {
