@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Long messages whose receives were posted and advertised to the sender before the send.
-#include <algorithm>
-#include <array>
-#include <deque>
-#include <random>
-
 #include "features_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -12,8 +7,6 @@ namespace {
 
 class Advertisements : public FeaturesTest, public ::testing::WithParamInterface<std::size_t> {
   protected:
-    static constexpr std::size_t size = memory_size;
-
     void SetUp() override {
         use_devices(GetParam());
         connect_with_memory();
@@ -97,87 +90,6 @@ TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised
         EXPECT_EQ(finish(left(), sent).error, code(0));
     }
     EXPECT_TRUE(right().can_advertise(2, 32));
-}
-
-/// One message and its receive. The receive of the n-th message of a tag is the n-th one.
-struct Exchange {
-    std::size_t from = 0;
-    std::size_t to = 0;
-    std::size_t length = 0;
-    std::size_t room = 0;
-    Tag tag = 0;
-    Request sent = {};
-    Request received = {};
-};
-
-// The order of sends, receives and progress at both ends is random.
-TEST_P(Advertisements, and_other_messages_keep_the_order_of_each_tag) {
-    constexpr std::array<std::size_t, 8> lengths = {0, 1, 500, 8192, 8193, 20000, 65536, 100000};
-    constexpr std::size_t count = 8;
-    for (unsigned seed = 0; seed < 300; ++seed) {
-        SCOPED_TRACE("seed " + std::to_string(seed));
-        std::mt19937 random(seed);
-        const auto below = [&](std::size_t n) { return random() % n; };
-        to_->fill(std::vector<std::byte>(size));
-
-        std::vector<Exchange> exchanges(count);
-        for (std::size_t i = 0; i < count; ++i) {
-            Exchange& exchange = exchanges[i];
-            exchange = {.from = below(100000), .to = i * (size / count), .tag = below(2)};
-            exchange.length = lengths[below(lengths.size())];
-            exchange.room = below(4) != 0 ? exchange.length : lengths[below(lengths.size())];
-        }
-        // Both ends start the requests of one tag in the same order. The order of receives of
-        // different tags is random.
-        std::deque<Exchange*> to_send;
-        std::deque<Exchange*> to_receive;
-        for (Exchange& exchange : exchanges) {
-            to_send.push_back(&exchange);
-            to_receive.push_back(&exchange);
-        }
-        std::stable_sort(
-            to_receive.begin(), to_receive.end(),
-            [flip = below(3)](const Exchange* a, const Exchange* b) {
-                return flip == 0 ? a->tag < b->tag : flip == 1 ? a->tag > b->tag : false;
-            });
-        while (!to_send.empty() || !to_receive.empty()) {
-            switch (below(4)) {
-                case 0:
-                    left().progress();
-                    break;
-                case 1:
-                    right().progress();
-                    break;
-                case 2:
-                    if (!to_send.empty()) {
-                        Exchange& next = *to_send.front();
-                        next.sent = send(next.length, next.tag, next.from);
-                        to_send.pop_front();
-                    }
-                    break;
-                default:
-                    if (!to_receive.empty()) {
-                        Exchange& next = *to_receive.front();
-                        next.received = receive(next.room, next.tag, next.to);
-                        to_receive.pop_front();
-                    }
-                    break;
-            }
-        }
-        for (const Exchange& exchange : exchanges) {
-            const bool fits = exchange.length <= exchange.room;
-            const Completion completion = finish(right(), exchange.received);
-            ASSERT_EQ(completion.error, code(fits ? 0 : EMSGSIZE));
-            ASSERT_EQ(completion.bytes, exchange.length);
-            const Completion sent = finish(left(), exchange.sent);
-            ASSERT_EQ(sent.error, code(fits || exchange.length <= 8192 ? 0 : EMSGSIZE));
-            const std::size_t written = fits ? exchange.length : 0;
-            ASSERT_TRUE(received(exchange.to, exchange.from, written));
-            ASSERT_TRUE(to_->bytes(exchange.to + written, size / count - written) ==
-                        std::vector<std::byte>(size / count - written));
-        }
-        ASSERT_EQ(left().in_flight() + right().in_flight(), 0);
-    }
 }
 
 } // namespace

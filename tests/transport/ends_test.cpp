@@ -206,13 +206,6 @@ TEST_F(Ends, a_channel_keeps_the_first_cause_of_its_failure) {
     EXPECT_STREQ(left().reason(), "the channel is closed");
 }
 
-TEST_F(Ends, a_failed_channel_has_a_reason_at_both_ends) {
-    connect_with_memory();
-    EXPECT_EQ(left().close(), code(0));
-    EXPECT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
-    EXPECT_STREQ(right().reason(), "the peer has closed the channel");
-}
-
 // The close message of the peer can arrive before the acknowledgement of the data.
 class ClosedAfterDelivery : public Ends {
   protected:

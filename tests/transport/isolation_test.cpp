@@ -53,9 +53,6 @@ class UnexpectedMessages : public FeaturesTest {
     }
 };
 
-TEST_F(UnexpectedMessages, of_one_tag_do_not_block_another_tag_or_notifications) {
-    flood(65, 10);
-}
 TEST_F(UnexpectedMessages, do_not_block_another_tag_or_notifications_if_there_are_5000) {
     flood(5000, 10);
 }

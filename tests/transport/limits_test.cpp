@@ -101,23 +101,6 @@ TEST_P(Limits, a_message_uses_all_regions_of_an_advertisement) {
     EXPECT_TRUE(to_->bytes(0, named) == from_->bytes(0, named));
 }
 
-TEST_P(Limits, many_messages_at_once_arrive_unchanged) {
-    constexpr std::size_t count = 50;
-    constexpr std::size_t length = 20001;
-    std::array<Request, count> sends;
-    std::array<Request, count> receives;
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t at = i * length;
-        ASSERT_EQ(left().isend(from_->memory(), from_->data(at), length, i % 3, sends[i]), code(0));
-        ASSERT_EQ(right().irecv(to_->memory(), to_->data(at), length, i % 3, receives[i]), code(0));
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-        ASSERT_EQ(finish(left(), sends[i]).error, code(0)) << left().reason() << right().reason();
-        ASSERT_EQ(finish(right(), receives[i]).error, code(0)) << right().reason();
-    }
-    EXPECT_TRUE(to_->bytes(0, count * length) == from_->bytes(0, count * length));
-}
-
 TEST_P(Limits, memory_of_the_peer_is_written_and_read_unchanged) {
     constexpr std::size_t most = 8 * region - 8192; // for any offset of the memory in a page
     const TestMemory theirs = right_memory(most);

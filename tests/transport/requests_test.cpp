@@ -157,32 +157,20 @@ TEST_F(Requests, beyond_the_depth_fail_with_eagain_and_lose_no_message) {
         ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 2, other), code(0));
     }
     settle();
+    EXPECT_EQ(right().in_flight(), options_.depth);
+    const RemoteMemory remote = remote_memory();
     Request receive;
     EXPECT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(EAGAIN));
     EXPECT_EQ(right().isend(theirs_->memory(), theirs_->data(), 4000, 1, receive), code(EAGAIN));
+    EXPECT_EQ(right().iput(theirs_->memory(), theirs_->data(), 10, remote, 0, receive),
+              code(EAGAIN));
+    EXPECT_EQ(receive.index, Request::empty_index);
     Request unblock;
     ASSERT_EQ(left().isend(mine_->memory(), mine_->data(), 10, 2, unblock), code(0));
     EXPECT_EQ(finish(right(), others[0]).bytes, 10);
+    EXPECT_EQ(right().in_flight(), options_.depth - 1);
     ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(0));
     EXPECT_EQ(finish(right(), receive).bytes, 10);
-}
-
-TEST_F(Requests, of_one_channel_can_be_waited_for_together) {
-    std::array<Request, 3> receives;
-    for (std::size_t i = 0; i < receives.size(); ++i) {
-        ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, i, receives[i]), code(0));
-    }
-    ASSERT_EQ(left().isend(mine_->memory(), mine_->data(), 10, 1, request_), code(0));
-    std::array<transport::Pending, 3> pending = {{{.channel = &right(), .request = receives[0]},
-                                                  {.channel = &right(), .request = receives[1]},
-                                                  {.channel = &right(), .request = receives[2]}}};
-    Completion completion;
-    EXPECT_EQ(transport::wait_any(pending, completion, time_limit), 1);
-    EXPECT_EQ(completion.bytes, 10);
-    EXPECT_EQ(pending[1].request.index, Request::empty_index);
-    EXPECT_EQ(transport::wait_any(std::span(pending).first(1), completion, 1ms), 1);
-    EXPECT_FALSE(completion.done);
-    EXPECT_EQ(transport::wait_any({}, completion, wait_forever), 0);
 }
 
 TEST_F(Requests, are_waited_for_without_the_mutex_of_the_program) {
