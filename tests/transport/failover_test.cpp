@@ -39,12 +39,6 @@ class FailoverPeer : public RawPeerTest {
         EXPECT_EQ(channel_->working_rails(), 1);
         return down.header.value;
     }
-    /// Makes progress until the channel has failed. @return the error
-    [[nodiscard]] std::error_code failure() {
-        static_cast<void>(eventually([&] { return channel_->state().value() != 0; },
-                                     [&] { channel_->progress(); }));
-        return channel_->state();
-    }
 };
 
 TEST_F(FailoverPeer, ends_the_channel_when_it_violates_the_protocol) {

@@ -78,6 +78,20 @@ class FeaturesTest : public TransportTest {
         }));
         return completion;
     }
+    /// Makes progress until the right end has a notification. Returns its bytes.
+    [[nodiscard]] std::vector<std::byte> next() {
+        std::vector<std::byte> bytes(transport::max_notification);
+        static_cast<void>(progress_until([&] {
+            const auto size = right().notification(bytes);
+            if (size) {
+                bytes.resize(*size);
+            } else {
+                EXPECT_EQ(size.code(), code(EAGAIN));
+            }
+            return size.ok();
+        }));
+        return bytes;
+    }
     /// Connects one more channel. The first channel of the result belongs to @p from.
     std::pair<Channel, Channel> connect_another(const Endpoint& from,
                                                 transport::Listener& listener) {

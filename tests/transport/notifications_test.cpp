@@ -12,20 +12,6 @@ using transport::TransferEntry;
 
 class Notifications : public FeaturesTest {
   protected:
-    /// Makes progress until the right end has a notification. Returns its bytes.
-    [[nodiscard]] std::vector<std::byte> next() {
-        std::vector<std::byte> bytes(max_notification);
-        static_cast<void>(progress_until([&] {
-            const auto size = right().notification(bytes);
-            if (size) {
-                bytes.resize(*size);
-            } else {
-                EXPECT_EQ(size.code(), code(EAGAIN));
-            }
-            return size.ok();
-        }));
-        return bytes;
-    }
     [[nodiscard]] Request notify(std::span<const std::byte> bytes, std::size_t length = 0) {
         Request request;
         EXPECT_EQ(

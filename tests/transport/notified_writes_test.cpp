@@ -49,18 +49,6 @@ class NotifiedWrites : public FeaturesTest {
                   code(0));
         return request;
     }
-    /// Makes progress until the right end has a notification. Returns its bytes.
-    [[nodiscard]] std::vector<std::byte> next() {
-        std::vector<std::byte> bytes(max_notification);
-        static_cast<void>(progress_until([&] {
-            const auto size = right().notification(bytes);
-            if (size) {
-                bytes.resize(*size);
-            }
-            return size.ok();
-        }));
-        return bytes;
-    }
     [[nodiscard]] bool has_notification() {
         std::array<std::byte, max_notification> bytes{};
         return right().notification(bytes).ok();

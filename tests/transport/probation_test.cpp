@@ -225,12 +225,6 @@ class ProbationPeer : public RawPeerTest {
         const auto address = raw_->hello.addresses[1];
         raw_->send({.kind = Kind::rail_replaced, .rails = rail}, address);
     }
-    /// Makes progress until the channel has failed. @return the error
-    [[nodiscard]] std::error_code failure() {
-        static_cast<void>(eventually([&] { return channel_->state().value() != 0; },
-                                     [&] { channel_->progress(); }));
-        return channel_->state();
-    }
 };
 
 TEST_F(ProbationPeer, ends_the_channel_when_it_violates_the_protocol) {

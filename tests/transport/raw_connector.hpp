@@ -339,6 +339,12 @@ class RawPeerTest : public TransportTest {
         raw_->while_waiting = [this] { right_end().progress(); };
         ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
     }
+    /// Makes progress until the channel has failed. @return the error
+    [[nodiscard]] std::error_code failure() {
+        static_cast<void>(eventually([&] { return channel_->state().value() != 0; },
+                                     [&] { channel_->progress(); }));
+        return channel_->state();
+    }
 
     /// Hello::depth of the next RawConnector of connect_raw().
     std::uint32_t raw_depth_ = 256;
