@@ -17,6 +17,7 @@
 #include <rdmabuf/providers/cuda.hpp>
 
 #include "child_process.hpp"
+#include "common/driver_result.hpp"
 #include "common/process_driver.hpp"
 #include "cuda/cuda_abi.hpp"
 #include "fails_with.hpp"
@@ -176,6 +177,13 @@ TEST(ProcessDriver, MemoryOfAnotherCopyOfCudaIsNotHostMemory) {
     call("cuDevicePrimaryCtxRelease_v2", 0);
 }
 #endif
+
+TEST(DriverFailure, HasNoRemedyWhereNobodyKnowsOne) {
+    const DriverFailure failure{"ACME_FAILED (1)", EIO, nullptr};
+    const auto error = testing::error_of([&] { failure.raise("acmeExport", "8 bytes at 0x10"); });
+    EXPECT_THAT(error, testing::fails_with("acmeExport", EIO));
+    EXPECT_EQ(error->hint(), "ACME_FAILED (1): 8 bytes at 0x10");
+}
 
 TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {
     const auto opened = open({LACKING_DRIVER});

@@ -127,18 +127,6 @@ TEST_F(DriverExports, HaveADescriptorThatIsClosedOnExec) {
     EXPECT_THAT(refusal(make()), fails_with(error, text));
 }
 
-TEST_F(DriverExports, LeaveNoDescriptorsIn10000Cycles) {
-    const std::uint64_t address = make(fake::Kind::device, 4 * page_size());
-    const auto added = add(address, 4 * page_size());
-    (void)exporter_->export_range(address + 5, page_size());
-    const auto before = open_descriptors();
-    for (int cycle = 0; cycle < 10'000; ++cycle) {
-        const ExportedRange range = exporter_->export_range(address + 5, page_size());
-        ASSERT_GE(range.fd(), 0);
-    }
-    EXPECT_EQ(open_descriptors(), before);
-}
-
 TEST_F(DriverExports, ContainTheBytesOfAllocationsThatShareABlock) {
     const std::size_t size = 3 * page_size();
     fake::set(fake::Setting::packed, driver_row().packs ? 1 : 0);
