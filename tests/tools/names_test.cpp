@@ -7,12 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "command_line.hpp"
-
 namespace {
 
 using rdmabuf::tools::nearest_name;
-using rdmabuf::tools::OneOf;
 using rdmabuf::tools::suggestion;
 
 const std::vector<std::string> names{"devices", "exporters", "perf", "level-zero", "mlx5_0"};
@@ -47,19 +44,6 @@ TEST(NearestName, OfTwoNamesTheNearerOneIsSuggested) {
     const std::vector<std::string> devices{"mlx5_10", "mlx5_1", "mlx5_2"};
     EXPECT_EQ(suggestion("mlx51", devices), "; did you mean 'mlx5_1'?");
     EXPECT_EQ(suggestion("efa_0", devices), "");
-}
-
-TEST(OneOfTest, AcceptsTheValuesOfTheList) {
-    const OneOf check({"rc", "srd"});
-    std::string value = "srd";
-    EXPECT_EQ(check(value), "");
-}
-
-TEST(OneOfTest, TheErrorHasTheListAndTheNearestValue) {
-    const OneOf check(names);
-    std::string value = "pref";
-    EXPECT_EQ(check(value),
-              "pref not in {devices, exporters, perf, level-zero, mlx5_0}; did you mean 'perf'?");
 }
 
 } // namespace

@@ -2,13 +2,11 @@
 // The expected texts are written by hand.
 #include <sstream>
 #include <string>
-#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "../unit/sysfs_tree.hpp"
-#include "program.hpp"
 #include "topology/machine.hpp"
 
 #include <fmt/format.h>
@@ -147,49 +145,12 @@ TEST(TopologyReportTest, ANicThatIsNotOnPciHasTheReason) {
     EXPECT_THAT(topology::to_text(machine, {}), HasSubstr("\nrxe0: "));
 }
 
-/// Runs `rdmabuf topology` on a tree.
-class TopologyCommand : public testing::Test {
-  protected:
-    static int run(const SysfsTree& tree, bool json) {
-        const std::string root = tree.root().string();
-        std::vector<std::string> words{"rdmabuf", "topology", "--root", root};
-        if (json) {
-            words.emplace_back("--json");
-        }
-        std::vector<char*> arguments;
-        arguments.reserve(words.size());
-        for (std::string& word : words) {
-            arguments.push_back(word.data());
-        }
-        testing::internal::CaptureStdout();
-        const int status = Program().run(static_cast<int>(arguments.size()), arguments.data());
-        output() = testing::internal::GetCapturedStdout();
-        return status;
-    }
-    static std::string& output() {
-        static std::string text;
-        return text;
-    }
-};
-
-TEST_F(TopologyCommand, EndsWith0IfTheMachineHasANic) {
-    const SysfsTree tree(two_sockets);
-    EXPECT_EQ(run(tree, false), 0);
-    EXPECT_THAT(output(), HasSubstr("Best NIC\n"));
-    EXPECT_EQ(run(tree, true), 0);
-    EXPECT_EQ(nlohmann::json::parse(output())["nics"].size(), 2U);
-}
-
-TEST_F(TopologyCommand, EndsWith1IfTheMachineHasNoNic) {
-    const SysfsTree gpu("pci0000:00/0000:00:05.0 gpu\n");
-    EXPECT_EQ(run(gpu, false), 1);
-    EXPECT_THAT(output(), HasSubstr("`- 0000:00:05.0 GPU, NVIDIA 10de:2330\n"));
+TEST(TopologyReportTest, AMachineWithoutNicsAndGpusHasTheProblem) {
     const SysfsTree nothing;
-    EXPECT_EQ(run(nothing, false), 1);
-    EXPECT_THAT(output(), HasSubstr("no NIC and no GPU on PCI\n"));
-    EXPECT_THAT(output(), HasSubstr("\nProblems\n"));
-    EXPECT_EQ(run(nothing, true), 1);
-    EXPECT_EQ(nlohmann::json::parse(output())["problems"].size(), 1U);
+    const Topology machine = Topology::read(nothing.root());
+    EXPECT_THAT(topology::to_text(machine, {}), HasSubstr("no NIC and no GPU on PCI\n"));
+    EXPECT_THAT(topology::to_text(machine, {}), HasSubstr("\nProblems\n"));
+    EXPECT_EQ(nlohmann::json::parse(topology::to_json(machine))["problems"].size(), 1U);
 }
 
 } // namespace
