@@ -127,33 +127,6 @@ TEST_P(KernelRegistration, LeavesNothingOpen) {
     EXPECT_EQ(imports(), 0);
 }
 
-// What is refused without asking the kernel, the kernel refuses with the same errno.
-TEST_P(KernelRegistration, RefusesWhatTheKernelRefuses) {
-    const ExportedRange exported = resolver_.export_range(at(0), size_);
-    struct Case {
-        std::uint64_t iova;
-        Access access;
-        std::string meaning;
-    };
-    for (const Case& refused :
-         {Case{at(0) + 8, Access::local_write, "the iova lies 8 bytes into its page"},
-          Case{at(0), Access::on_demand, "cannot be registered with on_demand"},
-          Case{at(0), Access::remote_write, "remote_write needs local_write too"}}) {
-        errno = 0;
-        EXPECT_EQ(ibv_reg_dmabuf_mr(pd_.native(), exported.offset(), size_, refused.iova,
-                                    exported.fd(), static_cast<int>(refused.access)),
-                  nullptr);
-        EXPECT_EQ(errno, EINVAL);
-        EXPECT_THAT(refusal({&pd_, 1}, {.access = refused.access, .iova = refused.iova}),
-                    fails_with("register_memory", EINVAL, refused.meaning));
-        EXPECT_EQ(trail_[0].error, EINVAL);
-        EXPECT_EQ(trail_[0].device, "") << "no device is called";
-        EXPECT_THAT(to_string(trail_), AllOf(paragraph_with(refused.meaning), HasSubstr("host: "),
-                                             HasSubstr(never_host())));
-    }
-    EXPECT_EQ(imports(), 0);
-}
-
 TEST_P(KernelRegistration, IsNeverHostMemory) {
     EXPECT_THAT(refusal({&pd_, 1}, {.paths = {host}}),
                 fails_with("register_memory", EPERM, never_host()));
