@@ -126,16 +126,15 @@ TEST_F(AsyncEvents, of_a_device_that_is_reset_end_a_channel_without_requests) {
 
 TEST_F(AsyncEvents, of_a_failed_device_refuse_further_channels) {
     connect_with_memory();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
+    transport::Listener listener = listen();
     raise(device_of(right_end()), IBV_EVENT_DEVICE_FATAL);
     EXPECT_TRUE(progress_until([&] { return left().state() && right().state(); }));
-    auto connector = left_end().start_connect(listener->handle());
+    auto connector = left_end().start_connect(listener.handle());
     ASSERT_TRUE(connector.ok());
     left_.reset();
     right_.reset();
-    EXPECT_EQ(meet(*connector, *listener), code(EIO));
-    EXPECT_THAT(connector->error_info().message() + listener->error_info().message(),
+    EXPECT_EQ(meet(*connector, listener), code(EIO));
+    EXPECT_THAT(connector->error_info().message() + listener.error_info().message(),
                 HasSubstr("IBV_EVENT_DEVICE_FATAL"));
 }
 
@@ -146,10 +145,9 @@ TEST_F(AsyncEvents, of_the_second_device_leave_out_its_queue_pairs_only) {
     auto opened = Endpoint::open(Context::open_first(), resolver_, options_);
     ASSERT_TRUE(opened.ok());
     third_end_.emplace(*std::move(opened));
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
-    auto narrow = connect_another(*third_end_, *listener);
-    auto wide = connect_another(left_end(), *listener);
+    transport::Listener listener = listen();
+    auto narrow = connect_another(*third_end_, listener);
+    auto wide = connect_another(left_end(), listener);
     raise(device_of(right_end(), 1), IBV_EVENT_DEVICE_FATAL);
     EXPECT_TRUE(progress_until([&] { return wide.second.working_rails() == 1; }));
     EXPECT_THAT(wide.second.rail_reason(1), HasSubstr("IBV_EVENT_DEVICE_FATAL"));
@@ -205,9 +203,8 @@ TEST_F(AsyncEvents, of_a_queue_pair_end_its_channel_only) {
         disconnect_all();
         connect_with_memory();
         const std::size_t before = record().queue_pairs.size();
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok());
-        auto another = connect_another(left_end(), *listener);
+        transport::Listener listener = listen();
+        auto another = connect_another(left_end(), listener);
         raise(queue_pair(right_end(), before), type);
         EXPECT_TRUE(progress_until([&] { return another.second.state() == expected; }));
         EXPECT_THAT(another.second.reason(), HasSubstr(ibv_event_type_name(type)));
@@ -420,15 +417,14 @@ TEST_F(AsyncEvents, are_left_to_a_program_that_reads_them_itself) {
 TEST_F(AsyncEvents, of_a_closed_channel_do_not_end_a_later_channel) {
     options_.queue_pairs_per_device = transport::max_queue_pairs_per_device;
     connect_with_memory();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
+    transport::Listener listener = listen();
     for (int i = 0; i < 1000; ++i) {
         progress_all(); // makes the first periodic check
     }
     bool used_again = false;
     for (int round = 0; round < 20 && !used_again; ++round) {
         const std::size_t before = record().queue_pairs.size();
-        std::optional<std::pair<Channel, Channel>> first(connect_another(left_end(), *listener));
+        std::optional<std::pair<Channel, Channel>> first(connect_another(left_end(), listener));
         const std::vector<ibv_qp*> destroyed = queue_pairs(right_end(), before);
         for (ibv_qp* const each : destroyed) {
             raise(each, IBV_EVENT_QP_FATAL);
@@ -437,7 +433,7 @@ TEST_F(AsyncEvents, of_a_closed_channel_do_not_end_a_later_channel) {
         EXPECT_TRUE(progress_until([&] { return left_end().arm(); }));
         first.reset();
         const std::size_t between = record().queue_pairs.size();
-        auto second = connect_another(left_end(), *listener);
+        auto second = connect_another(left_end(), listener);
         const std::vector<ibv_qp*> created = queue_pairs(right_end(), between);
         used_again = std::ranges::find_first_of(created, destroyed) != created.end();
         EXPECT_TRUE(progress_until([&] { return right_end().arm(); }));

@@ -312,9 +312,8 @@ TEST_P(Sockets, that_one_end_does_not_keep_do_not_end_the_channel) {
     auto right_opened = open_with(resolver_, options_, GetParam().second);
     ASSERT_TRUE(right_opened.ok()) << right_opened.message();
     right_end_.emplace(*std::move(right_opened));
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
-    auto channels = connect_another(left_end(), *listener);
+    transport::Listener listener = listen();
+    auto channels = connect_another(left_end(), listener);
     left_.emplace(std::move(channels.first));
     right_.emplace(std::move(channels.second));
     from_.emplace(left_memory(memory_size));

@@ -310,11 +310,10 @@ class DeadlinesOfSilentPeers : public Deadlines {
     }
     void connect_raw(std::uint32_t slots = 256, std::uint32_t unexpected_limit = 4096) {
         open();
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         raw_.emplace(1, 1, slots);
         raw_->hello.unexpected_limit = unexpected_limit;
-        ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+        ASSERT_EQ(raw_->connect(listener, channel_), code(0));
         to_.emplace(right_memory(memory_size));
     }
     /// Starts @p count requests, which complete; then one that does not complete.

@@ -123,9 +123,8 @@ TEST_F(Ends, a_late_completion_does_not_end_a_newer_request) {
     EXPECT_EQ(left().close(), code(0));
     right_.reset();
 
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
-    auto channels = connect_another(left_end(), *listener);
+    transport::Listener listener = listen();
+    auto channels = connect_another(left_end(), listener);
     left_.emplace(std::move(channels.first));
     right_.emplace(std::move(channels.second));
     Request newer = send(200000, 1);
@@ -214,11 +213,10 @@ class ClosedAfterDelivery : public Ends {
         options_.eager_limit = 0;
         options_.min_fragment = 4096;
         connect_with_memory();
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         ASSERT_EQ(softverbs_set_disorder(disorder.c_str()), 0);
         for (int i = 0; i < 30; ++i) {
-            auto channels = connect_another(left_end(), *listener);
+            auto channels = connect_another(left_end(), listener);
             Channel& near = channels.first;
             Channel& far = channels.second;
             Request received;
@@ -539,9 +537,8 @@ TEST_P(EndsOfCopies, closing_returns_their_receive_buffers) {
         close_right();
         bring_the_port_up();
         clock_.reset();
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok());
-        std::tie(left(), right()) = connect_another(left_end(), *listener);
+        transport::Listener listener = listen();
+        std::tie(left(), right()) = connect_another(left_end(), listener);
         for (std::size_t i = 0; i < std::size_t{3} * options_.receive_buffers; ++i) {
             Request request = receive(100, 1);
             Request sent = send(100, 1);
@@ -575,14 +572,13 @@ TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_
     options_.linger = 1h;
     use_devices(1);
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
+    transport::Listener listener = listen();
     from_.emplace(left_memory(memory_size));
     constexpr std::size_t count = 40;
     std::vector<std::pair<Channel, Channel>> channels;
     channels.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
-        channels.push_back(connect_another(left_end(), *listener));
+        channels.push_back(connect_another(left_end(), listener));
     }
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     for (auto& [near, far] : channels) {
@@ -602,13 +598,12 @@ TEST_F(Ends, closing_many_channels_at_once_sends_all_close_messages_before_it_wa
     options_.ack_timeout = 17; // 0.5 s for each attempt
     options_.retry_count = 7;
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok());
+    transport::Listener listener = listen();
     constexpr std::size_t count = 64;
     std::vector<Channel> near;
     std::vector<Channel> far;
     for (std::size_t i = 0; i < count; ++i) {
-        auto [first, second] = connect_another(left_end(), *listener);
+        auto [first, second] = connect_another(left_end(), listener);
         near.push_back(std::move(first));
         far.push_back(std::move(second));
     }

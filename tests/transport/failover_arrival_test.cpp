@@ -206,9 +206,8 @@ TEST_F(FailoverArrival, is_completed_by_an_end_that_sleeps_until_its_descriptor_
     auto opened = Endpoint::open(contexts, resolver_, options_);
     ASSERT_TRUE(opened.ok()) << opened.message();
     right_end_.emplace(*std::move(opened));
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
-    auto channels = connect_another(left_end(), *listener);
+    transport::Listener listener = listen();
+    auto channels = connect_another(left_end(), listener);
     Channel& writer = channels.first;
     const TestMemory from = left_memory(300000);
     const TestMemory to = right_memory(300000);
@@ -258,11 +257,10 @@ TEST_F(Failover, of_an_idle_device_does_not_delay_closing) {
 
 TEST_F(Failover, of_a_port_leaves_its_device_out_of_new_channels) {
     ASSERT_NO_FATAL_FAILURE(connect_devices());
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     ASSERT_NO_FATAL_FAILURE(fail(Failure::of_port));
     for (const std::size_t rails : {1U, 2U}) {
-        const auto channels = connect_another(left_end(), *listener);
+        const auto channels = connect_another(left_end(), listener);
         EXPECT_EQ(channels.first.rails(), rails);
         EXPECT_EQ(channels.second.rails(), rails);
         ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);

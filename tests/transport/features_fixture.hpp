@@ -119,9 +119,8 @@ class FeaturesTest : public TransportTest {
         auto opened = Endpoint::open(Context::open_first(), resolver_, options_);
         ASSERT_TRUE(opened.ok()) << opened.message();
         third_end_.emplace(*std::move(opened));
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
-        third_.emplace(connect_another(*third_end_, *listener));
+        transport::Listener listener = listen();
+        third_.emplace(connect_another(*third_end_, listener));
     }
     /// The channel of the third endpoint, and its counterpart at the right endpoint.
     [[nodiscard]] Channel& third() { return third_->first; }

@@ -36,11 +36,6 @@ class Handshakes : public TransportTest {
   protected:
     void SetUp() override { open(); }
 
-    [[nodiscard]] Listener listen() {
-        auto listener = right_end().listen("127.0.0.1");
-        EXPECT_TRUE(listener.ok()) << listener.message();
-        return *std::move(listener);
-    }
     [[nodiscard]] static RawPeer raw_peer(const Listener& listener) {
         return RawPeer::connect(listener.handle().port());
     }
@@ -255,10 +250,7 @@ TEST_F(Handshakes, a_peer_that_proves_nothing_receives_nothing_and_costs_no_queu
     for (RawPeer& peer : peers) {
         EXPECT_EQ(peer.available(), 0U);
     }
-    // The listener goes on.
-    auto connector = left_end().start_connect(listener.handle());
-    ASSERT_TRUE(connector.ok()) << connector.message();
-    ASSERT_EQ(meet(*connector, listener), code(0));
+    ASSERT_NO_FATAL_FAILURE(connect_to(listener)); // The listener goes on.
     const TestMemory from = left_memory(100);
     pass(from, right_memory(100), 100);
 }
@@ -412,9 +404,7 @@ TEST_F(Handshakes, create_a_queue_pair_again_without_inline_data) {
         right_.reset();
         Listener listener = listen();
         ASSERT_EQ(softverbs_fail_call("ibv_create_qp", call, ENOMEM), 0);
-        auto connector = left_end().start_connect(listener.handle());
-        ASSERT_TRUE(connector.ok()) << connector.message();
-        ASSERT_EQ(meet(*connector, listener), code(0));
+        ASSERT_NO_FATAL_FAILURE(connect_to(listener));
         EXPECT_EQ(softverbs_pending_faults(), 0U);
         const TestMemory from = left_memory(100);
         pass(from, right_memory(100), 100);

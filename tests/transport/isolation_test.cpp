@@ -78,12 +78,11 @@ TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
     from_.emplace(left_memory(memory_size));
     to_.emplace(right_memory(memory_size));
     from_->fill(pattern(memory_size));
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     std::vector<std::pair<Channel, Channel>> channels;
     std::set<std::uint32_t> numbers;
     for (std::size_t i = 0; i < count; ++i) {
-        channels.push_back(connect_another(left_end(), *listener));
+        channels.push_back(connect_another(left_end(), listener));
         EXPECT_TRUE(numbers.insert(channels.back().first.number()).second);
         EXPECT_TRUE(numbers.insert(channels.back().second.number()).second);
     }
@@ -181,11 +180,10 @@ TEST_F(Channels, send_although_the_messages_of_many_others_are_not_received) {
 
 TEST_F(Channels, have_numbers_that_are_not_used_again) {
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     std::set<std::uint32_t> numbers = {0};
     for (int i = 0; i < 5; ++i) {
-        auto [near, far] = connect_another(left_end(), *listener);
+        auto [near, far] = connect_another(left_end(), listener);
         EXPECT_TRUE(numbers.insert(near.number()).second);
         EXPECT_TRUE(numbers.insert(far.number()).second);
         EXPECT_EQ(near.close(), code(0));

@@ -40,11 +40,10 @@ class PeerAccess : public RawPeerTest, public ::testing::WithParamInterface<std:
     void connect_devices() {
         channel_.reset();
         raw_.reset();
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         raw_.emplace(GetParam(), 1, 32);
         raw_->while_waiting = [this] { right_end().progress(); };
-        ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+        ASSERT_EQ(raw_->connect(listener, channel_), code(0));
         ASSERT_EQ(channel_->rails(), GetParam());
     }
     /// Returns all bytes of the bounce buffers behind the probe line.

@@ -57,22 +57,20 @@ TEST_F(Protocol, is_understood_from_a_peer_that_follows_it) {
 
 TEST_F(Protocol, begins_when_both_ends_have_connected) {
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     RawConnector raw;
-    EXPECT_EQ(raw.connect(*listener, channel_, EHOSTUNREACH), code(EHOSTUNREACH));
+    EXPECT_EQ(raw.connect(listener, channel_, EHOSTUNREACH), code(EHOSTUNREACH));
     EXPECT_FALSE(channel_);
 }
 
 TEST_F(Protocol, rejects_a_hello_with_impossible_limits) {
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     const auto result = [&](const auto& change) {
         RawConnector raw;
         change(raw.hello);
         channel_.reset();
-        return raw.connect(*listener, channel_);
+        return raw.connect(listener, channel_);
     };
     EXPECT_EQ(result([](Hello& hello) { hello.magic = 0; }), code(EPROTO));
     EXPECT_EQ(result([](Hello& hello) { hello.rails = 0; }), code(EPROTO));

@@ -35,11 +35,8 @@ class QueuePairs : public RawPeerTest {
         ASSERT_TRUE(left.ok()) << left.message();
         left_end_.emplace(*std::move(left));
         right_end_.emplace(*std::move(right));
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
-        auto connector = left_end().start_connect(listener->handle());
-        ASSERT_TRUE(connector.ok()) << connector.message();
-        ASSERT_EQ(meet(*connector, *listener), code(0));
+        transport::Listener listener = listen();
+        ASSERT_NO_FATAL_FAILURE(connect_to(listener));
     }
     /// Returns the number of posted RDMA writes with immediate data.
     [[nodiscard]] static std::size_t immediate_writes() {
@@ -175,17 +172,14 @@ TEST_F(QueuePairs, share_the_completion_queue_of_their_device) {
     EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), before + 4);
     const auto& rail = *left_->endpoint()->shared.rails[1];
     const std::uint32_t first = rail.cq_reserved;
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     std::vector<Channel> channels;
     for (int i = 0; i < 4; ++i) {
         channels.push_back(*std::move(left_));
         channels.push_back(*std::move(right_));
         left_.reset();
         right_.reset();
-        auto connector = left_end().start_connect(listener->handle());
-        ASSERT_TRUE(connector.ok()) << connector.message();
-        ASSERT_EQ(meet(*connector, *listener), code(0));
+        ASSERT_NO_FATAL_FAILURE(connect_to(listener));
     }
     EXPECT_GE(rail.cq_depth, rail.cq_reserved);
     EXPECT_EQ(rail.cq_reserved, first + 16 * rail.send_depth);

@@ -332,12 +332,11 @@ class RawPeerTest : public TransportTest {
         if (!right_end_) {
             open();
         }
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         raw_.emplace(1, queue_pairs_per_device, slots);
         raw_->hello.depth = raw_depth_;
         raw_->while_waiting = [this] { right_end().progress(); };
-        ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+        ASSERT_EQ(raw_->connect(listener, channel_), code(0));
     }
     /// Makes progress until the channel has failed. @return the error
     [[nodiscard]] std::error_code failure() {

@@ -32,12 +32,11 @@ class SetupAbort : public RawPeerTest {
         if (!right_end_) {
             open();
         }
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         raw_.emplace(1, 1, 64);
         raw_->before_result = [&] { send(*raw_); };
         std::optional<Channel> channel;
-        EXPECT_EQ(raw_->connect(*listener, channel, ENOMEM), code(ENOMEM));
+        EXPECT_EQ(raw_->connect(listener, channel, ENOMEM), code(ENOMEM));
         EXPECT_FALSE(channel);
         post_receives();
         ASSERT_FALSE(HasFailure());
@@ -51,8 +50,7 @@ class SetupAbort : public RawPeerTest {
     /// Lets a peer send messages to the first queue pair of a channel, and fail the call that
     /// connects the second one.
     void fail_second_queue_pair() {
-        auto listener = right_end().listen("127.0.0.1");
-        ASSERT_TRUE(listener.ok()) << listener.message();
+        transport::Listener listener = listen();
         raw_.emplace(1, 2, 64);
         unsigned changes = 0;
         before_each_call([&](std::string_view verb) {
@@ -67,7 +65,7 @@ class SetupAbort : public RawPeerTest {
             }
         });
         std::optional<Channel> channel;
-        EXPECT_EQ(raw_->connect(*listener, channel), code(ENOMEM));
+        EXPECT_EQ(raw_->connect(listener, channel), code(ENOMEM));
         EXPECT_GE(changes, 5U);
         forget_calls();
         post_receives();
@@ -126,11 +124,10 @@ TEST_F(SetupAbort, messages_that_arrive_before_accept_has_returned_match_no_rece
     }
 
     // accept() delivers them in the order in which they have arrived.
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     raw_.emplace(1, 1, 64);
     raw_->before_result = [&] { send_early(*raw_); };
-    ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+    ASSERT_EQ(raw_->connect(listener, channel_), code(0));
     const Completion completion = end_of(requests[0]);
     EXPECT_EQ(completion.error, code(0));
     EXPECT_EQ(completion.channel, channel_->number());
@@ -143,15 +140,14 @@ TEST_F(SetupAbort, messages_that_arrive_before_accept_has_returned_match_no_rece
 
 TEST_F(SetupAbort, a_channel_that_fails_before_accept_is_reported_by_poll_failed_afterwards) {
     open();
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     raw_.emplace(1, 1, 64);
     raw_->before_result = [this] {
         raw_->send({.kind = Kind::close});
         settle([this] { right_end().progress(); });
         EXPECT_EQ(right_end().poll_failed(), std::nullopt);
     };
-    ASSERT_EQ(raw_->connect(*listener, channel_), code(0));
+    ASSERT_EQ(raw_->connect(listener, channel_), code(0));
     EXPECT_EQ(channel_->state(), code(ECONNRESET));
     EXPECT_EQ(right_end().poll_failed(), channel_->number());
     EXPECT_EQ(right_end().poll_failed(), std::nullopt);
@@ -188,8 +184,7 @@ TEST_F(SetupAbort, receive_buffers_are_not_lost_when_the_completion_queue_has_no
     options_.receive_buffers = 16;
     options_.queue_pairs_per_device = 4;
     connect(); // The first channel needs no longer queue.
-    auto listener = right_end().listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
+    transport::Listener listener = listen();
     raw_.emplace(1, 4, 64);
     unsigned changes = 0;
     before_each_call([&](std::string_view verb) {
@@ -203,7 +198,7 @@ TEST_F(SetupAbort, receive_buffers_are_not_lost_when_the_completion_queue_has_no
     });
     ASSERT_EQ(softverbs_fail_call("ibv_resize_cq", 1, ENOMEM), 0);
     std::optional<Channel> channel;
-    EXPECT_EQ(raw_->connect(*listener, channel), code(ENOMEM));
+    EXPECT_EQ(raw_->connect(listener, channel), code(ENOMEM));
     EXPECT_EQ(softverbs_pending_faults(), 0U);
     forget_calls();
     post_receives();

@@ -79,15 +79,14 @@ class SetupFaults : public PreparedChannels, public ::testing::WithParamInterfac
         return {};
     }
     Reported connect_by_handle() {
-        auto listener = right_end().listen("127.0.0.1");
-        EXPECT_TRUE(listener.ok()) << listener.message();
-        auto connector = left_end().start_connect(listener->handle());
+        transport::Listener listener = listen();
+        auto connector = left_end().start_connect(listener.handle());
         EXPECT_TRUE(connector.ok()) << connector.message();
         std::error_code near = code(EAGAIN);
         std::error_code far = code(EAGAIN);
         EXPECT_TRUE(eventually([&] {
             near = near == code(EAGAIN) ? connector->try_connect(left_) : near;
-            far = far == code(EAGAIN) ? listener->try_accept(right_) : far;
+            far = far == code(EAGAIN) ? listener.try_accept(right_) : far;
             return near != code(EAGAIN) && far != code(EAGAIN);
         })) << "an end has neither connected nor failed";
         Reported reported;
@@ -95,7 +94,7 @@ class SetupFaults : public PreparedChannels, public ::testing::WithParamInterfac
             reported.left = connector->error_info();
         }
         if (far) {
-            reported.right = listener->error_info();
+            reported.right = listener.error_info();
         }
         return reported;
     }

@@ -267,12 +267,8 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
         if (GetParam().prepared) {
             connect_ends();
         } else {
-            auto listener = right_end().listen("127.0.0.1");
-            ASSERT_TRUE(listener.ok()) << listener.message();
-            auto connector = left_end().start_connect(listener->handle());
-            ASSERT_TRUE(connector.ok()) << connector.message();
-            ASSERT_EQ(meet(*connector, *listener), code(0))
-                << connector->error_info().message() << listener->error_info().message();
+            transport::Listener listener = listen();
+            ASSERT_NO_FATAL_FAILURE(connect_to(listener));
         }
         // The handshake of a prepared channel ends with the first message.
         exchange();

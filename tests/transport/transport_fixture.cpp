@@ -78,13 +78,22 @@ void TransportTest::open() {
 
 void TransportTest::connect() {
     ASSERT_NO_FATAL_FAILURE(open());
-    auto listener = right_end_->listen("127.0.0.1");
-    ASSERT_TRUE(listener.ok()) << listener.message();
-    auto connector = left_end_->start_connect(listener->handle());
-    ASSERT_TRUE(connector.ok()) << connector.message();
-    ASSERT_EQ(meet(*connector, *listener), code(0))
-        << connector->error_info().message() << listener->error_info().message();
+    transport::Listener listener = listen();
+    ASSERT_NO_FATAL_FAILURE(connect_to(listener));
     ASSERT_EQ(left_->rails(), devices_ * options_.queue_pairs_per_device);
+}
+
+transport::Listener TransportTest::listen() const {
+    auto listener = right_end_->listen("127.0.0.1");
+    EXPECT_TRUE(listener.ok()) << listener.message();
+    return *std::move(listener);
+}
+
+void TransportTest::connect_to(transport::Listener& listener) {
+    auto connector = left_end_->start_connect(listener.handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    ASSERT_EQ(meet(*connector, listener), code(0))
+        << connector->error_info().message() << listener.error_info().message();
 }
 
 void TransportTest::disconnect() {

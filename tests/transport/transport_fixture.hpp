@@ -87,6 +87,10 @@ class TransportTest : public SoftverbsTest {
     void connect();
     /// Destroys the channels and the endpoints, so that connect() can be called again.
     void disconnect();
+    /// Returns a listener of the right endpoint.
+    [[nodiscard]] transport::Listener listen() const;
+    /// Connects a channel of both endpoints.
+    void connect_to(transport::Listener& listener);
     /// Advances both ends until both have a channel. @return the first error
     [[nodiscard]] std::error_code meet(transport::Connector& connector,
                                        transport::Listener& listener);
