@@ -9,7 +9,6 @@
 
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/providers/dma_heap.hpp>
-#include <rdmabuf/providers/memfd.hpp>
 
 #include "fails_with.hpp"
 #include "fake_kernel.hpp"
@@ -63,17 +62,6 @@ TEST_F(BufferCopy, TellsWhyTheKernelRefusesIt) {
     EXPECT_EQ(in->error(), ENODEV);
     EXPECT_EQ(out->error(), EIO);
     EXPECT_STREQ(in->function(), "ioctl(DMA_BUF_IOCTL_SYNC)");
-}
-
-TEST(BufferCopyOfAStandIn, NeedsNoSynchronising) {
-    FakeKernel kernel;
-    const Buffer buffer = make_memfd_exporter()->allocate(1);
-    const Bytes written = pattern(buffer.size(), 1);
-    buffer.copy_in(0, written);
-    Bytes read(buffer.size());
-    buffer.copy_out(0, read);
-    EXPECT_EQ(read, written);
-    EXPECT_THAT(kernel.syncs(), IsEmpty());
 }
 
 /// Memory that the CPU has no mapping of.

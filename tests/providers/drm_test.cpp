@@ -69,22 +69,18 @@ TEST_F(Drm, ChoosesTheFirstNodeThatCan) {
     EXPECT_EQ(chosen({}), "/dev/dri/card2, second");
 }
 
-TEST_F(Drm, RefusesARenderNode) {
+TEST_F(Drm, RefusesARenderNodeAlsoBehindAnotherName) {
+    const std::string link = "/dev/dri/by-path/pci-0000:00:02.0-render";
     kernel.add_card("renderD128");
-    const Error error = refusal({.path = "/dev/dri/renderD128"});
-    EXPECT_EQ(error.error(), EACCES);
-    EXPECT_STREQ(error.function(), "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)");
-    EXPECT_THAT(error.hint(), AllOf(HasSubstr("/dev/dri/renderD128"),
-                                    HasSubstr("render nodes cannot make dumb buffers"),
-                                    HasSubstr("/dev/dri/cardN")));
-}
-
-TEST_F(Drm, RefusesARenderNodeBehindAnotherName) {
-    kernel.add_card("renderD128");
-    kernel.add_link("/dev/dri/by-path/pci-0000:00:02.0-render", "/dev/dri/renderD128");
-    const Error error = refusal({.path = "/dev/dri/by-path/pci-0000:00:02.0-render"});
-    EXPECT_EQ(error.error(), EACCES);
-    EXPECT_THAT(error.hint(), HasSubstr("render nodes cannot make dumb buffers"));
+    kernel.add_link(link, "/dev/dri/renderD128");
+    for (const std::string& path : {std::string("/dev/dri/renderD128"), link}) {
+        const Error error = refusal({.path = path});
+        EXPECT_EQ(error.error(), EACCES);
+        EXPECT_STREQ(error.function(), "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)");
+        EXPECT_THAT(error.hint(),
+                    AllOf(HasSubstr(path), HasSubstr("render nodes cannot make dumb buffers"),
+                          HasSubstr("/dev/dri/cardN")));
+    }
 }
 
 TEST_F(Drm, RefusesADeviceThatIsNotDrm) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <string>
 #include <utility>
@@ -20,24 +19,9 @@ UniqueFd some_descriptor() {
     return UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC));
 }
 
-bool is_open(int fd) {
-    return ::fcntl(fd, F_GETFD) >= 0;
-}
-
 /// A release hook that notes what it is given.
 ExportedRange::Release note_in(std::vector<int>& released) {
     return [&released](int fd) { released.push_back(fd); };
-}
-
-TEST(ExportedRange, ClosesItsDescriptor) {
-    UniqueFd fd = some_descriptor();
-    const int number = fd.get();
-    {
-        const ExportedRange range("test", std::move(fd), 8, 16, 0x1000);
-        EXPECT_EQ(range.fd(), number);
-        EXPECT_TRUE(is_open(number));
-    }
-    EXPECT_FALSE(is_open(number));
 }
 
 TEST(ExportedRange, TellsWhatItIs) {

@@ -94,11 +94,5 @@ TEST_F(Udmabuf, TellsThatItsDeviceIsForbidden) {
     EXPECT_THAT(error_of([&] { (void)exporter->allocate(1); }), fails_with(EACCES));
 }
 
-TEST_F(Udmabuf, WorksOnKernelsThatDoNotKnowNoexecSeals) {
-    kernel.add_udmabuf();
-    kernel.forget_noexec_seal();
-    EXPECT_EQ(exporter->allocate(1).size(), page_size());
-}
-
 } // namespace
 } // namespace rdmabuf::testing
