@@ -52,26 +52,6 @@ TEST_P(RealDmaBuf, RegistersWithEveryAccessThereIs) {
     }
 }
 
-TEST_P(RealDmaBuf, RegistersOnSeveralProtectionDomainsAndOutlivesItsDescriptor) {
-    std::optional<ExportedRange> range = resolver_.export_range(buffer_.address(), size_);
-    const int fd = range->fd();
-    const DmaBufMR one(pd_, *range, {.access = full_access});
-    const DmaBufMR two(net_.b.pd, *range, {.access = full_access});
-    range.reset();
-    EXPECT_FALSE(open_descriptors().contains(fd));
-    net_.connect();
-    const auto bytes = pattern(1000, 3);
-    {
-        const CpuAccess access = buffer_.cpu_access();
-        std::copy(bytes.begin(), bytes.end(), access.bytes().begin());
-    }
-    ASSERT_TRUE(net_.a.qp->post_write(one.sge(0, 1000), two.remote().at(2000), {.wr_id = 1}));
-    net_.a.expect(1);
-    const CpuAccess access = buffer_.cpu_access(CpuAccessMode::read);
-    const auto arrived = access.bytes().subspan(2000, 1000);
-    EXPECT_EQ(std::vector<std::byte>(arrived.begin(), arrived.end()), bytes);
-}
-
 TEST_P(RealDmaBuf, RangePastTheEndHasBothNumbers) {
     const auto real = static_cast<std::size_t>(::lseek(exported_.fd(), 0, SEEK_END));
     ASSERT_GE(real, size_);

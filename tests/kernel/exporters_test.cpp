@@ -8,7 +8,6 @@
 #include <rdmabuf/providers/dma_heap.hpp>
 #include <rdmabuf/providers/drm.hpp>
 #include <rdmabuf/providers/udmabuf.hpp>
-#include <rdmabuf/resolver.hpp>
 
 #include "exporter_suite.hpp"
 #include "fails_with.hpp"
@@ -76,17 +75,6 @@ TEST(RealUdmabuf, KeepsToTheModulesLimit) {
     EXPECT_THAT(error_of([&] { (void)exporter->allocate(limit + 1); }),
                 fails_with(EINVAL, std::to_string(limit + page_size()), std::to_string(limit)));
     EXPECT_EQ(exporter->allocate(limit).size(), limit);
-}
-
-TEST(RealResolver, HasEveryExporterAndNamesThem) {
-    const Resolver resolver = Resolver::system();
-    for (const char* name : {"drm", "dma_heap", "udmabuf"}) {
-        const Buffer buffer = resolver.allocator(name)->allocate(1);
-        EXPECT_EQ(resolver.find(buffer.address()).exporter->name(), name);
-        EXPECT_EQ(resolver.export_range(buffer.address(), 1).exporter(), name);
-    }
-    EXPECT_THAT(error_of([&] { (void)resolver.find(0x1234); }),
-                fails_with(EFAULT, "drm, dma_heap, udmabuf"));
 }
 
 } // namespace

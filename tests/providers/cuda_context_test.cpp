@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Contexts, the attribute SYNC_MEMOPS, flushes, and the addresses of allocate().
-#include <future>
-
 #include <rdmabuf/providers/cuda.hpp>
 
 #include "cuda_calls.hpp"
@@ -21,17 +19,6 @@ using CudaContexts = DriverTest;
 using CudaAttributes = DriverTest;
 using CudaFlush = DriverTest;
 using CudaAllocate = DriverTest;
-
-TEST_F(CudaContexts, AreNotNeededInTheCallingThread) {
-    const std::uint64_t address = make();
-    const auto expected = put(address, page_size(), 1);
-    auto exported = std::async(std::launch::async, [&] {
-        EXPECT_EQ(current_context(), nullptr);
-        EXPECT_TRUE(exporter_->find(address));
-        return bytes_of(exporter_->export_range(address, page_size()));
-    });
-    EXPECT_EQ(exported.get(), expected);
-}
 
 TEST_F(CudaContexts, StayCurrentWhicheverCallFails) {
     const std::uint64_t address = make();

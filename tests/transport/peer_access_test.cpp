@@ -38,12 +38,7 @@ class PeerAccess : public RawPeerTest, public ::testing::WithParamInterface<std:
 
     /// Connects a channel that uses all devices.
     void connect_devices() {
-        channel_.reset();
-        raw_.reset();
-        transport::Listener listener = listen();
-        raw_.emplace(GetParam(), 1, 32);
-        raw_->while_waiting = [this] { right_end().progress(); };
-        ASSERT_EQ(raw_->connect(listener, channel_), code(0));
+        ASSERT_NO_FATAL_FAILURE(connect_raw(1, 32, GetParam()));
         ASSERT_EQ(channel_->rails(), GetParam());
     }
     /// Returns all bytes of the bounce buffers behind the probe line.

@@ -326,14 +326,15 @@ class RawConnector {
 class RawPeerTest : public TransportTest {
   protected:
     /// Connects the channel. Opens the endpoints first, unless they are open.
-    void connect_raw(std::uint32_t queue_pairs_per_device = 1, std::uint32_t slots = 256) {
+    void connect_raw(std::uint32_t queue_pairs_per_device = 1, std::uint32_t slots = 256,
+                     std::uint32_t rails = 1) {
         channel_.reset();
         raw_.reset();
         if (!right_end_) {
             open();
         }
         transport::Listener listener = listen();
-        raw_.emplace(1, queue_pairs_per_device, slots);
+        raw_.emplace(rails, queue_pairs_per_device, slots);
         raw_->hello.depth = raw_depth_;
         raw_->while_waiting = [this] { right_end().progress(); };
         ASSERT_EQ(raw_->connect(listener, channel_), code(0));
