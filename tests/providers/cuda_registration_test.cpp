@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CUDA memory on softverbs: ranges of several mappings, and memory that softverbs cannot map and
-// that the driver copies.
+// CUDA memory on softverbs, also memory that softverbs cannot map and that the driver copies.
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <initializer_list>
-#include <numeric>
 #include <optional>
 
 #include <rdmabuf/region.hpp>
@@ -24,39 +21,6 @@ class CudaRegistration : public DriverTest {
     /// The first queue pair of a process opens descriptors that stay open.
     static void SetUpTestSuite() { Loopback().connect(); }
 };
-
-/// Maps memory of several sizes to reserved addresses, one mapping after the other.
-std::uint64_t map(std::initializer_list<std::size_t> sizes) {
-    std::uint64_t at = fake::reserve(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
-    const std::uint64_t start = at;
-    for (const std::size_t size : sizes) {
-        fake::place(at, fake::Kind::mapped, size);
-        at += size;
-    }
-    return start;
-}
-
-TEST_F(CudaRegistration, SpansMappings) {
-    const std::size_t page = page_size();
-    const std::uint64_t from = map({page, 2 * page});
-    const std::uint64_t to = map({2 * page, page});
-    Loopback net;
-    net.connect();
-    const auto source = put(from, 3 * page, 1);
-    auto expected = put(to, 3 * page, 2);
-    const std::size_t size = 2 * page + 5;
-    const auto region = [&](const End& end, std::uint64_t address) {
-        return DmaBufMR(end.pd, exporter_->export_range(address, size), {.access = full_access});
-    };
-    const DmaBufMR here = region(net.a, from + 7);
-    const DmaBufMR there = region(net.b, to + 11);
-    ASSERT_TRUE(net.a.qp->post_write(here.sge(0, static_cast<std::uint32_t>(size)), there.remote(),
-                                     {.wr_id = 1}));
-    net.a.expect(1);
-    std::ranges::copy(part(source, 7, size), expected.begin() + 11);
-    const std::span found(static_cast<const std::byte*>(fake::bytes(to)), 3 * page);
-    EXPECT_TRUE(std::ranges::equal(found, expected));
-}
 
 TEST_F(CudaRegistration, UsesVerbsWhereOnlyDataDirectIsListedAndThereIsNone) {
     using enum RegistrationPath;
