@@ -60,20 +60,12 @@ class FeaturesTest : public TransportTest {
         }
     }
     /// Makes progress at all endpoints until a request has ended.
-    Completion complete(Channel& channel, Request& request) {
+    /// @param end  the channel of the request, or the endpoint of a receive from any channel
+    template <class End>
+    Completion complete(End& end, Request& request) {
         Completion completion;
         static_cast<void>(progress_until([&] {
-            completion = channel.test(request);
-            return completion.done;
-        }));
-        return completion;
-    }
-    /// Makes progress at all endpoints until a receive from any channel of the right endpoint has
-    /// ended.
-    Completion complete_any(Request& request) {
-        Completion completion;
-        static_cast<void>(progress_until([&] {
-            completion = right_end().test(request);
+            completion = end.test(request);
             return completion.done;
         }));
         return completion;

@@ -42,7 +42,7 @@ TEST_F(Matching, a_receive_from_any_channel_belongs_to_its_endpoint) {
     EXPECT_EQ(right_end().test(foreign).error, code(EINVAL));
     EXPECT_EQ(right_end().cancel(foreign), code(EINVAL));
     EXPECT_EQ(right_end().cancel(own), code(0));
-    const Completion completion = complete_any(own);
+    const Completion completion = complete(right_end(), own);
     EXPECT_EQ(completion.error, code(ECANCELED));
     EXPECT_EQ(completion.channel, 0U);
     EXPECT_EQ(third_end_->cancel(foreign), code(0));
@@ -57,7 +57,7 @@ TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) 
         Request first = receive_any(memory_size / 2, 0, 0);
         Request sent;
         send_from_third(theirs, length, 9, sent);
-        Completion completion = complete_any(first);
+        Completion completion = complete(right_end(), first);
         EXPECT_EQ(completion.error, code(0));
         EXPECT_EQ(completion.bytes, length);
         EXPECT_EQ(completion.tag, 9);
@@ -67,7 +67,7 @@ TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) 
 
         Request second = receive_any(memory_size / 2, 0, 0);
         Request other = send(length, 8, 5);
-        completion = complete_any(second);
+        completion = complete(right_end(), second);
         EXPECT_EQ(completion.bytes, length);
         EXPECT_EQ(completion.tag, 8);
         EXPECT_EQ(completion.channel, right().number());
@@ -128,7 +128,7 @@ TEST_F(Matching, a_receive_from_any_channel_outlives_the_channels) {
     const TestMemory theirs = third_memory();
     Request sent;
     send_from_third(theirs, 5000, 9, sent);
-    const Completion completion = complete_any(request);
+    const Completion completion = complete(right_end(), request);
     EXPECT_EQ(completion.error, code(0));
     EXPECT_EQ(completion.channel, right_of_third().number());
     EXPECT_EQ(complete(third(), sent).error, code(0));
@@ -283,7 +283,7 @@ TEST_F(Matching, only_receives_that_wait_for_their_message_can_be_cancelled) {
     EXPECT_EQ(right_end().cancel(from_left), code(EINVAL)) << "the receive belongs to the channel";
     ASSERT_EQ(right_end().cancel(from_any), code(0));
     ASSERT_EQ(right().cancel(from_left), code(0));
-    EXPECT_EQ(complete_any(from_any).error, code(ECANCELED));
+    EXPECT_EQ(complete(right_end(), from_any).error, code(ECANCELED));
     EXPECT_EQ(complete(right(), from_left).error, code(ECANCELED));
     ASSERT_TRUE(progress_until([&] { return right().probe(5).has_value(); }));
     Request request = receive(200000, 5);

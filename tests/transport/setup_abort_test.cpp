@@ -82,15 +82,6 @@ class SetupAbort : public RawPeerTest {
             ASSERT_EQ(wait(*channel_, request).error, code(0)) << channel_->reason();
         }
     }
-    /// Tests a receive from any channel until it has ended.
-    Completion end_of(Request& request) {
-        Completion completion;
-        EXPECT_TRUE(eventually([&] {
-            completion = right_end().test(request);
-            return completion.done;
-        }));
-        return completion;
-    }
 };
 
 // The program does not know the channel yet, and the set-up can still fail.
@@ -128,14 +119,14 @@ TEST_F(SetupAbort, messages_that_arrive_before_accept_has_returned_match_no_rece
     raw_.emplace(1, 1, 64);
     raw_->before_result = [&] { send_early(*raw_); };
     ASSERT_EQ(raw_->connect(listener, channel_), code(0));
-    const Completion completion = end_of(requests[0]);
+    const Completion completion = right_end().wait(requests[0], time_limit);
     EXPECT_EQ(completion.error, code(0));
     EXPECT_EQ(completion.channel, channel_->number());
     EXPECT_TRUE(to.bytes(0, 100) == pattern(100));
     raw_->while_waiting = [this] { right_end().progress(); };
     EXPECT_EQ(raw_->receive().header.kind, Kind::cts);
     channel_.reset();
-    EXPECT_NE(end_of(requests[1]).error, code(0));
+    EXPECT_NE(right_end().wait(requests[1], time_limit).error, code(0));
 }
 
 TEST_F(SetupAbort, a_channel_that_fails_before_accept_is_reported_by_poll_failed_afterwards) {
