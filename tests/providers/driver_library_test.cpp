@@ -185,30 +185,5 @@ TEST(DriverFailure, HasNoRemedyWhereNobodyKnowsOne) {
     EXPECT_EQ(error->hint(), "ACME_FAILED (1): 8 bytes at 0x10");
 }
 
-TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {
-    const auto opened = open({LACKING_DRIVER});
-    SymbolLookup lookup(*opened);
-    int (*present)(unsigned) = nullptr;
-    int (*missing)(unsigned) = nullptr;
-    int (*also_missing)(unsigned) = nullptr;
-    int (*unimportant)(unsigned) = [](unsigned) { return 1; };
-    lookup.required("cuInit", present, "Acme 1");
-    EXPECT_FALSE(lookup.error("update"));
-    ASSERT_NE(present, nullptr);
-    EXPECT_EQ(present(0), 0);
-    lookup.optional("acme_extra", unimportant);
-    EXPECT_EQ(unimportant, nullptr);
-    EXPECT_FALSE(lookup.error("update"));
-    lookup.required("acme_export", missing, "Acme 2");
-    lookup.required("acme_flush", also_missing, "Acme 3");
-    const auto error = lookup.error("update");
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOSYS);
-    EXPECT_STREQ(error->function(), "dlsym");
-    EXPECT_THAT(error->reason(), HasSubstr("is too old: it does not have acme_export (available "
-                                           "since Acme 2), acme_flush (available since Acme 3)"));
-    EXPECT_EQ(error->remedy(), "update");
-}
-
 } // namespace
 } // namespace rdmabuf::detail

@@ -64,13 +64,6 @@ TEST_F(Notifications, are_kept_if_the_buffer_is_too_small) {
     EXPECT_EQ(complete(left(), request).error, code(0));
 }
 
-TEST_F(Notifications, of_a_closed_channel_are_an_error) {
-    connect_with_memory();
-    EXPECT_EQ(right().close(), code(0));
-    std::array<std::byte, 8> bytes{};
-    EXPECT_EQ(right().notification(bytes).code(), code(EBADF));
-}
-
 class TransferLists : public Notifications, public ::testing::WithParamInterface<std::size_t> {
   protected:
     void SetUp() override { use_devices(GetParam()); }

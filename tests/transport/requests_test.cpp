@@ -147,6 +147,8 @@ TEST_F(Requests, end_with_their_channel) {
     EXPECT_EQ(completion.error, code(EBADF));
     EXPECT_EQ(send(mine_->memory(), mine_->data(), 10), code(EBADF));
     EXPECT_EQ(left().notification(), std::nullopt);
+    std::array<std::byte, 8> bytes{};
+    EXPECT_EQ(left().notification(bytes).code(), code(EBADF));
     EXPECT_EQ(left().close(), code(0));
 }
 

@@ -41,6 +41,7 @@ TEST_F(DriverLibraryFiles, ThatAreTooOldAreReportedWithTheFunctionsThatTheyLack)
         const auto error = library.load(names);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), ENOSYS);
+        EXPECT_STREQ(error->function(), "dlsym");
         for (const std::string& function : library.lacks) {
             EXPECT_THAT(error->reason(), HasSubstr(function));
         }
