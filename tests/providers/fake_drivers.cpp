@@ -214,17 +214,6 @@ int FakeKernel::drm_ioctl(OpenFile& file, unsigned long request, void* argument)
     }
 }
 
-int FakeKernel::new_bar_pages(const Device& device, std::size_t size, off_t offset) {
-    const std::vector<std::uint64_t>& bars = device.vfio.bars;
-    const auto region = static_cast<std::size_t>(offset >> vfio_region_shift);
-    const auto start =
-        static_cast<std::uint64_t>(offset) & ((std::uint64_t{1} << vfio_region_shift) - 1);
-    if (region >= bars.size() || start > bars[region] || size > bars[region] - start) {
-        return fail(EINVAL);
-    }
-    return new_backing(size);
-}
-
 int FakeKernel::vfio_ioctl(const Device& device, unsigned long request, void* argument) {
     const Vfio& vfio = device.vfio;
     switch (request) {
@@ -237,7 +226,7 @@ int FakeKernel::vfio_ioctl(const Device& device, unsigned long request, void* ar
                 return fail(EINVAL);
             }
             info.size = info.index < vfio.bars.size() ? vfio.bars[info.index] : 0;
-            info.offset = std::uint64_t{info.index} << vfio_region_shift;
+            info.offset = std::uint64_t{info.index} << 40;
             return 0;
         }
         case VFIO_DEVICE_FEATURE:
@@ -279,19 +268,16 @@ int FakeKernel::vfio_dmabuf(const Device& device, void* argument) {
         asked.offset > size || asked.length > size - asked.offset) {
         return fail(EINVAL);
     }
-    const auto place =
-        static_cast<off_t>((std::uint64_t{asked.region} << vfio_region_shift) | asked.offset);
-    const bool close_on_exec = (asked.open_flags & O_CLOEXEC) != 0;
-    for (const auto& [start, pages] : bar_pages_) {
-        if (pages.device == device.number && pages.offset == place && pages.size == asked.length) {
-            return new_dmabuf(pages.backing, close_on_exec);
-        }
-    }
     const int backing = new_backing(asked.length);
     if (backing < 0) {
         return -1;
     }
-    const int fd = new_dmabuf(backing, close_on_exec);
+    const VfioPages pages{.region = asked.region, .offset = asked.offset};
+    if (::pwrite(backing, &pages, sizeof(pages), 0) != ssize_t{sizeof(pages)}) {
+        __real_close(backing);
+        return -1;
+    }
+    const int fd = new_dmabuf(backing, (asked.open_flags & O_CLOEXEC) != 0);
     __real_close(backing);
     return fd;
 }

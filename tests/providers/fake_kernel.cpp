@@ -327,18 +327,7 @@ void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flag
         return MAP_FAILED;
     }
     OpenFile& file = *found->second;
-    BarPages pages;
-    if (file.device && file.device->kind == Device::Kind::vfio) {
-        pages = {.device = file.device->number,
-                 .offset = offset,
-                 .size = size,
-                 .backing = new_bar_pages(*file.device, size, offset)};
-        if (pages.backing < 0) {
-            return MAP_FAILED;
-        }
-        fd = pages.backing;
-        offset = 0;
-    } else if (file.device) {
+    if (file.device) {
         // A dumb buffer, at the offset that MODE_MAP_DUMB gave.
         const auto handle = static_cast<std::uint32_t>(offset >> 32);
         const auto buffer = file.dumb_buffers.find(handle);
@@ -352,11 +341,6 @@ void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flag
     void* const start = __real_mmap(hint, size, protection, flags, fd, offset);
     if (start != MAP_FAILED) {
         mappings_[start] = found->second;
-        if (pages.backing >= 0) {
-            bar_pages_[start] = pages;
-        }
-    } else if (pages.backing >= 0) {
-        __real_close(pages.backing);
     }
     return start;
 }
@@ -365,9 +349,6 @@ int FakeKernel::do_munmap(void* start, std::size_t size) {
     const std::lock_guard lock(mutex_);
     if (const auto mapping = mappings_.extract(start)) {
         let_go(mapping.mapped());
-    }
-    if (const auto pages = bar_pages_.extract(start)) {
-        __real_close(pages.mapped().backing);
     }
     return __real_munmap(start, size);
 }

@@ -47,6 +47,11 @@ class FakeKernel {
         int refusal = 0;
     };
 
+    struct VfioPages {
+        std::uint64_t region = 0;
+        std::uint64_t offset = 0;
+    };
+
     FakeKernel();
     ~FakeKernel();
     FakeKernel(const FakeKernel&) = delete;
@@ -61,8 +66,8 @@ class FakeKernel {
     void add_heap(const std::string& name);
     void add_card(const std::string& name, Card card);
     void add_card(const std::string& name) { add_card(name, Card()); }
-    /// /dev/vfio/devices/@p name. Pages of a BAR are memory of their own for as long as they are
-    /// mapped, and what is exported is that memory where exactly these pages are asked for.
+    /// /dev/vfio/devices/@p name. Its BARs cannot be mapped; a dma-buf of their pages begins with a
+    /// VfioPages that tells which ones they are.
     void add_vfio(const std::string& name, Vfio vfio);
     /// A symbolic link, as udev makes them in /dev/dri/by-path.
     void add_link(const std::string& path, const std::string& target);
@@ -110,7 +115,6 @@ class FakeKernel {
     struct Device;
     struct OpenFile;
     struct DumbBuffer;
-    struct BarPages;
 
     /// Where the folder of this machine has @p path; empty for a path that is the real kernel's.
     [[nodiscard]] std::string inside(const std::string& path) const;
@@ -127,8 +131,6 @@ class FakeKernel {
     int dmabuf_sync(void* argument);
     int vfio_ioctl(const Device& device, unsigned long request, void* argument);
     int vfio_dmabuf(const Device& device, void* argument);
-    /// The memory of pages that are about to be mapped; -1 and errno when there are none there.
-    [[nodiscard]] static int new_bar_pages(const Device& device, std::size_t size, off_t offset);
 
     mutable std::recursive_mutex mutex_;
     TemporaryDirectory directory_;
@@ -139,8 +141,6 @@ class FakeKernel {
     std::map<int, std::shared_ptr<OpenFile>> files_;
     /// A mapping keeps the file it was made from open.
     std::map<void*, std::shared_ptr<OpenFile>> mappings_;
-    /// By where they are mapped.
-    std::map<void*, BarPages> bar_pages_;
     std::size_t abandoned_ = 0;
     std::size_t inheritable_ = 0;
     unsigned calls_until_failure_ = 0;

@@ -21,17 +21,6 @@ struct FakeKernel::DumbBuffer {
     std::uint64_t size = 0;
 };
 
-/// Pages of a BAR that are mapped.
-struct FakeKernel::BarPages {
-    /// The device's number, and where the pages are in its file.
-    dev_t device = 0;
-    off_t offset = 0;
-    std::size_t size = 0;
-    int backing = -1;
-};
-/// As vfio-pci has it: the number of a region above its bytes.
-inline constexpr unsigned vfio_region_shift = 40;
-
 struct FakeKernel::OpenFile {
     /// None: the file is a dma-buf, or a memfd.
     std::optional<Device> device;
