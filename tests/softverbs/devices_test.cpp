@@ -394,7 +394,7 @@ TEST_F(DeviceTest, HasNoMoreObjectsOfAKindThanItSays) {
     const UniquePd second(ibv_alloc_pd(context.get()));
     const UniqueCq second_cq = make_cq(1);
     const UniqueAh ah(ibv_create_ah(pd.get(), &address));
-    const UniqueMr mr = make_mr(memory.data(), memory.size());
+    UniqueMr mr = make_mr(memory.data(), memory.size());
     ibv_mw* const mw = ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1);
     const UniqueSrq srq(ibv_create_srq(pd.get(), &srq_init));
     const UniqueQp qp = make_qp(qp_init);
@@ -407,6 +407,8 @@ TEST_F(DeviceTest, HasNoMoreObjectsOfAKindThanItSays) {
     expect_full(ibv_create_srq(pd.get(), &srq_init));
     expect_full(ibv_create_qp_ex(context.get(), &qp_init));
     EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+    mr.reset();
+    mr = make_mr(memory.data(), memory.size()); // there is room again
 }
 
 TEST_F(DeviceTest, SetsErrnoAsWellWhereAVerbReturnsIt) {

@@ -128,20 +128,6 @@ TEST_F(ImportTest, ADomainCannotBeDeallocatedWhileAnImportHasQueuePairs) {
     expected_violations = 1;
 }
 
-TEST_F(ImportTest, HandlesThatDoNotExistAreENOENT) {
-    const UniqueContext other = import_context();
-    errno = 0;
-    EXPECT_EQ(ibv_import_pd(other.get(), 0xabcdef), nullptr);
-    EXPECT_EQ(errno, ENOENT);
-    const Imported<ibv_pd> domain(ibv_import_pd(other.get(), pd->handle));
-    errno = 0;
-    EXPECT_EQ(ibv_import_mr(domain.get(), 0xabcdef), nullptr);
-    EXPECT_EQ(errno, ENOENT);
-    errno = 0;
-    EXPECT_EQ(ibv_import_dm(other.get(), 0xabcdef), nullptr);
-    EXPECT_EQ(errno, ENOENT);
-}
-
 TEST_F(ImportTest, HandlesOfAnIndependentContextAreENOENT) {
     const UniqueContext other(ibv_open_device(context->device));
     errno = 0;

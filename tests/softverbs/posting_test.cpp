@@ -288,35 +288,6 @@ TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
     EXPECT_TRUE(flushed);
 }
 
-TEST_F(Posting, keepsWhatADrainedQueueGetsUntilItRunsAgain) {
-    const UniqueQp sender = make_qp(IBV_QPT_RC, cq.get());
-    const UniqueQp receiver = make_qp(IBV_QPT_RC, cq.get());
-    connect(sender.get(), receiver->qp_num);
-    connect(receiver.get(), sender->qp_num);
-    // The receiver has posted no receive request, so this request stays in flight.
-    ibv_send_wr wr = request(IBV_WR_SEND, 1);
-    wr.send_flags = IBV_SEND_SIGNALED;
-    ASSERT_EQ(post(sender.get(), wr), 0);
-    ibv_qp_attr attr{};
-    attr.en_sqd_async_notify = 1;
-    ASSERT_EQ(modify(sender.get(), attr, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-    EXPECT_FALSE(next_event());
-    wr.wr_id = 2;
-    ASSERT_EQ(post(sender.get(), wr), 0);
-    ASSERT_EQ(post(receiver.get(), receive(10)), 0);
-    ASSERT_EQ(post(receiver.get(), receive(11)), 0);
-    const auto drained = poll(cq.get(), 2);
-    ASSERT_EQ(drained.size(), 2U);
-    EXPECT_EQ(drained[0].wr_id + drained[1].wr_id, 11U);
-    ASSERT_TRUE(becomes_readable(context->async_fd));
-    EXPECT_EQ(next_event()->event_type, IBV_EVENT_SQ_DRAINED);
-    EXPECT_TRUE(is_empty(cq.get()));
-    ASSERT_EQ(modify(sender.get(), {}, IBV_QPS_RTS, 0), 0);
-    const auto rest = poll(cq.get(), 2);
-    ASSERT_EQ(rest.size(), 2U);
-    EXPECT_EQ(rest[0].wr_id + rest[1].wr_id, 13U);
-}
-
 using WorkRequests = Posting;
 
 TEST_F(WorkRequests, arePostedTogether) {

@@ -59,16 +59,6 @@ class RingTest : public ::testing::Test {
     RingConsumer consumer{memory, longest};
 };
 
-TEST_F(RingTest, GivesRecordsOutInOrderAndThenNothing) {
-    ASSERT_TRUE(put("one"));
-    ASSERT_TRUE(put(""));
-    ASSERT_TRUE(put("three, longer than eight bytes"));
-    EXPECT_EQ(take(), "one");
-    EXPECT_EQ(take(), "");
-    EXPECT_EQ(take(), "three, longer than eight bytes");
-    EXPECT_EQ(take(), "(nothing)");
-}
-
 TEST_F(RingTest, JoinsThePartsOfARecord) {
     const std::string_view first = "first,";
     const std::string_view second = "second";
