@@ -3,7 +3,6 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <initializer_list>
 #include <optional>
@@ -312,30 +311,8 @@ TEST_F(AsyncEvents, AreReportedByEpollAndTakenWithoutWaiting) {
     EXPECT_TRUE(pending->event().is_of(cq));
     EXPECT_EQ(pending->event().type, IBV_EVENT_CQ_ERR);
     EXPECT_EQ(pending->native()->element.cq, cq.native());
+    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
     EXPECT_EQ(::epoll_wait(epoll.get(), &found, 1, 0), 0);
-}
-
-TEST_F(AsyncEvents, KeepTheirObjectUntilTheyAreAcknowledged) {
-    auto cq = std::make_optional<CompletionQueue>(context_);
-    ibv_async_event raised{};
-    raised.event_type = IBV_EVENT_CQ_ERR;
-    raised.element.cq = cq->native();
-    raise(raised);
-    std::optional<PendingAsyncEvent> pending = context_.get_async_event();
-    ASSERT_TRUE(pending);
-    std::atomic<bool> is_destroyed = false;
-    std::atomic<pid_t> destroyer_id = 0;
-    std::thread destroyer([&] {
-        destroyer_id = ::gettid();
-        cq.reset();
-        is_destroyed = true;
-    });
-    EXPECT_TRUE(
-        eventually([&] { return is_destroyed || (destroyer_id != 0 && is_asleep(destroyer_id)); }));
-    EXPECT_FALSE(is_destroyed);
-    pending.reset();
-    destroyer.join();
-    EXPECT_TRUE(is_destroyed);
 }
 
 TEST_F(AsyncEvents, AreWaitedForAsLongAsSaid) {

@@ -28,23 +28,11 @@ TEST_F(DeviceListTest, HoldsTheDevicesThereAre) {
     EXPECT_EQ(names, "onetwo");
 }
 
-TEST_F(DeviceListTest, FindsByNameAndByGuid) {
-    testing::use_roce_devices({"one", "two"});
-    const DeviceList list;
-    EXPECT_EQ(list.find("two").guid(), 2U);
-    EXPECT_EQ(list.find(std::uint64_t{1}).name(), "one");
-}
-
-TEST_F(DeviceListTest, OfNoDeviceIsEmptyAndNoError) {
+TEST_F(DeviceListTest, WithoutAnyDeviceSaysWhatToCheck) {
     testing::use_no_device();
     const DeviceList list;
     EXPECT_TRUE(list.empty());
     EXPECT_EQ(list.size(), 0U);
-}
-
-TEST_F(DeviceListTest, WithoutAnyDeviceSaysWhatToCheck) {
-    testing::use_no_device();
-    const DeviceList list;
     for (const auto& error : {error_of([&] { static_cast<void>(list.front()); }),
                               error_of([&] { static_cast<void>(list.find("mlx5_0")); }),
                               error_of([&] { static_cast<void>(list.find(std::uint64_t{7})); }),

@@ -190,13 +190,6 @@ class Fallbacks : public SoftverbsTest {
     }
 };
 
-TEST_F(Fallbacks, ExtendedQueuePairThatFailsIsTriedAsAPlainOne) {
-    const Basics given;
-    testing::fail_next("ibv_create_qp_ex", EOPNOTSUPP);
-    PreparedQueuePair prepared = prepare(given);
-    EXPECT_FALSE(testing::connect_to_itself(std::move(prepared)).extended());
-}
-
 TEST_F(Fallbacks, QueuePairThatFailsBothWaysHasTheErrnoOfThePlainOne) {
     const Basics given;
     testing::fail_next("ibv_create_qp_ex", EOPNOTSUPP);

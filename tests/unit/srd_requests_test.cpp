@@ -59,21 +59,6 @@ TEST_F(Srd, WritesToAndReadsFromThePeer) {
         std::equal(a_->memory.begin(), a_->memory.begin() + size, a_->memory.begin() + 500'000));
 }
 
-TEST_F(Srd, WriteWithImmediateCompletesAReceive) {
-    start();
-    let_b_know_a();
-    testing::fill(std::span(a_->memory).first(4096), 6);
-    ASSERT_TRUE(b_->qp->post_recv(std::span<const ibv_sge>(), 1));
-    ASSERT_TRUE(
-        a_->qp->post_write_imm_to(a_->sge(0, 4096), b(), memory_of_b(), 0x01020304, {.wr_id = 2}));
-    const WorkCompletion received = b_->expect(1);
-    EXPECT_EQ(received.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-    EXPECT_EQ(received.imm_data, htobe32(0x01020304));
-    EXPECT_EQ(received.byte_len, 4096U);
-    EXPECT_TRUE(std::equal(a_->memory.begin(), a_->memory.begin() + 4096, b_->memory.begin()));
-    EXPECT_EQ(a_->expect(2).opcode, IBV_WC_RDMA_WRITE);
-}
-
 TEST_F(Srd, RequestsOfOneBatchGoToSeveralPeers) {
     start();
     let_b_know_a();

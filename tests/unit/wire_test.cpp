@@ -146,14 +146,6 @@ TYPED_TEST(WireForm, OfAnotherKindSaysSo) {
     }
 }
 
-TYPED_TEST(WireForm, ThatIsWrongThrowsItsReasonWhenItsValueIsTaken) {
-    const auto decoded = this->changed(0, 'X');
-    const auto error = testing::error_of([&] { static_cast<void>(decoded.value()); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EPROTO);
-    EXPECT_EQ(error->hint(), decoded.reason());
-}
-
 // Any bytes are a value or an error, and no two forms have the same meaning.
 TYPED_TEST(WireForm, OfRandomBytesIsAnErrorOrAValueThatEncodesToTheSameBytes) {
     constexpr int rounds = 100'000;
