@@ -4,14 +4,13 @@
 #include <endian.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <functional>
-#include <stdexcept>
 
+#include "checked_calls.hpp"
 #include "child_process.hpp"
 #include "efa_test.hpp"
 #include "temporary_directory.hpp"
@@ -20,9 +19,9 @@ namespace softverbs_test {
 namespace {
 
 /// One end of the connection. It exists in a child process.
-class Process : public SrdEnd {
+class Process : public SrdEnd, public Conversation {
   public:
-    explicit Process(int socket) : socket_(socket) {
+    explicit Process(int socket) : Conversation(socket) {
         ibv_device** const list = ibv_get_device_list(nullptr);
         context_.reset(ibv_open_device(list[0]));
         ibv_free_device_list(list);
@@ -43,33 +42,12 @@ class Process : public SrdEnd {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    template <class T>
-    void tell(const T& value) const {
-        if (::send(socket_, &value, sizeof value, MSG_NOSIGNAL) != sizeof value) {
-            throw std::runtime_error("the other process has ended");
-        }
-    }
-    template <class T>
-    [[nodiscard]] T hear() const {
-        T value{};
-        if (::recv(socket_, &value, sizeof value, MSG_WAITALL) != sizeof value) {
-            throw std::runtime_error("the other process has ended");
-        }
-        return value;
-    }
-    /// Waits until the other process calls meet(), too.
-    void meet() const {
-        tell('m');
-        static_cast<void>(hear<char>());
-    }
-
     SrdPeer peer{};
     UniqueAh ah;
 
   private:
     UniqueContext context_;
     UniquePd pd_;
-    int socket_;
 };
 
 class EfaTwoProcesses : public testing::Test {

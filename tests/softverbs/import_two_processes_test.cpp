@@ -12,10 +12,7 @@
 #include <functional>
 #include <stdexcept>
 
-#include "checked_calls.hpp"
-#include "child_process.hpp"
-#include "pair_test.hpp"
-#include "temporary_directory.hpp"
+#include "two_processes.hpp"
 
 namespace softverbs_test {
 namespace {
@@ -77,13 +74,6 @@ void wait_for_peer(int socket) {
     static_cast<void>(receive_bytes(socket, &byte, 1));
 }
 
-ibv_context* open_device() {
-    ibv_device** const list = made(ibv_get_device_list(nullptr), "ibv_get_device_list");
-    ibv_context* const context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
-    ibv_free_device_list(list);
-    return context;
-}
-
 int make_memfd() {
     const int fd = ::memfd_create("imported", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     done(::ftruncate(fd, size), "ftruncate");
@@ -113,7 +103,7 @@ struct Creator {
     }
 
     int socket;
-    ibv_context* context = open_device();
+    ibv_context* context = open_first_device();
     ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
     int memfd = make_memfd();
     std::byte* data = static_cast<std::byte*>(
@@ -139,31 +129,7 @@ struct Importer {
     void connect() const {
         ibv_port_attr port{};
         done(ibv_query_port(context, 1, &port), "ibv_query_port");
-        ibv_qp_attr attr{};
-        attr.qp_state = IBV_QPS_INIT;
-        attr.port_num = 1;
-        attr.qp_access_flags = access;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
-             "INIT");
-        attr.qp_state = IBV_QPS_RTR;
-        attr.ah_attr.dlid = port.lid;
-        attr.ah_attr.port_num = 1;
-        attr.path_mtu = IBV_MTU_1024;
-        attr.dest_qp_num = qp->qp_num;
-        attr.max_dest_rd_atomic = attr.max_rd_atomic = 1;
-        attr.min_rnr_timer = 1;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                               IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-             "RTR");
-        attr.qp_state = IBV_QPS_RTS;
-        attr.timeout = 0; // none
-        attr.retry_cnt = attr.rnr_retry = 7;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                               IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC),
-             "RTS");
+        connect_queue_pair(qp, {port.lid, qp->qp_num, 0, 0}, 0, 7);
     }
     /// Executes an RDMA write. Returns the status of its completion.
     [[nodiscard]] ibv_wc_status write(ibv_sge from, std::uint64_t to, std::uint32_t rkey) const {

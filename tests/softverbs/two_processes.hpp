@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,14 +61,54 @@ inline void stop(pid_t process) {
     EXPECT_TRUE(eventually([process] { return all_threads_are('T', process); }));
 }
 
+/// Connects @p qp to the queue pair of @p peer. Returns the attributes of the path to it.
+inline ibv_ah_attr connect_queue_pair(ibv_qp* qp, const Address& peer, std::uint8_t timeout,
+                                      std::uint8_t retries) {
+    const bool rc = qp->qp_type == IBV_QPT_RC;
+    const bool ud = qp->qp_type == IBV_QPT_UD;
+    ibv_qp_attr attr{};
+    attr.port_num = 1;
+    attr.qkey = qkey;
+    attr.qp_access_flags =
+        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | (rc ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+    attr.path_mtu = IBV_MTU_4096;
+    attr.dest_qp_num = peer.qp_number;
+    attr.max_dest_rd_atomic = attr.max_rd_atomic = 4;
+    attr.min_rnr_timer = 1;
+    attr.ah_attr.dlid = peer.lid;
+    attr.ah_attr.port_num = 1;
+    attr.timeout = timeout;
+    attr.retry_cnt = retries;
+    attr.rnr_retry = 7;
+    attr.qp_state = IBV_QPS_INIT;
+    done(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                           (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
+         "INIT");
+    attr.qp_state = IBV_QPS_RTR;
+    const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    done(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | (ud ? 0 : path) |
+                           (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)),
+         "RTR");
+    attr.qp_state = IBV_QPS_RTS;
+    done(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_SQ_PSN |
+                           (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                     IBV_QP_MAX_QP_RD_ATOMIC
+                               : 0)),
+         "RTS");
+    return attr.ah_attr;
+}
+
 /// One end of the connection. It exists in a child process.
-class End {
+class End : public Conversation {
   public:
     End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout, std::uint8_t retries)
-        : context(open_first_device()),
+        : Conversation(socket),
+          context(open_first_device()),
           pd(made(ibv_alloc_pd(context), "ibv_alloc_pd")),
-          cq(made(ibv_create_cq(context, 1024, nullptr, nullptr, 0), "ibv_create_cq")),
-          socket_(socket) {
+          cq(made(ibv_create_cq(context, 1024, nullptr, nullptr, 0), "ibv_create_cq")) {
         register_memory(kind);
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
@@ -80,28 +119,11 @@ class End {
         done(ibv_query_port(context, 1, &port), "ibv_query_port");
         tell(Address{port.lid, qp->qp_num, mr->rkey, base});
         peer = hear<Address>();
-        connect(type, timeout, retries);
+        ibv_ah_attr path = connect_queue_pair(qp, peer, timeout, retries);
+        if (type == IBV_QPT_UD) {
+            ah = made(ibv_create_ah(pd, &path), "ibv_create_ah");
+        }
         meet();
-    }
-
-    template <class T>
-    void tell(const T& value) const {
-        if (::send(socket_, &value, sizeof value, MSG_NOSIGNAL) != sizeof value) {
-            throw std::runtime_error("the other end is gone");
-        }
-    }
-    template <class T>
-    [[nodiscard]] T hear() const {
-        T value{};
-        if (::recv(socket_, &value, sizeof value, MSG_WAITALL) != sizeof value) {
-            throw std::runtime_error("the other end says nothing");
-        }
-        return value;
-    }
-    /// Waits until the other end calls meet(), too.
-    void meet() const {
-        tell('m');
-        static_cast<void>(hear<char>());
     }
 
     void receive(std::uint64_t id, std::size_t offset, std::uint32_t length) const {
@@ -216,48 +238,7 @@ class End {
                            "ibv_reg_dmabuf_mr");
     }
 
-    void connect(ibv_qp_type type, std::uint8_t timeout, std::uint8_t retries) {
-        const bool rc = type == IBV_QPT_RC;
-        const bool ud = type == IBV_QPT_UD;
-        ibv_qp_attr attr{};
-        attr.port_num = 1;
-        attr.qkey = qkey;
-        attr.qp_access_flags =
-            IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | (rc ? IBV_ACCESS_REMOTE_ATOMIC : 0);
-        attr.path_mtu = IBV_MTU_4096;
-        attr.dest_qp_num = peer.qp_number;
-        attr.max_dest_rd_atomic = attr.max_rd_atomic = 4;
-        attr.min_rnr_timer = 1;
-        attr.ah_attr.dlid = peer.lid;
-        attr.ah_attr.port_num = 1;
-        attr.timeout = timeout;
-        attr.retry_cnt = retries;
-        attr.rnr_retry = 7;
-        attr.qp_state = IBV_QPS_INIT;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                               (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)),
-             "INIT");
-        attr.qp_state = IBV_QPS_RTR;
-        const int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | (ud ? 0 : path) |
-                               (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)),
-             "RTR");
-        attr.qp_state = IBV_QPS_RTS;
-        done(ibv_modify_qp(qp, &attr,
-                           IBV_QP_STATE | IBV_QP_SQ_PSN |
-                               (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                         IBV_QP_MAX_QP_RD_ATOMIC
-                                   : 0)),
-             "RTS");
-        if (ud) {
-            ah = made(ibv_create_ah(pd, &attr.ah_attr), "ibv_create_ah");
-        }
-    }
-
     static constexpr std::size_t dm_size = 65536;
-    int socket_;
 };
 
 class TwoProcesses : public testing::Test {
