@@ -126,7 +126,7 @@ TEST_F(DMTest, CopyFunctionsAreMissingAsInProvidersThatNeverSetThem) {
 }
 
 TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
-    use_profile("mlx5");
+    use("mlx5");
     change_device([](ibv_device_attr_ex& device) { device.max_dm_size = 8192; });
     ibv_dm* const one = alloc(1);
     ibv_dm* const other = alloc(100);
@@ -145,7 +145,7 @@ TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
 }
 
 TEST_F(DMTest, OfADeviceWithoutAnyIsNotSupported) {
-    use_profile("rxe");
+    use("rxe");
     EXPECT_EQ(allocation_error(64), EOPNOTSUPP);
 }
 

@@ -8,16 +8,15 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
 
-#include "verbs_test.hpp"
+#include "memory_fixture.hpp"
 
 namespace {
 
+using softverbs_test::open_descriptors;
 using softverbs_test::UniqueAh;
 using softverbs_test::UniqueContext;
 using softverbs_test::UniqueCq;
@@ -26,11 +25,6 @@ using softverbs_test::UniquePd;
 using softverbs_test::UniqueQp;
 using softverbs_test::UniqueSrq;
 using softverbs_test::VerbsTest;
-
-std::ptrdiff_t open_descriptors() {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                         std::filesystem::directory_iterator{});
-}
 
 /// The device list, which is freed on destruction.
 class List {

@@ -219,16 +219,16 @@ TEST_F(DmaBufMRTest, FailsWhereTheProviderHasNoSuchFunction) {
 }
 
 TEST_F(DmaBufMRTest, FailsAsTheKindOfDeviceDoes) {
-    use_profile("old-kernel");
+    use("old-kernel");
     EXPECT_EQ(registration_error(-1), EPROTONOSUPPORT);
-    use_profile("rxe");
+    use("rxe");
     EXPECT_EQ(registration_error(-1), EOPNOTSUPP);
-    use_profile("small-mr");
+    use("small-mr");
     const MemFd large((std::size_t{1} << 20U) + 1);
     EXPECT_EQ(registration_error(0, (std::size_t{1} << 20U) + 1, 0, large.get()), EINVAL);
     EXPECT_EQ(registration_error(0, std::size_t{1} << 20U, 0, large.get()), 0);
     // The profile has no atomics. This is checked before the descriptor.
-    use_profile("efa");
+    use("efa");
     EXPECT_EQ(registration_error(-1, full_access), EOPNOTSUPP);
     EXPECT_EQ(registration_error(buffer_.get(), full_access), EOPNOTSUPP);
     EXPECT_EQ(registration_error(buffer_.get(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),

@@ -2,7 +2,6 @@
 // Access to memory by lkeys and rkeys. The tests use two connected queue pairs of this process.
 #include <array>
 #include <cstring>
-#include <numeric>
 
 #include "memory_fixture.hpp"
 
@@ -11,62 +10,12 @@ namespace {
 
 class AccessTest : public ConnectedPairTest {
   protected:
-    void SetUp() override {
-        VerbsTest::SetUp();
-        requests_ = make_cq(16);
-        receives_ = make_cq(16);
-        ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, requests_.get());
-        init.recv_cq = receives_.get();
-        requester_ = make_qp(init);
-        responder_ = make_qp(init);
-        connect_pair();
-        std::iota(local_.begin(), local_.end(), std::uint8_t{1});
-        local_mr_ = make_mr(local_.data(), local_.size());
-    }
-    void TearDown() override {
-        requester_.reset();
-        responder_.reset();
-        local_mr_.reset();
-        requests_.reset();
-        receives_.reset();
-        VerbsTest::TearDown();
-    }
-
-    [[nodiscard]] ibv_sge local(std::size_t offset = 0, std::uint32_t length = 16) const {
-        return {reinterpret_cast<std::uintptr_t>(local_.data()) + offset, length, local_mr_->lkey};
-    }
-    ibv_wc_status run(ibv_qp* qp, ibv_send_wr request) {
-        ibv_send_wr* bad = nullptr;
-        request.send_flags = IBV_SEND_SIGNALED;
-        EXPECT_EQ(ibv_post_send(qp, &request, &bad), 0);
-        const std::vector<ibv_wc> completions = poll(requests_.get(), 1);
-        return completions.empty() ? IBV_WC_GENERAL_ERR : completions.front().status;
-    }
-    ibv_wc_status rdma(ibv_wr_opcode opcode, ibv_sge entry, std::uint32_t rkey,
-                       std::uint64_t address) {
-        ibv_send_wr request{};
-        request.opcode = opcode;
-        request.sg_list = &entry;
-        request.num_sge = 1;
-        request.wr.rdma = {address, rkey};
-        return run(requester_.get(), request);
-    }
     ibv_wc_status write(std::uint32_t rkey, std::uint64_t address, std::uint32_t length = 16) {
-        return rdma(IBV_WR_RDMA_WRITE, local(0, length), rkey, address);
+        return rdma(IBV_WR_RDMA_WRITE, local(length), rkey, address);
     }
     ibv_wc_status read(std::uint32_t rkey, std::uint64_t address, std::uint32_t length = 16) {
-        return rdma(IBV_WR_RDMA_READ, local(0, length), rkey, address);
+        return rdma(IBV_WR_RDMA_READ, local(length), rkey, address);
     }
-    /// Checks the completion status, and connects the queue pairs again.
-    void expect_failure(ibv_wc_status got, ibv_wc_status expected = IBV_WC_REM_ACCESS_ERR) {
-        EXPECT_EQ(got, expected) << ibv_wc_status_str(got);
-        connect_again();
-    }
-
-    UniqueCq requests_;
-    UniqueCq receives_;
-    alignas(8) std::array<std::uint8_t, 64> local_{};
-    UniqueMr local_mr_;
 };
 
 class RegionAccessTest : public AccessTest {
@@ -114,7 +63,7 @@ TEST_F(RegionAccessTest, EndsWithItsKey) {
 TEST_F(RegionAccessTest, WithTheLkeyInPlaceOfTheRkeyOrTheReverseFails) {
     const UniqueMr mr = target(full_access);
     expect_failure(write(mr->lkey, 0));
-    ibv_sge entry = local(0, 16);
+    ibv_sge entry = local();
     entry.lkey = local_mr_->rkey;
     expect_failure(rdma(IBV_WR_RDMA_WRITE, entry, mr->rkey, 0), IBV_WC_LOC_PROT_ERR);
     entry.length = 8; // a read, whose data is not sent inline

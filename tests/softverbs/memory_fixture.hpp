@@ -5,11 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <iterator>
+#include <numeric>
 
 #include "verbs_test.hpp"
 
@@ -79,19 +81,6 @@ class MemoryTest : public VerbsTest {
         VerbsTest::TearDown();
     }
 
-    /// Reopens the device with another profile.
-    void use_profile(const char* profile) {
-        pd.reset();
-        context.reset();
-        ASSERT_EQ(softverbs_reset(profile, 1), 0);
-        ibv_device** const list = ibv_get_device_list(nullptr);
-        ASSERT_NE(list, nullptr);
-        context.reset(ibv_open_device(list[0]));
-        ibv_free_device_list(list);
-        ASSERT_NE(context, nullptr);
-        pd.reset(ibv_alloc_pd(context.get()));
-        ASSERT_NE(pd, nullptr);
-    }
     /// Changes attributes of the device.
     template <class Change>
     static void change_device(const Change& change) {
@@ -132,10 +121,26 @@ class MemoryTest : public VerbsTest {
 constexpr unsigned full_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// A test with two connected queue pairs of this process. The derived class creates and destroys
-/// them.
+/// A test with two connected queue pairs of this process, and memory of the requester.
 class ConnectedPairTest : public VerbsTest {
   protected:
+    void SetUp() override {
+        VerbsTest::SetUp();
+        cq_ = make_cq(16);
+        requester_ = make_qp(IBV_QPT_RC, cq_.get());
+        responder_ = make_qp(IBV_QPT_RC, cq_.get());
+        connect_pair();
+        std::iota(local_.begin(), local_.end(), std::uint8_t{1});
+        local_mr_ = make_mr(local_.data(), local_.size());
+    }
+    void TearDown() override {
+        requester_.reset();
+        responder_.reset();
+        local_mr_.reset();
+        cq_.reset();
+        VerbsTest::TearDown();
+    }
+
     void connect_pair() {
         connect(requester_.get(), responder_->qp_num);
         connect(responder_.get(), requester_->qp_num);
@@ -147,9 +152,39 @@ class ConnectedPairTest : public VerbsTest {
         }
         connect_pair();
     }
+    [[nodiscard]] ibv_sge local(std::uint32_t length = 16) const {
+        return {reinterpret_cast<std::uintptr_t>(local_.data()), length, local_mr_->lkey};
+    }
+    ibv_wc_status completion() {
+        const std::vector<ibv_wc> completions = poll(cq_.get(), 1);
+        return completions.empty() ? IBV_WC_GENERAL_ERR : completions.front().status;
+    }
+    ibv_wc_status run(ibv_qp* qp, ibv_send_wr request) {
+        ibv_send_wr* bad = nullptr;
+        request.send_flags = IBV_SEND_SIGNALED;
+        EXPECT_EQ(ibv_post_send(qp, &request, &bad), 0);
+        return completion();
+    }
+    ibv_wc_status rdma(ibv_wr_opcode opcode, ibv_sge entry, std::uint32_t rkey,
+                       std::uint64_t address) {
+        ibv_send_wr request{};
+        request.opcode = opcode;
+        request.sg_list = &entry;
+        request.num_sge = 1;
+        request.wr.rdma = {address, rkey};
+        return run(requester_.get(), request);
+    }
+    /// Checks the completion status, and connects the queue pairs again.
+    void expect_failure(ibv_wc_status got, ibv_wc_status expected = IBV_WC_REM_ACCESS_ERR) {
+        EXPECT_EQ(got, expected) << ibv_wc_status_str(got);
+        connect_again();
+    }
 
+    UniqueCq cq_;
     UniqueQp requester_;
     UniqueQp responder_;
+    alignas(8) std::array<std::uint8_t, 64> local_{};
+    UniqueMr local_mr_;
 };
 
 } // namespace softverbs_test

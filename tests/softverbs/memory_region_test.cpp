@@ -269,7 +269,7 @@ TEST_F(AdviseMRTest, AboutNothingIsRefused) {
 }
 
 TEST_F(AdviseMRTest, IsOnlyForDevicesThatDoWithoutPinning) {
-    use_profile("efa");
+    use("efa");
     EXPECT_EQ(registration_error(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     EXPECT_EQ(advise(pd.get(), {memory_.address(), 64, 1}), EOPNOTSUPP);
 }

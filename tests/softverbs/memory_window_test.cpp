@@ -16,21 +16,12 @@ constexpr unsigned remote_all =
 class MemoryWindowTest : public ConnectedPairTest {
   protected:
     void SetUp() override {
-        VerbsTest::SetUp();
-        cq_ = make_cq(16);
-        requester_ = make_qp(IBV_QPT_RC, cq_.get());
-        responder_ = make_qp(IBV_QPT_RC, cq_.get());
-        connect_pair();
+        ConnectedPairTest::SetUp();
         mr_ = region(full_access | IBV_ACCESS_MW_BIND);
-        local_mr_ = make_mr(local_.data(), local_.size());
     }
     void TearDown() override {
-        requester_.reset();
-        responder_.reset();
         mr_.reset();
-        local_mr_.reset();
-        cq_.reset();
-        VerbsTest::TearDown();
+        ConnectedPairTest::TearDown();
     }
 
     UniqueMr region(unsigned access) {
@@ -45,16 +36,6 @@ class MemoryWindowTest : public ConnectedPairTest {
         return mw;
     }
 
-    ibv_wc_status completion() {
-        const std::vector<ibv_wc> completions = poll(cq_.get(), 1);
-        return completions.empty() ? IBV_WC_GENERAL_ERR : completions.front().status;
-    }
-    ibv_wc_status run(ibv_qp* qp, ibv_send_wr request) {
-        ibv_send_wr* bad = nullptr;
-        request.send_flags = IBV_SEND_SIGNALED;
-        EXPECT_EQ(ibv_post_send(qp, &request, &bad), 0);
-        return completion();
-    }
     [[nodiscard]] ibv_mw_bind_info part(std::size_t offset, std::size_t length,
                                         unsigned access = remote_all) const {
         return {mr_.get(), memory_.address() + offset, length, access};
@@ -83,29 +64,16 @@ class MemoryWindowTest : public ConnectedPairTest {
     }
     ibv_wc_status access(ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address,
                          std::uint32_t length = 16) {
-        ibv_sge entry{reinterpret_cast<std::uintptr_t>(local_.data()), length, local_mr_->lkey};
-        ibv_send_wr request{};
-        request.opcode = opcode;
-        request.sg_list = &entry;
-        request.num_sge = 1;
-        request.wr.rdma = {address, rkey};
-        return run(requester_.get(), request);
+        return rdma(opcode, local(length), rkey, address);
     }
     ibv_wc_status write(std::uint32_t rkey, std::size_t offset, std::uint32_t length = 16) {
         return access(IBV_WR_RDMA_WRITE, rkey, memory_.address() + offset, length);
     }
-    void expect_failure(ibv_wc_status got, ibv_wc_status expected) {
-        EXPECT_EQ(got, expected) << ibv_wc_status_str(got);
-        connect_again();
-    }
-    void expect_denied(ibv_wc_status got) { expect_failure(got, IBV_WC_REM_ACCESS_ERR); }
+    void expect_denied(ibv_wc_status got) { expect_failure(got); }
     void expect_unbound(ibv_wc_status got) { expect_failure(got, IBV_WC_MW_BIND_ERR); }
 
     Pages memory_{1};
-    std::array<std::uint8_t, 64> local_{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-    UniqueCq cq_;
     UniqueMr mr_;
-    UniqueMr local_mr_;
 };
 
 TEST_F(MemoryWindowTest, OfType1OpensAPartOfARegion) {
