@@ -22,11 +22,6 @@ class Clock : public PairTest {
         channel.reset(ibv_create_comp_channel(context.get()));
         moderated = make_cq(16, channel.get());
     }
-    void TearDown() override {
-        moderated.reset();
-        channel.reset();
-        PairTest::TearDown();
-    }
     /// Adds a completion whose event is delayed.
     void complete_with_delay(std::uint16_t period_us) const {
         ibv_modify_cq_attr attr{IBV_CQ_ATTR_MODERATE, {100, period_us}};

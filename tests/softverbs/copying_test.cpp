@@ -41,16 +41,6 @@ class Copying : public PairTest {
             source[i] = static_cast<std::byte>(i * 7 + i / 251);
         }
     }
-    void TearDown() override {
-        source_mr.reset();
-        target_mr.reset();
-        for (Side* const side : {&c, &d}) {
-            side->qp.reset();
-            side->cq.reset();
-            side->mr.reset();
-        }
-        PairTest::TearDown();
-    }
     static std::uint64_t direct_copies() {
         softverbs_counters counters{};
         softverbs_get_counters(&counters);

@@ -201,7 +201,6 @@ class EfaTest : public VerbsTest {
         ah.reset();
         b_ah.reset();
         b_pd.reset();
-        VerbsTest::TearDown();
     }
     /// Makes two queue pairs in different protection domains, so that the address handles of one
     /// are unknown to the other. Starts both queue pairs.

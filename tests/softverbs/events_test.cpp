@@ -23,10 +23,6 @@ using softverbs_test::VerbsTest;
 
 class EventsTest : public VerbsTest {
   protected:
-    void TearDown() override {
-        softverbs_clear_faults();
-        VerbsTest::TearDown();
-    }
     void raise_for(ibv_qp* qp, ibv_event_type type) const {
         ibv_async_event event{};
         event.event_type = type;

@@ -67,7 +67,6 @@ class FaultsTest : public VerbsTest {
         EXPECT_EQ(ibv_destroy_qp(qp), 0);
         EXPECT_EQ(ibv_destroy_cq(cq), 0);
         EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
-        VerbsTest::TearDown();
     }
 
     ibv_mr* reg(int access = IBV_ACCESS_LOCAL_WRITE) {

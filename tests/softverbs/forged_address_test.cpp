@@ -187,7 +187,6 @@ class ForgedDatagram : public softverbs_test::VerbsTest {
         qp_.reset();
         mr_.reset();
         cq_.reset();
-        VerbsTest::TearDown();
     }
     /// Posts a receive into buffer number @p id of memory_.
     void receive(std::uint64_t id) {

@@ -142,7 +142,6 @@ class DeviceMemoryTest : public AccessTest {
     void TearDown() override {
         mr_.reset();
         EXPECT_EQ(ibv_free_dm(dm_), 0);
-        AccessTest::TearDown();
     }
     ibv_dm* dm_ = nullptr;
     UniqueMr mr_;

@@ -75,11 +75,7 @@ class MemoryTest : public VerbsTest {
         VerbsTest::SetUp();
         descriptors_ = open_descriptors();
     }
-    void TearDown() override {
-        EXPECT_EQ(open_descriptors(), descriptors_);
-        softverbs_clear_faults();
-        VerbsTest::TearDown();
-    }
+    void TearDown() override { EXPECT_EQ(open_descriptors(), descriptors_); }
 
     /// Changes attributes of the device.
     template <class Change>
@@ -132,13 +128,6 @@ class ConnectedPairTest : public VerbsTest {
         connect_pair();
         std::iota(local_.begin(), local_.end(), std::uint8_t{1});
         local_mr_ = make_mr(local_.data(), local_.size());
-    }
-    void TearDown() override {
-        requester_.reset();
-        responder_.reset();
-        local_mr_.reset();
-        cq_.reset();
-        VerbsTest::TearDown();
     }
 
     void connect_pair() {

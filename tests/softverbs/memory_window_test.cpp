@@ -19,10 +19,6 @@ class MemoryWindowTest : public ConnectedPairTest {
         ConnectedPairTest::SetUp();
         mr_ = region(full_access | IBV_ACCESS_MW_BIND);
     }
-    void TearDown() override {
-        mr_.reset();
-        ConnectedPairTest::TearDown();
-    }
 
     UniqueMr region(unsigned access) {
         UniqueMr mr(ibv_reg_mr_iova2(pd.get(), memory_.data(), memory_.length(), memory_.address(),

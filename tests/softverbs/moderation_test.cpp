@@ -21,11 +21,6 @@ class EventModeration : public VerbsTest {
         ASSERT_NE(channel, nullptr);
         cq = make_cq(16, channel.get());
     }
-    void TearDown() override {
-        cq.reset();
-        channel.reset();
-        VerbsTest::TearDown();
-    }
     [[nodiscard]] int moderate(std::uint16_t count, std::uint16_t period_us) const {
         ibv_modify_cq_attr attr{IBV_CQ_ATTR_MODERATE, {count, period_us}};
         return ibv_modify_cq(cq.get(), &attr);
@@ -42,9 +37,9 @@ class EventModeration : public VerbsTest {
         ibv_ack_cq_events(from, 1);
     }
 
+    ManualClock clock;
     UniqueChannel channel;
     UniqueCq cq;
-    ManualClock clock;
 };
 
 TEST_F(EventModeration, raisesTheEventAtTheCount) {

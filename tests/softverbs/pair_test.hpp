@@ -77,7 +77,6 @@ class PairTest : public VerbsTest {
         }
         while (next_event()) {
         }
-        VerbsTest::TearDown();
     }
 
     using Adjust = std::function<void(ibv_qp_init_attr_ex&)>;

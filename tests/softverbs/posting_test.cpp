@@ -20,10 +20,6 @@ class Posting : public VerbsTest {
         VerbsTest::SetUp();
         cq = make_cq(1000);
     }
-    void TearDown() override {
-        cq.reset();
-        VerbsTest::TearDown();
-    }
     static ibv_send_wr request(ibv_wr_opcode opcode, std::uint64_t wr_id = 0) {
         ibv_send_wr result{};
         result.wr_id = wr_id;

@@ -20,11 +20,6 @@ class Protection : public PairTest {
         foreign_.reset(ibv_reg_mr(other_pd_.get(), b.memory.data(), 4096, full_access));
         ASSERT_NE(foreign_, nullptr);
     }
-    void TearDown() override {
-        foreign_.reset();
-        other_pd_.reset();
-        PairTest::TearDown();
-    }
 
     /// Posts @p request between two valid requests.
     void post_between(Request request) const {
@@ -512,10 +507,6 @@ class DatagramProtection : public PairTest {
         ASSERT_NE(ah_, nullptr);
         a.fill(std::byte{0xaa});
         b.fill(std::byte{0xbb});
-    }
-    void TearDown() override {
-        ah_.reset();
-        PairTest::TearDown();
     }
     [[nodiscard]] Request datagram(std::uint64_t id, std::uint32_t length) const {
         Request request(a, b, IBV_WR_SEND, id, length);

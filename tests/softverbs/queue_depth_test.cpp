@@ -230,12 +230,6 @@ class SharedQueueDepth : public QueueDepth {
         });
         join();
     }
-    void TearDown() override {
-        a.qp.reset();
-        b.qp.reset();
-        srq_.reset();
-        QueueDepth::TearDown();
-    }
     [[nodiscard]] std::uint32_t fill() const {
         ibv_recv_wr wr{};
         ibv_recv_wr* bad = nullptr;

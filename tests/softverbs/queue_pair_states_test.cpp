@@ -124,11 +124,6 @@ class QueuePairStates : public VerbsTest, public testing::WithParamInterface<ibv
         qp = make_qp(GetParam(), cq.get());
         ASSERT_NE(qp, nullptr);
     }
-    void TearDown() override {
-        qp.reset();
-        cq.reset();
-        VerbsTest::TearDown();
-    }
     void bring_to(ibv_qp_state state) {
         ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_RESET, 0), 0);
         if (state == IBV_QPS_RESET) {

@@ -19,10 +19,6 @@ class QueuePair : public VerbsTest {
         VerbsTest::SetUp();
         cq = make_cq(100);
     }
-    void TearDown() override {
-        cq.reset();
-        VerbsTest::TearDown();
-    }
     /// Returns the errno with which the creation of a queue pair fails, or 0.
     int error_of(ibv_qp_init_attr_ex init) {
         ibv_qp* qp = ibv_create_qp_ex(context.get(), &init);

@@ -28,10 +28,7 @@ void call_hook() {
 
 class RegistrationHooks : public VerbsTest {
   protected:
-    void TearDown() override {
-        hook() = nullptr;
-        VerbsTest::TearDown();
-    }
+    void TearDown() override { hook() = nullptr; }
     /// Sets a hook that calls verbs, which take Process::lock.
     void call_verbs_from_hook() {
         hook() = [this] {

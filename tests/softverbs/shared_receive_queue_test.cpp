@@ -15,10 +15,6 @@ class SharedReceiveQueue : public VerbsTest {
         VerbsTest::SetUp();
         cq = make_cq(100);
     }
-    void TearDown() override {
-        cq.reset();
-        VerbsTest::TearDown();
-    }
     UniqueSrq make_srq(std::uint32_t max_wr, std::uint32_t max_sge = 2) {
         ibv_srq_init_attr init{};
         init.attr.max_wr = max_wr;

@@ -32,19 +32,23 @@ using UniqueQp = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 using UniqueAh = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using UniqueMr = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 
-/// Opens soft0 for a test. Checks at the end that all objects are freed.
+/// Opens soft0 for a test. Checks at the end that all objects are freed. Members of derived classes
+/// are freed before, in the order of their destructors.
 class VerbsTest : public testing::Test {
-  protected:
-    void SetUp() override {
-        use("default");
-        violations_ = softverbs_violations();
-    }
-    void TearDown() override {
+  public:
+    ~VerbsTest() override {
+        softverbs_clear_faults();
         pd.reset();
         context.reset();
         EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
         EXPECT_EQ(softverbs_unacknowledged_events(), 0U);
         EXPECT_EQ(softverbs_violations() - violations_, expected_violations);
+    }
+
+  protected:
+    void SetUp() override {
+        use("default");
+        violations_ = softverbs_violations();
     }
 
     /// Opens soft0 with a profile, and allocates a protection domain. Objects of the former device
