@@ -47,14 +47,8 @@ class ProfilesTest : public VerbsTest {
         attr.ah_attr.port_num = 1;
         ASSERT_EQ(ibv_query_gid(context.get(), 1, 0, &attr.ah_attr.grh.dgid), 0);
         to_init(qp);
-        ASSERT_EQ(modify(qp, attr, IBV_QPS_RTR,
-                         IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-                  0);
-        ASSERT_EQ(modify(qp, attr, IBV_QPS_RTS,
-                         IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                             IBV_QP_MAX_QP_RD_ATOMIC),
-                  0);
+        to_rtr(qp, attr);
+        to_rts(qp, attr);
     }
 };
 

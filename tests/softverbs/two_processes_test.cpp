@@ -225,6 +225,17 @@ void wait_for_packet(const std::stop_token& over) {
     EXPECT_TRUE(eventually([&] { return received() != before || over.stop_requested(); }));
 }
 
+/// Registers and deregisters a region, again after each packet that arrives.
+void deregister_regions(const std::stop_token& over, ibv_pd* pd) {
+    std::vector<std::byte> bytes(65536);
+    while (!over.stop_requested()) {
+        ibv_mr* const mr =
+            made(ibv_reg_mr(pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
+        done(ibv_dereg_mr(mr), "ibv_dereg_mr");
+        wait_for_packet(over);
+    }
+}
+
 TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
     run(
         [](End& end) {
@@ -240,15 +251,7 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
         [](End& end) {
             end.put(0, one_mib / 8, 1);
             end.meet();
-            const std::jthread other([&](const std::stop_token& over) {
-                std::vector<std::byte> bytes(65536);
-                while (!over.stop_requested()) {
-                    ibv_mr* const mr = made(
-                        ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
-                    done(ibv_dereg_mr(mr), "ibv_dereg_mr");
-                    wait_for_packet(over);
-                }
-            });
+            const std::jthread other(deregister_regions, end.pd);
             static_cast<void>(end.hear<char>());
         });
 }
@@ -288,16 +291,7 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
             end.put(0, length, 1);
             end.meet();
             {
-                const std::jthread other([&](const std::stop_token& over) {
-                    std::vector<std::byte> bytes(65536);
-                    while (!over.stop_requested()) {
-                        ibv_mr* const mr =
-                            made(ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access),
-                                 "ibv_reg_mr");
-                        done(ibv_dereg_mr(mr), "ibv_dereg_mr");
-                        wait_for_packet(over);
-                    }
-                });
+                const std::jthread other(deregister_regions, end.pd);
                 end.meet();
             }
             end.meet();

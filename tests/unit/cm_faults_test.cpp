@@ -123,26 +123,17 @@ Calls operator+(Calls first, const Calls& second) {
     return first;
 }
 
-TEST_F(CmFaults, OfListenerAtOneAddress) {
-    fail_each_call(
-        [](const Arm& arm) {
+TEST_F(CmFaults, OfListenerAtOneAddressOrAll) {
+    const auto listen_at = [](const char* address) {
+        return [address](const Arm& arm) {
             arm();
-            const Listener listener("192.0.2.1", 0);
-        },
-        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
-         "rdma_listen"},
-        {"getaddrinfo", "fcntl", "fcntl"});
-}
-
-TEST_F(CmFaults, OfListenerAtAllAddresses) {
-    fail_each_call(
-        [](const Arm& arm) {
-            arm();
-            const Listener listener("", 0);
-        },
-        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
-         "rdma_listen"},
-        {"fcntl", "fcntl"});
+            const Listener listener(address, 0);
+        };
+    };
+    const Calls calls{"rdma_create_event_channel", "rdma_create_id", "rdma_set_option",
+                      "rdma_bind_addr", "rdma_listen"};
+    fail_each_call(listen_at("192.0.2.1"), calls, {"getaddrinfo", "fcntl", "fcntl"});
+    fail_each_call(listen_at(""), calls, {"fcntl", "fcntl"});
 }
 
 TEST_F(CmFaults, OfListenerWithoutIpv6) {

@@ -130,6 +130,23 @@ class PostingTest : public SoftverbsTest {
     WorkCompletion received(std::uint64_t wr_id, ibv_wc_opcode opcode = IBV_WC_RECV) const {
         return completed(recv_cq_, wr_id, opcode);
     }
+    /// A send without a completion, a write, a read and a fetch-and-add, with the wr_ids 1 to 4.
+    void expect_four_in_one_call() const {
+        const auto& sends = record().sends;
+        ASSERT_EQ(sends.size(), 4U);
+        constexpr std::array opcodes{IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
+                                     IBV_WR_ATOMIC_FETCH_AND_ADD};
+        for (std::size_t i = 0; i < sends.size(); ++i) {
+            EXPECT_EQ(sends[i].call, sends[0].call) << i;
+            EXPECT_EQ(sends[i].request.wr_id, i + 1);
+            EXPECT_EQ(sends[i].request.opcode, opcodes[i]);
+            EXPECT_EQ(sends[i].request.send_flags, i == 0 ? 0U : signaled);
+        }
+        sent(2, IBV_WC_RDMA_WRITE);
+        sent(3, IBV_WC_RDMA_READ);
+        sent(4, IBV_WC_FETCH_ADD);
+        received(1);
+    }
     [[nodiscard]] std::vector<std::byte> bytes(std::size_t offset, std::size_t length) const {
         const auto part = std::span(memory_).subspan(offset, length);
         return {part.begin(), part.end()};

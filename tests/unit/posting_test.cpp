@@ -282,21 +282,7 @@ TEST_F(List, GoesOutInOneCallInOrder) {
     EXPECT_EQ(list.size(), 4U);
     ibv_send_wr* failed = nullptr;
     ASSERT_TRUE(qp().post(list, failed));
-    const auto& sends = record().sends;
-    ASSERT_EQ(sends.size(), 4U);
-    const std::array opcodes{IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
-                             IBV_WR_ATOMIC_FETCH_AND_ADD};
-    for (std::size_t i = 0; i < sends.size(); ++i) {
-        EXPECT_EQ(sends[i].call, sends[0].call) << i;
-        EXPECT_EQ(sends[i].request.wr_id, i + 1);
-        EXPECT_EQ(sends[i].request.opcode, opcodes[i]);
-        EXPECT_EQ(sends[i].request.send_flags, i == 0 ? 0U : signaled);
-    }
-    // The first leaves none.
-    sent(2, IBV_WC_RDMA_WRITE);
-    sent(3, IBV_WC_RDMA_READ);
-    sent(4, IBV_WC_FETCH_ADD);
-    received(1);
+    expect_four_in_one_call();
 }
 
 TEST_F(List, IsPostedAgainExtendedAndClearedAfterItWasPosted) {
