@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory windows. The tests use two connected queue pairs of this process: the responder binds
 // windows, and the requester uses their rkeys.
-#include <array>
 #include <cstring>
 
 #include "memory_fixture.hpp"

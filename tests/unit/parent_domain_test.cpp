@@ -32,6 +32,8 @@ TEST_F(ParentDomainTest, GivesItsQueuePairsTheRegionsOfTheProtectionDomain) {
     const ExtendedCompletionQueue cq(*context_, {.parent_domain = &parent});
     const QueuePair qp =
         testing::connect_to_itself(QueuePair::prepare(parent, {.send_cq = cq, .recv_cq = cq}));
+    EXPECT_EQ(parent.context(), *context_);
+    EXPECT_EQ(td.context(), *context_);
     EXPECT_EQ(qp.native()->pd, parent.native());
     EXPECT_NE(parent, *pd_);
     std::array<std::byte, 16> memory{std::byte{1}};
@@ -67,17 +69,6 @@ TEST_F(ParentDomainTest, SurvivesItsHandlesInTheQueuesCreatedWithIt) {
     EXPECT_EQ(softverbs_live(SOFTVERBS_TD), 0U);
     EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 0U);
     EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 0U);
-}
-
-TEST_F(ParentDomainTest, ClosesAfterItsQueues) {
-    ThreadDomain td(*context_);
-    ParentDomain parent(*pd_, {.thread_domain = &td});
-    EXPECT_EQ(parent.context(), *context_);
-    EXPECT_EQ(td.context(), *context_);
-    parent.close();
-    td.close();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_TD), 0U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
 }
 
 /// The calls of an allocator.

@@ -11,7 +11,6 @@
 
 #include <rdmabuf/detail/unique_handle.hpp>
 
-#include "fails_with.hpp"
 #include "support.hpp"
 
 namespace rdmabuf {
