@@ -348,34 +348,20 @@ TEST_F(FaultsTest, CanBeAskedForByText) {
 
 TEST_F(FaultsTest, ThatCannotBeAreRefusedAndChangeNothing) {
     ASSERT_EQ(softverbs_fail_call("alloc_pd", 1, ENOMEM), 0);
-    for (const char* const text : {"alloc_pdd=ENOMEM",
-                                   "alloc_pd=ENOSUCH",
-                                   "alloc_pd#=ENOMEM",
-                                   "alloc_pd#0=ENOMEM",
-                                   "alloc_pd#x=ENOMEM",
-                                   "alloc_pd",
-                                   "packet#1=lost",
-                                   "packet#1=drop:",
-                                   "packet#1=delay:x",
-                                   "dm=full",
-                                   "alloc_mw=ENOMEM,",
-                                   "alloc_mw=ENOMEM,=",
-                                   "port=sideways",
-                                   "port",
-                                   "port=down@",
-                                   "port=down@5",
-                                   "port:x=down",
-                                   "port:0/0=down",
-                                   "port:0/256=down",
-                                   "port=flap:0ms*1",
-                                   "port=flap:5ms",
-                                   "port=flap:5ms*0",
-                                   "port=flap:60001ms*1",
-                                   "device=down",
-                                   "device:0/1=reset",
-                                   "device=reset@soon",
-                                   "slow:20ms=",
-                                   "slow:5"}) {
+    for (const char* const text : {"alloc_pdd=ENOMEM",    "alloc_pd=ENOSUCH",
+                                   "alloc_pd#=ENOMEM",    "alloc_pd#0=ENOMEM",
+                                   "alloc_pd#x=ENOMEM",   "alloc_pd",
+                                   "packet#1=lost",       "packet#1=drop:",
+                                   "packet#1=delay:x",    "dm=full",
+                                   "alloc_mw=ENOMEM,",    "alloc_mw=ENOMEM,=",
+                                   "port=sideways",       "port",
+                                   "port=down@",          "port=down@5",
+                                   "port:x=down",         "port:0/0=down",
+                                   "port:0/256=down",     "port=flap:0ms*1",
+                                   "port=flap:5ms",       "port=flap:5ms*0",
+                                   "port=flap:60001ms*1", "device=down",
+                                   "device:0/1=reset",    "device=reset@soon",
+                                   "slow:20ms=",          "slow:5"}) {
         EXPECT_EQ(softverbs_set_faults(text), EINVAL) << text;
     }
     EXPECT_EQ(softverbs_set_faults("port:1=down"), ENODEV);

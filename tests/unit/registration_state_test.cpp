@@ -56,8 +56,8 @@ TEST_F(RegistrationStateTest, SeesARevocationThatAnotherThreadNoticed) {
 
 TEST_F(RegistrationStateTest, CompletionsOfARevokedRegionMayMeanSo) {
     WorkCompletion done{};
-    for (const ibv_wc_status status : {IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR,
-                                       IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR}) {
+    for (const ibv_wc_status status :
+         {IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR, IBV_WC_REM_OP_ERR}) {
         done.status = status;
         EXPECT_TRUE(may_mean_revocation(done)) << status;
     }

@@ -110,8 +110,8 @@ TEST_F(Srd, CompletionQueueWithSendersReportsImmediateDataAndFailures) {
         if (completion.wr_id == 1) {
             EXPECT_EQ(completion.imm_data, htobe32(77));
             EXPECT_EQ(completion.byte_len, 8U);
-            EXPECT_TRUE(std::equal(a_->memory.begin(), a_->memory.begin() + 8,
-                                   a_->memory.begin() + 64));
+            EXPECT_TRUE(
+                std::equal(a_->memory.begin(), a_->memory.begin() + 8, a_->memory.begin() + 64));
             EXPECT_EQ(completion.wc_flags, unsigned{IBV_WC_WITH_IMM});
         }
     }
