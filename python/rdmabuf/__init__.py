@@ -402,7 +402,7 @@ class _Memory:
             _get_buffer(owner if self._view is None else self._view, ctypes.byref(buffer), 0)
         except BufferError as error:
             raise ValueError(f"the elements of {type(owner).__name__} are not contiguous: {error}") from error
-        except TypeError:
+        except (TypeError, ValueError):  # Before NumPy 1.20, dates have no buffer: ValueError.
             if not hasattr(owner, "__dlpack__"):
                 raise TypeError(f"{type(owner).__name__} has neither __cuda_array_interface__ nor the buffer protocol nor "
                                 "__dlpack__; pass (address, length)") from None
