@@ -92,6 +92,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
     const auto accepted = attempt([this] { accept_connections(); });
     const auto checked = attempt([this] { check_proofs(); });
     Handshakes advanced;
+    more_ = false;
     for (std::size_t left = handshakes_.size(); left > 0 && !handshakes_.empty(); --left) {
         // While a handshake unlocks EndpointOptions::mutex, another thread may call this function.
         // It must not find the same handshake in handshakes_.
@@ -104,6 +105,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
             continue;
         }
         forget(advanced.front()->socket());
+        more_ = left > 1;
         if (progress == SetupProgress::ready) {
             finished = std::move(advanced.front());
         }

@@ -163,6 +163,30 @@ TEST_F(Handshakes, the_descriptor_of_a_listener_says_when_it_can_continue) {
     EXPECT_TRUE(becomes_readable(descriptor));
 }
 
+TEST_F(Handshakes, of_several_peers_continue_when_the_descriptor_says_so) {
+    Listener listener = listen();
+    RawPeer ends = raw_peer(listener);
+    send(ends, proof(listener));
+    listen_until_received(listener, ends, sizeof(Hello));
+    // In the same call, the first peer has ended and the others have proved themselves.
+    const std::array peers{raw_peer(listener), raw_peer(listener)};
+    for (const RawPeer& peer : peers) {
+        send(peer, proof(listener));
+    }
+    ends.close();
+    const auto all_answered = [&] {
+        return std::ranges::all_of(
+            peers, [](const RawPeer& peer) { return peer.available() >= sizeof(Hello); });
+    };
+    std::optional<Channel> channel;
+    EXPECT_TRUE(eventually(all_answered, [&] {
+        const std::optional<int> descriptor = listener.descriptor();
+        if (!descriptor || is_readable(*descriptor)) {
+            static_cast<void>(listener.try_accept(channel));
+        }
+    }));
+}
+
 TEST_F(Handshakes, use_shorter_inline_data_if_the_device_has_no_longer_ones) {
     left_end_.reset();
     right_end_.reset();

@@ -52,7 +52,7 @@ class RDMABUF_EXPORT ListenerState {
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
     /// See Listener::descriptor().
     [[nodiscard]] std::optional<int> descriptor() const noexcept {
-        return is_full() ? std::nullopt : std::optional(events_.get());
+        return is_full() || more_ ? std::nullopt : std::optional(events_.get());
     }
 
     /// Accepts connections, and advances all handshakes without waiting.
@@ -99,6 +99,8 @@ class RDMABUF_EXPORT ListenerState {
     Handshakes handshakes_;
     /// The number of handshakes that threads are advancing now.
     std::size_t advancing_ = 0;
+    /// True if the last call of advance() has not advanced all handshakes.
+    bool more_ = false;
     rdmabuf::detail::CreatorProcess creator_;
 };
 
