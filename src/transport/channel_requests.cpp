@@ -259,6 +259,7 @@ int ChannelState::begin_one_sided(OneSidedRequest::Operation operation, const Bu
     taken->operation = operation;
     taken->list = {};
     taken->notifies = false;
+    taken->unsignaled = false;
     return 0;
 }
 

@@ -72,7 +72,8 @@ void OneSided::settled(OneSidedRequest& request) noexcept {
 
 int OneSided::cancel(OneSidedRequest& request) noexcept {
     const bool has_entries = request.list.size() > 1;
-    if (!has_entries && !request.notifies) {
+    // The notification shows that an unsignaled write has completed, so it is needed.
+    if (!has_entries && (!request.notifies || request.unsignaled)) {
         return EALREADY;
     }
     if (has_entries) {
@@ -92,6 +93,11 @@ int OneSided::cancel(OneSidedRequest& request) noexcept {
         waiting = Requests::next(waiting);
     }
     if (waiting != nullptr) { // Only the notification was left.
+        if (waiting == notifying_.front() && fences_.rails != 0) {
+            // The fences for this number are posted. The next notification needs its own.
+            used_since_notification_ |= fences_.rails;
+            next_number();
+        }
         notifying_.remove(&request);
         posted_all(request);
     }
@@ -423,6 +429,7 @@ bool OneSided::put_and_notify(OneSidedRequest& request, ibv_send_wr& write) noex
         case RailSet::Posted::none:
             return false;
         case RailSet::Posted::write:
+            request.unsignaled = true;
             notifying_.push_back(&request);
             return true;
         case RailSet::Posted::both:
@@ -436,6 +443,10 @@ bool OneSided::put_and_notify(OneSidedRequest& request, ibv_send_wr& write) noex
 
 void OneSided::notification_sent(const OneSidedRequest& request) noexcept {
     control_.notification_credits.sent(request.notification_size);
+    next_number();
+}
+
+void OneSided::next_number() noexcept {
     fences_ = {.number = (fences_.number + 1) & Immediate::max_request, .rails = 0};
 }
 

@@ -401,6 +401,39 @@ TEST_F(FencesOfNotifications, are_posted_only_on_queue_pairs_that_have_written) 
     notified(request, 100, 100);
 }
 
+TEST_F(FencesOfNotifications, are_posted_again_after_a_cancelled_notification) {
+    constexpr std::size_t length = 200000;
+    connect_devices(2);
+    Request cancelled;
+    {
+        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+        cancelled = put_notify(0, length, pattern(8));
+        EXPECT_EQ(posted_calls(), "w w f");
+        ASSERT_EQ(left().cancel(cancelled), code(0));
+        EXPECT_EQ(complete(left(), cancelled).error, code(ECANCELED));
+    }
+    clear_received();
+    forget_calls();
+    Request request = put_notify(0, length, pattern(8));
+    EXPECT_EQ(posted_calls(), "w w f m");
+    notified(request, length, length);
+    EXPECT_FALSE(has_notification());
+}
+
+TEST_F(NotifiedWrites, that_are_posted_are_not_ended_by_cancelling_their_notification) {
+    connect_ends();
+    Request request;
+    {
+        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+        request = put_notify(0, 100, pattern(8));
+        EXPECT_EQ(posted_calls(), "w");
+        EXPECT_EQ(left().cancel(request), code(EALREADY)) << "the device still reads the memory";
+        EXPECT_FALSE(left().test(request).done);
+    }
+    EXPECT_TRUE(next() == pattern(8));
+    expect_complete(request, 100);
+}
+
 // The fence for a notification is posted, but the notification must wait. Meanwhile, the queue pair
 // writes the data of another request.
 TEST_F(FencesOfNotifications, are_posted_again_for_the_writes_of_the_next_notification) {

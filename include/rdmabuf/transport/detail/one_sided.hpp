@@ -53,7 +53,7 @@ class RDMABUF_EXPORT OneSided {
     /// This entry is still posted, because the last work request of a list must be signaled. A
     /// notification that is not posted is not sent.
     /// @return 0; EALREADY if at most one entry is not posted completely, and no notification is
-    ///         left
+    ///         left or the notification is needed
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
     /// Queues a flush request again: a flush read has not been executed, because another work
     /// request has failed on the loopback queue pair.
@@ -183,6 +183,7 @@ class RDMABUF_EXPORT OneSided {
         return std::span(request.notification).first(request.notification_size);
     }
     void notification_sent(const OneSidedRequest& request) noexcept;
+    void next_number() noexcept;
     /// Posts a fence (a write of 0 bytes with immediate data) on each queue pair that has written
     /// data since its last fence. The first queue pair needs no fence, because it also sends the
     /// notification.

@@ -241,6 +241,9 @@ struct OneSidedRequest : RequestState {
     Operation operation{};
     /// True if a notification must still be sent to the peer, after the data.
     bool notifies = false;
+    /// True if the write is posted without a completion of its own: that of the notification shows
+    /// that the write has completed.
+    bool unsignaled = false;
     /// The number of bytes in `notification`.
     std::uint16_t notification_size = 0;
     /// True if all work requests are posted, or if the RdmaTransfer of the request exists, which
