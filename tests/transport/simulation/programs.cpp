@@ -356,7 +356,7 @@ void World::cancel(std::size_t which) {
         return;
     }
     Operation& chosen = *node.operations[random_.below(node.operations.size())];
-    if (chosen.kind == Kind::receive || chosen.kind == Kind::put_list ||
+    if (chosen.kind == Kind::receive || chosen.kind == Kind::put || chosen.kind == Kind::put_list ||
         chosen.kind == Kind::get_list) {
         cancel(which, chosen);
     }
@@ -376,7 +376,7 @@ void World::cancel(std::size_t which, Operation& operation) {
         return;
     }
     operation.cancelled = true;
-    if (operation.kind == Kind::put_list) {
+    if (operation.kind == Kind::put || operation.kind == Kind::put_list) {
         Side& target = link.sides[1 - operation.side];
         std::erase_if(target.notices,
                       [&](const Notice& notice) { return notice.id[0] == operation.notice.id[0]; });
