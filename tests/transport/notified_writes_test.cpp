@@ -226,9 +226,9 @@ TEST_F(NotifiedWrites, end_without_their_notification_if_they_are_cancelled) {
                                                       .length = 8,
                                                       .remote = &target,
                                                       .offset = 0}};
-    std::vector<Request> requests;
-    for (int i = 0; i < 16; ++i) {
-        requests.push_back(put_notify(0, 8, notification));
+    std::vector<Request> requests(16);
+    for (Request& request : requests) {
+        request = put_notify(0, 8, notification);
     }
     Request list;
     ASSERT_EQ(left().iput_list(entries, list, std::span(notification)), code(0));
