@@ -245,8 +245,8 @@ class Agent {
     std::array<std::byte, rdmabuf::transport::max_copied_message> buffer_{};
     rdmabuf::transport::Memory registered_;
     std::map<std::string, std::shared_ptr<Peer>> peers_;
-    /// Disconnected agents, and agents that had connected to this one, whose connections are not
-    /// closed.
+    /// The connections that are being closed: those of disconnected agents, and those that remote
+    /// agents have opened.
     std::vector<std::shared_ptr<Peer>> closing_;
     std::vector<std::unique_ptr<Incoming>> incoming_;
     std::vector<Notification> notifications_;

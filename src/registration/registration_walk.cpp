@@ -604,7 +604,7 @@ void RegistrationWalk::fail_attempt(Attempt& attempt, const Error& error) {
     attempt.call = error.function();
     attempt.error = error.error();
     attempt.meaning = error.hint();
-    // That host memory has no dma-buf does not explain why its pages cannot be registered.
+    // For host memory, the errno of ibv_reg_mr(3) says more than that there is no dma-buf.
     const bool explains_more = is_dmabuf(answer_path_) && !is_dmabuf(attempt.path) && !is_device();
     if (answer_ == 0 || explains_more) {
         answer_ = attempt.error;

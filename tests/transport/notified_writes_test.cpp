@@ -215,7 +215,7 @@ TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_not
     expect_complete(request, 4097);
 }
 
-// The program of the peer takes no notifications.
+// The peer's program does not call notification(), so that later notifications have no credits.
 TEST_F(NotifiedWrites, end_without_their_notification_if_they_are_cancelled) {
     options_.notification_limit = 4096;
     connect_ends();

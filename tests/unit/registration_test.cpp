@@ -432,7 +432,7 @@ TEST_P(AnyInterface, PrefersTheExporterThatDoesNotReportPinnedHostMemory) {
     EXPECT_TRUE(pinned->exports.empty());
 }
 
-// That its driver does not export pinned host memory is not why it cannot be registered.
+// A driver that does not export pinned host memory is not the reason why ibv_reg_mr(3) fails.
 TEST_P(AnyInterface, FailsForHostMemoryWithTheErrnoOfVerbs) {
     exporter_->allocation = {.base = reinterpret_cast<std::uintptr_t>(host_memory_.data()),
                              .length = host_memory_.size(),

@@ -263,9 +263,8 @@ class Channel {
     ///         if at most one entry of the list is not posted yet and no notification is left, if
     ///         the request is another one-sided request, if its notification was posted or must be
     ///         posted together with its data, or if an earlier call has cancelled it; EINVAL for an
-    ///         empty
-    ///         request, a send, or a request of another channel; ESTALE if the completion of the
-    ///         request was reported; EBADF after close()
+    ///         empty request, a send, or a request of another channel; ESTALE if the completion of
+    ///         the request was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         if (!channel_) {
             return failure(EBADF);

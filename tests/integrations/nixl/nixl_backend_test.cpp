@@ -421,7 +421,7 @@ TEST_F(NixlBackend, ReleasesARequestWhenItsPostedBlocksHaveEnded) {
     }
 }
 
-// Their data has arrived, and the remote agent takes no notifications.
+// The data has arrived, but the remote agent does not call getNotifs().
 TEST_F(NixlBackend, ReleasesWritesWhoseNotificationsHaveNoRoomAtTheRemoteAgent) {
     start(1);
     await_notification();
@@ -449,7 +449,7 @@ TEST_F(NixlBackend, ReleasesWritesWhoseNotificationsHaveNoRoomAtTheRemoteAgent) 
     EXPECT_EQ(to_right_.size(), wanted + 1);
 }
 
-// A peer with the metadata that is no agent sends a message whose data it keeps.
+// A peer that has the metadata, but is no agent, sends an RTS, and does not answer the CTS.
 TEST_F(NixlBackend, DoesNotWaitForAMessageThatNoAgentSends) {
     start(1);
     std::string info;
