@@ -24,8 +24,8 @@ struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
-/// The std::shared_ptr keeps the XRC domain and the completion queue of an XRC shared receive queue
-/// alive. For other shared receive queues, the std::shared_ptr is null.
+/// The std::shared_ptr keeps the XRC domain and the completion queue of SharedReceiveQueueOptions
+/// alive. Without them, it is null.
 using SharedReceiveQueueHandle =
     shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
@@ -39,13 +39,66 @@ struct SharedReceiveQueueOptions {
     /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. With
     /// the limit 0, the device raises no event.
     std::uint32_t limit = 0;
-    /// The XRC domain of an XRC shared receive queue; nullptr for other queues. The constructor
-    /// throws EINVAL if only one of xrc_domain and xrc_cq is set.
+    /// The XRC domain of an XRC shared receive queue; nullptr for other queues.
     const XrcDomain* xrc_domain = nullptr;
-    /// The completion queue for the receives of an XRC shared receive queue; nullptr for other
-    /// queues.
-    const CompletionQueue* xrc_cq = nullptr;
+    /// The maximum number of tagged receives (make_tag_add()) of a queue with tag matching, and of
+    /// outstanding tag operations; 0 for a queue without tag matching. The limits of the device are
+    /// DeviceAttributes::native.tm_caps.
+    std::uint32_t max_tags = 0;
+    std::uint32_t max_tag_operations = 0;
+    /// The completion queue for the receives of a queue with an XRC domain or with tag matching,
+    /// and for tag operations; nullptr for other queues. A program reads the tag of a message from
+    /// an ExtendedCompletionQueue with CompletionFields::tag_matching.
+    const CompletionQueue* cq = nullptr;
 };
+
+/// Makes the operation that adds a tagged receive. The device delivers a message with an ibv_tmh
+/// header (infiniband/tm_types.h) to the oldest tagged receive for which (tag of the header & mask)
+/// is equal to @p tag. An unexpected message, which no tagged receive matches, consumes a receive
+/// of SharedReceiveQueue::post_recv(). Both completions have the opcode IBV_WC_TM_RECV; the flag
+/// IBV_WC_TM_MATCH tells them apart. See ibv_post_srq_ops(3).
+/// @param recv_wr_id  the wr_id of the completion of the receive
+/// @param wr_id       the wr_id of the completion of this operation (IBV_WC_TM_ADD)
+[[nodiscard]] inline ibv_ops_wr make_tag_add(std::span<const ibv_sge> local, std::uint64_t tag,
+                                             std::uint64_t mask, std::uint64_t recv_wr_id,
+                                             std::uint64_t wr_id = 0) noexcept {
+    ibv_ops_wr operation{};
+    operation.wr_id = wr_id;
+    operation.opcode = IBV_WR_TAG_ADD;
+    operation.flags = IBV_OPS_SIGNALED;
+    operation.tm.add = {.recv_wr_id = recv_wr_id,
+                        .sg_list = const_cast<ibv_sge*>(local.data()),
+                        .num_sge = static_cast<int>(local.size()),
+                        .tag = tag,
+                        .mask = mask};
+    return operation;
+}
+/// Makes the operation that removes a tagged receive. The completion has the opcode IBV_WC_TM_DEL,
+/// and the status IBV_WC_TM_ERR if a message has already consumed the receive.
+/// @param handle  ibv_ops_wr::tm.handle of the operation that added the receive, after post()
+[[nodiscard]] inline ibv_ops_wr make_tag_remove(std::uint32_t handle,
+                                                std::uint64_t wr_id = 0) noexcept {
+    ibv_ops_wr operation{};
+    operation.wr_id = wr_id;
+    operation.opcode = IBV_WR_TAG_DEL;
+    operation.flags = IBV_OPS_SIGNALED;
+    operation.tm.handle = handle;
+    return operation;
+}
+/// Makes the operation that reports to the device how many unexpected messages the program has
+/// processed. The flag IBV_WC_TM_SYNC_REQ of a completion requests this operation: until the device
+/// has the current number, it does not match new tagged receives. The completion has the opcode
+/// IBV_WC_TM_SYNC.
+/// @param unexpected  the number of unexpected messages processed since the queue was created
+[[nodiscard]] inline ibv_ops_wr make_tag_sync(std::uint32_t unexpected,
+                                              std::uint64_t wr_id = 0) noexcept {
+    ibv_ops_wr operation{};
+    operation.wr_id = wr_id;
+    operation.opcode = IBV_WR_TAG_SYNC;
+    operation.flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
+    operation.tm.unexpected_cnt = unexpected;
+    return operation;
+}
 
 /// A shared receive queue, from which several queue pairs consume receives. The queue pairs that
 /// use the shared receive queue keep it alive. A SharedReceiveQueue can be moved but not copied.
@@ -53,9 +106,10 @@ struct SharedReceiveQueueOptions {
 class RDMABUF_EXPORT SharedReceiveQueue {
   public:
     /// Creates a shared receive queue.
-    /// @throws Error EINVAL if max_wr or max_sge is above the device's max_srq_wr or max_srq_sge;
-    ///         EOPNOTSUPP if the device has no shared receive queues; EBADF if @p pd was closed,
-    ///         released or moved from
+    /// @throws Error EINVAL if max_wr, max_sge, max_tags or max_tag_operations is above the
+    ///         device's limit, if cq is missing or not needed, or if an XRC queue has tags;
+    ///         EOPNOTSUPP if the device has no shared receive queues of this kind; EBADF if @p pd
+    ///         was closed, released or moved from
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
     /// Takes ownership of @p srq, which other code has created with @p pd. The program must keep
@@ -101,6 +155,16 @@ class RDMABUF_EXPORT SharedReceiveQueue {
             },
             failed);
         return {status, "ibv_post_srq_recv"};
+    }
+
+    /// Posts one operation of a queue with tag matching. For make_tag_add(), sets
+    /// operation.tm.handle to the handle of the tagged receive.
+    /// @return the errno value of ibv_post_srq_ops(3): ENOMEM if max_tags or max_tag_operations is
+    ///         reached, EINVAL for a queue without tag matching or for a handle that is not in use
+    CallStatus post(ibv_ops_wr& operation) const noexcept {
+        assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
+        ibv_ops_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
+        return {Status(ibv_post_srq_ops(handle_.get(), &operation, &failed)), "ibv_post_srq_ops"};
     }
 
     /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().

@@ -142,7 +142,7 @@ TEST_F(ClosedObject, DomainIsRefused) {
     EXPECT_EQ(xrc.native(), nullptr);
     expect_refused("XrcDomain",
                    {{"ibv_create_srq_ex",
-                     [&] { return SharedReceiveQueue(pd_, {.xrc_domain = &xrc, .xrc_cq = &cq_}); }},
+                     [&] { return SharedReceiveQueue(pd_, {.xrc_domain = &xrc, .cq = &cq_}); }},
                     {"XrcDomain::context", [&] { return xrc.context().native(); }}});
 }
 

@@ -339,6 +339,27 @@ TEST_F(List, PostsNothingWhenItIsEmpty) {
     EXPECT_TRUE(record().receives.empty());
 }
 
+using Drain = PostingTest;
+
+TEST_F(Drain, RequestsPostedAfterAbortCompleteLast) {
+    receive(3);
+    const QueuePair& pair = qp();
+    for (std::uint64_t id = 1; id <= 4; ++id) { // the fourth has no receive
+        ASSERT_TRUE(pair.post_send(local_, {.wr_id = id, .flags = SendFlags::none}));
+    }
+    qp_->abort();
+    ASSERT_TRUE(pair.post_send(std::span<const ibv_sge>(), {.wr_id = 9}));
+    ASSERT_TRUE(pair.post_recv(std::span<const ibv_sge>(), 9));
+    for (const CompletionQueue* const cq : {&basics_.cq, &recv_cq_}) {
+        WorkCompletion last{};
+        while (last.wr_id != 9) {
+            ASSERT_EQ(cq->wait({&last, 1}, testing::time_limit), 1U);
+        }
+        EXPECT_EQ(last.status, IBV_WC_WR_FLUSH_ERR);
+        EXPECT_EQ(cq->poll({&last, 1}), 0U);
+    }
+}
+
 TEST_F(List, OfReceivesGoesOutInOneCallInOrder) {
     RecvList<9> list;
     for (std::uint64_t id = 1; id <= 9; ++id) {

@@ -20,7 +20,7 @@ using testing::PostingTest;
 class XrcTest : public PostingTest {
   protected:
     [[nodiscard]] SharedReceiveQueue make_srq(const XrcDomain& domain) const {
-        return SharedReceiveQueue(basics_.pd, {.xrc_domain = &domain, .xrc_cq = &recv_cq_});
+        return SharedReceiveQueue(basics_.pd, {.xrc_domain = &domain, .cq = &recv_cq_});
     }
     [[nodiscard]] QueuePairOptions of(QueuePairType type) const {
         QueuePairOptions wanted = options();
@@ -123,9 +123,16 @@ TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
     const XrcDomain domain(basics_.context);
     EXPECT_THAT(
         error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.xrc_domain = &domain}); }),
-        fails_with(EINVAL, "both an XRC domain and a completion queue"));
-    EXPECT_THAT(error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.xrc_cq = &recv_cq_}); }),
-                fails_with(EINVAL, "both an XRC domain and a completion queue"));
+        fails_with(EINVAL, "if it has either an XRC domain or tags"));
+    EXPECT_THAT(error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.cq = &recv_cq_}); }),
+                fails_with(EINVAL, "if it has either an XRC domain or tags"));
+    EXPECT_THAT(
+        error_of([&] {
+            const SharedReceiveQueue srq(
+                basics_.pd,
+                {.xrc_domain = &domain, .max_tags = 1, .max_tag_operations = 1, .cq = &recv_cq_});
+        }),
+        fails_with(EINVAL, "if it has either an XRC domain or tags"));
 }
 
 TEST_F(XrcTest, OnlyTheReceivingEndHasADomain) {
