@@ -37,8 +37,8 @@ void set_source(Id& id, const Address& source) {
     }
 }
 
-/// Returns the errno for a destination that is not an address of this machine: ENETUNREACH if there
-/// is no route to it. Otherwise, and for an InfiniBand address, ENODEV.
+/// Returns the errno for a destination that is not an address of this machine: ENETUNREACH if it is
+/// an IP address without a route, otherwise ENODEV.
 int unreachable(const Address& destination) {
     return destination.family() != family_ib && !route_source(destination) ? ENETUNREACH : ENODEV;
 }

@@ -33,8 +33,8 @@ namespace {
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Returns an empty ChannelFile. In a child process after fork(2), files_by_descriptor contains it
-/// for each descriptor of an event channel that the parent process opened.
+/// Returns an empty ChannelFile. In a child process after fork(2), it replaces the event channels
+/// of the parent process in files_by_descriptor.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;

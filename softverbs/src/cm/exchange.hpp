@@ -13,10 +13,10 @@ struct Peer {
     /// The address of the host of the process, as a GID. All zeros: this machine.
     Gid host{};
     /// Identifies the process among all processes that its host has ever had. The low 16 bits are
-    /// the process number (0 to 1023), which a later process can reuse. The other bits are random.
+    /// its slot (0 to 1023), which a later process can reuse. The other bits are random.
     std::uint64_t process = 0;
 
-    /// The bits of Peer::process that contain the process number (0 to 1023).
+    /// The bits of Peer::process that contain the slot (0 to 1023).
     static constexpr std::uint64_t slot_mask = 0xffff;
 
     auto operator<=>(const Peer&) const = default;

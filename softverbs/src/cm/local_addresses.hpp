@@ -9,13 +9,13 @@
 
 namespace softverbs::cm {
 
-/// The position of an address among the addresses of this machine. cm::find_device() computes the
-/// device number for the address from this position.
+/// The position of an address among the addresses of this machine, by which cm::find_device()
+/// selects the device for the address.
 struct LocalAddress {
     bool loopback = false;
-    /// The number of the address, counted from 0. For the loopback address 127.0.0.N, it is N - 1.
-    /// Otherwise, it is the position of the address's network interface among all network
-    /// interfaces that have IP addresses, except loopback, in the order of if_nametoindex(3).
+    /// The position, from 0. For a loopback address 127.0.0.N: N - 1. Otherwise: the position of
+    /// the address's network interface among all network interfaces that have IP addresses, except
+    /// loopback, in the order of if_nametoindex(3).
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this

@@ -22,10 +22,10 @@ inline constexpr unsigned max_processes = 1024;
 /// the first message. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Chooses a free process number (0 to 1023) for this process, and locks the file with this
-    /// number in the subdirectory "cm" of the rendezvous directory.
-    /// @param is_usable  returns whether this process can use the given process number
-    /// @throws std::system_error  the directory cannot be used, or no process number is free
+    /// Takes a free slot (0 to 1023) of the subdirectory "cm" of the rendezvous directory, and
+    /// locks its lock file.
+    /// @param is_usable  returns whether this process can use the given slot
+    /// @throws std::system_error  the directory cannot be used, or no slot is free
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });
@@ -36,7 +36,7 @@ class LocalExchange final : public Exchange {
     /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept { return rendezvous_; }
-    /// Returns whether a running process has the process number @p slot.
+    /// Returns whether a running process owns the slot @p slot.
     [[nodiscard]] bool alive(unsigned slot) const;
     /// Removes the files of this process from the rendezvous directory. Other threads may use the
     /// object at the same time.
@@ -55,13 +55,13 @@ class LocalExchange final : public Exchange {
         fabric::UniqueFd socket;
         Peer peer; // Peer::process is 0 until the Hello of the other process has arrived
         std::deque<Message> waiting;
-        /// The number of links that this process had made before.
+        /// The number of links that this process had created before this one.
         std::uint64_t number = 0;
         bool broken = false;
     };
 
-    /// Returns the link to a process that was made first, so that all messages to this process use
-    /// the same link. Two processes that connect to each other at the same time have two links.
+    /// Returns the oldest link to @p peer that is not broken, so that all messages to this process
+    /// use the same link. Two processes that connect to each other at the same time have two links.
     [[nodiscard]] Link* find(const Peer& peer) noexcept;
     [[nodiscard]] Link* add(fabric::UniqueFd socket, const Peer& peer);
     [[nodiscard]] Link* connect(const Peer& to);

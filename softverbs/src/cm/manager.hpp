@@ -103,7 +103,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// messages and runs expired timers, without waiting. Returns whether there was such work;
     /// false if the clock runs.
     bool step() noexcept;
-    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    /// Returns when the next timer expires, in nanoseconds of fabric::now_ns(). 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline();
     /// Must be called when the clock runs again. Resumes the thread.
     void clock_runs() noexcept;
@@ -162,9 +162,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void expired(Id& id);
 
     /// Exchanges messages of the connection manager with processes on other hosts. Null if the
-    /// network between hosts is disabled. It must be created before exchange_, because
-    /// exchange_ chooses a number for this process: each number has a TCP port, and exchange_ calls
-    /// network_ to check that the port is free.
+    /// network between hosts is disabled. It must be created before exchange_: exchange_ selects
+    /// the slot of this process, and calls network_ to check that the TCP port of the slot is free.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

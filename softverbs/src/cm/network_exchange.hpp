@@ -19,9 +19,9 @@ namespace softverbs::cm {
 /// Each process receives messages on a port of its own. In addition, all processes of a host that
 /// have called rdma_listen() share the port of the service directory (SO_REUSEPORT). To send a
 /// connection request, a process first sends a query to the service directory of the other host,
-/// with the address and port of the service. The response contains the number of the process that
-/// listens there. Then the request is sent to that process. Each connection begins with the
-/// handshake of fabric/tcp_handshake.hpp.
+/// with the address and port of the service. The response identifies the process that listens
+/// there. Then the request is sent to that process. Each connection begins with the handshake of
+/// fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
     /// Callbacks of the NetworkExchange. The manager implements them.
@@ -49,10 +49,10 @@ class NetworkExchange final : public Exchange {
 
     /// Listens for messages to this process on TCP port first_port (SOFTVERBS_PORT) + first_cm_slot
     /// + @p slot. Returns false if another program uses this port.
-    /// @param slot  the process number (0 to 1023)
+    /// @param slot  the slot of this process in the LocalExchange (0 to 1023)
     /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
-    /// Sets the number that identifies this process on its host (Peer::process).
+    /// Sets the Peer::process of this process, which its Hello messages contain.
     void set_process(std::uint64_t process) noexcept { process_ = process; }
     /// Listens on the TCP port of the service directory, where other hosts query which process of
     /// this host listens for a connection request. Does nothing if this process already listens on
@@ -75,7 +75,7 @@ class NetworkExchange final : public Exchange {
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
-    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    /// Returns when the next timer expires, in nanoseconds of fabric::now_ns(). 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
     /// Makes fd() readable at next_deadline().
     void set_timer() noexcept;

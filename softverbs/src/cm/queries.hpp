@@ -16,7 +16,7 @@ namespace softverbs::cm {
 /// Returns the path record of the resolved route of an id.
 [[nodiscard]] ibv_path_data query_path(const Id& id);
 
-/// Stores in the route of an id a path record that the program has obtained without rdma_cm.
+/// Stores a path record, which the program has obtained without rdma_cm, in the route of an id.
 void set_path(Id& id, const ibv_path_record& path);
 
 } // namespace softverbs::cm

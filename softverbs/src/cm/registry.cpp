@@ -56,9 +56,8 @@ struct Registry::Record {
 struct Registry::File {
     std::uint64_t magic;
     std::uint64_t used; // all records from this index on are free
-    /// For each process number (0 to 1023): Peer::process of the process that has this number now.
-    /// If the owner of a binding is not in this array, that process has ended, and the binding is
-    /// free.
+    /// For each slot (0 to 1023): Peer::process of the process that took the slot last. If the
+    /// owner of a binding is not in this array, that process has ended, and the binding is free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };

@@ -8,9 +8,9 @@
 namespace softverbs::cm {
 
 /// Returns the device for an address of this machine: the device whose GID table contains the
-/// address. If there is none, the number of the device is LocalAddress::ordinal of the address,
-/// modulo the number of devices. On failure, returns null and sets @p error: EADDRNOTAVAIL (this
-/// machine does not have the address), ENODEV (there are no devices).
+/// address. If there is none, the device index is LocalAddress::ordinal modulo the number of
+/// devices. On failure, returns null and sets @p error: EADDRNOTAVAIL (this machine does not have
+/// the address), ENODEV (there are no devices).
 [[nodiscard]] Device* find_device(const Address& address, int& error);
 
 /// Returns whether a device of this machine has the GID.

@@ -113,10 +113,10 @@ void NetworkExchange::receive_answer(Link& link) {
     }
 }
 
-/// Called when the TCP connection has ended over which another host was queried for the process
-/// that listens for a connection request. If the request is still in searches_, there was no
-/// answer: rejects the request if the other host has refused the query; otherwise queries it again
-/// later.
+/// Called when the TCP connection of a query to another host has ended. If the connection request
+/// that needs the query is still in searches_, no answer has arrived. If the host has refused the
+/// connection or the handshake has failed, reports this to the manager. Otherwise, the host is
+/// queried again later.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {

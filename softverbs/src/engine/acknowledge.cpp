@@ -95,8 +95,8 @@ void Engine::leaving(Qp& qp) {
     }
     handle_arrived();
     implementation_->acknowledge(qp);
-    // If the connected queue pair is in this process, it has already executed all requests of this
-    // queue pair. Send the delayed ACK for these requests now.
+    // If the peer of "qp" is a queue pair of this process, the peer has already executed all
+    // requests of "qp". Send the delayed ACK of the peer now.
     const std::uint32_t number = qp.attributes.dest_qp_num;
     Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
     if (peer != nullptr && peer->number() == number &&

@@ -14,8 +14,7 @@ namespace {
 
 constexpr unsigned budget = 64;
 /// Time in nanoseconds for which the agent (background) thread continues to poll after it has
-/// processed a packet. Only then does it sleep, because the system call that wakes a sleeping
-/// thread takes about as long.
+/// processed a packet, before it sleeps. Waking a sleeping thread takes about as long.
 constexpr std::uint64_t spin_ns = 20'000;
 /// Length in nanoseconds of the first sleep of the agent (background) thread while the program
 /// itself polls completion queues. After each sleep, the agent thread checks whether the program
@@ -45,8 +44,8 @@ unsigned Engine::Implementation::run_agent_once(std::uint64_t now) {
     const unsigned done = work();
     run_timers(now);
     // Send the delayed ACKs, but not while planned faults (errors that the test configuration
-    // injects) affect packets. Such a fault selects a packet by its number, and these extra ACKs
-    // would change the numbers of later packets.
+    // injects) affect packets. Such a fault selects the N-th packet that this process sends, and
+    // these ACKs would be counted too.
     if (!ack_pending.empty() && !process().faults.affects_packets()) {
         acknowledge_all();
     }

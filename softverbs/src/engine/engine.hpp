@@ -31,8 +31,8 @@ class Engine {
     /// started. Returns 0 or an errno. On failure, prints a line on stderr that suggests a remedy,
     /// except if memory is exhausted.
     [[nodiscard]] int start();
-    /// Returns the number of this process among the softverbs processes of this host. The number is
-    /// the upper bits of the queue pair numbers of this process. Valid after start().
+    /// Returns the slot of this process: its index among the softverbs processes of this host, and
+    /// the upper bits of its queue pair numbers. Must be called after start().
     [[nodiscard]] unsigned slot() const noexcept;
 
     /// Sends the posted send requests of a queue pair that is in state RTS.
@@ -42,9 +42,10 @@ class Engine {
     /// delayed, also runs the expired timers. Called when the program polls a completion queue.
     void progress() noexcept;
     /// Does the work of the agent (background) thread while a test has stopped the clock: processes
-    /// received packets and runs expired timers, without waiting. Returns whether there was any.
+    /// received packets and runs expired timers, without waiting. Returns whether there was such
+    /// work; false if the clock runs.
     bool step() noexcept;
-    /// Returns the time at which the next timer expires, in nanoseconds. 0: no timer is set.
+    /// Returns when the next timer expires, in nanoseconds of fabric::now_ns(). 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
     /// Must be called when the clock runs again. Resumes the agent thread.
     void clock_runs() noexcept;
@@ -67,8 +68,8 @@ class Engine {
     /// @param from  the previous state
     void state_changed(Qp& qp, ibv_qp_state from);
     /// Must be called after all requests in the send queue of a queue pair were flushed. Forgets
-    /// these requests, stops the retransmission timer of the queue pair, acknowledges what it has
-    /// executed for its peer, and calls withdraw_writes().
+    /// these requests, stops the retransmission timer of the queue pair, sends its delayed ACK, and
+    /// calls withdraw_writes().
     void flushed(Qp& qp);
     /// Must be called before a queue pair is freed. Removes all references of the engine to it.
     void destroyed(Qp& qp);

@@ -58,7 +58,8 @@ class EntryList {
     /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
-    /// Makes this list consist of one range of memory, which open_remote() has checked.
+    /// Makes this list consist of the range @p window, which open_remote() must have checked, and
+    /// begins the access.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }

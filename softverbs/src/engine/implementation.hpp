@@ -85,10 +85,9 @@ class DrainScope {
 struct Engine::Implementation : fabric::Handler {
     // Functions in transmit.cpp, which send packets:
 
-    /// Finds the process of the destination queue pair, whose number is @p number. Sets @p
-    /// connection to the connection to that process, or to null if the queue pair belongs to the
-    /// calling process. Keeps a @p connection that is not null. Returns false if the process does
-    /// not exist or cannot be reached.
+    /// Connects to the process of the destination queue pair @p number, unless @p connection is
+    /// already a connection to that process. Sets @p connection to null if the queue pair belongs
+    /// to this process. Returns false if the process does not exist or cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. If a planned fault (an error that the test configuration injects) selects
@@ -165,7 +164,6 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the posted requests of a queue pair until its send queue is empty or a request must
     /// wait.
     void run(Qp& qp);
-    /// Calls run() for all queue pairs.
     void run_all();
     /// Called when an allocation failed in run() or during the processing of packets. Makes the
     /// agent (background) thread call run_all() soon.
@@ -215,8 +213,7 @@ struct Engine::Implementation : fabric::Handler {
     void handle_srd_request(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// Sends a NAK for a received SRD request whose destination queue pair does not exist.
     void reject_srd_request(fabric::Connection* from, const Packet& packet);
-    /// The SRD queue pairs that currently delay posted requests. They do this to change the order
-    /// of requests, which SRD does not keep.
+    /// The SRD queue pairs that currently delay posted requests; see send_all_held().
     std::vector<Qp*> holding;
     /// Removes the connections from the requester of the queue pair and from its requests, and
     /// cancels its delayed ACK. Called when all connections are closed: at the end of the process,
@@ -243,8 +240,8 @@ struct Engine::Implementation : fabric::Handler {
     /// must then be sent as a packet.
     /// @param parts  the data
     [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request, fabric::RecordParts parts);
-    /// Like write_directly(), for the next posted request of the queue pair if send_short() cannot
-    /// send it: for data of several memory regions or of up to longest_direct_write bytes.
+    /// Calls write_directly() for the next posted request of the queue pair. Unlike send_short(),
+    /// accepts data in several scatter/gather entries, and up to longest_direct_write bytes.
     [[nodiscard]] bool write_long_directly(Qp& qp);
     /// Called after this process has executed an RDMA write that arrived as a packet from another
     /// process. Permits that process to execute later writes to the same memory region directly,
@@ -327,7 +324,7 @@ struct Engine::Implementation : fabric::Handler {
     /// false if the datagram should be dropped, because that process has consumed no packets since
     /// an earlier wait.
     [[nodiscard]] bool worth_waiting(Qp& qp);
-    /// Returns the time at which the next timer or delay ends, in nanoseconds. 0: no timer is set.
+    /// Returns when the next timer or delay ends, in nanoseconds of fabric::now_ns(). 0: none.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 
     // Functions in agent.cpp, for the agent thread (a background thread):
@@ -337,8 +334,8 @@ struct Engine::Implementation : fabric::Handler {
     /// @p now, and sends delayed ACKs. Does not wait. Returns the number of packets that came from
     /// other processes. Throws std::bad_alloc; packets may then be lost.
     unsigned run_agent_once(std::uint64_t now);
-    /// Returns whether run_agent_once() has to send or receive packets of this process, or to run
-    /// an expired timer.
+    /// Returns whether run_agent_once() has work that does not depend on other processes: queued
+    /// packets, delayed ACKs, or an expired timer.
     [[nodiscard]] bool has_work(std::uint64_t now) const noexcept;
     void wake_agent_before(std::uint64_t deadline);
     /// Processes packets that have arrived, without waiting for more packets. Returns the number of

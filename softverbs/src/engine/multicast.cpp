@@ -14,8 +14,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the numbers of all other softverbs processes in the rendezvous directory. There, each
-/// process has a socket file whose name contains its number.
+/// Returns the slots of all other softverbs processes. Each process has a socket file <slot>.sock
+/// in the rendezvous directory.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     const fabric::NoCancellation not_cancelled;
     std::vector<unsigned> slots;

@@ -142,8 +142,8 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
         std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
         return true;
     }
-    // Get the number of the process that has sent the packet. The upper bits of the source queue
-    // pair number must be equal to this number.
+    // The slot of the process that has sent the packet. The packet is dropped if the upper bits of
+    // its source queue pair number are not equal to this slot.
     const unsigned sender = from == nullptr ? slot : from->slot();
     if (header.destination == multicast_qp_number) [[unlikely]] {
         if (slot_of(header.source) == sender) {

@@ -33,8 +33,8 @@ namespace softverbs {
 /// Returns the position in the send queue of the request that was sent with the packet sequence
 /// number @p psn. Returns sends.end() if there is no such request.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
-/// If the request is an RDMA read or an atomic, removes it from the numbers of reads and atomics in
-/// flight of the queue pair.
+/// If the request is an RDMA read or an atomic, decrements Requester::reads_in_flight, and also
+/// fetches_in_flight if the requester copies the data from memory of the responder.
 void discount(Qp& qp, SendRequest& request) noexcept;
 /// If the request is in flight, changes its state to "done".
 void finish(Qp& qp, SendRequest& request) noexcept;

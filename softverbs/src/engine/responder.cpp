@@ -266,8 +266,8 @@ bool InboundRequest::have_receive() {
     }
     if (!responder_.current_taken) {
         send_nak(NakCode::rnr);
-        // The requester retransmits this packet and all later packets. Drop the later packets that
-        // are in flight without a NAK, which would count as a retry at the requester.
+        // The requester retransmits this packet and all later packets. Send no NAK for the later
+        // packets that are already in flight: each NAK would count as a retry at the requester.
         responder_.gap_reported = true;
     }
     return responder_.current_taken;

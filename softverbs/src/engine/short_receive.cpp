@@ -22,7 +22,7 @@ using Kind = PacketHeader::Kind;
 
 /// Returns the destination queue pair of a packet if it is connected to the source queue pair and
 /// in the state RTS. Otherwise, returns null.
-/// @param sender  number of the process that has sent the packet
+/// @param sender  slot of the process that has sent the packet
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
@@ -218,11 +218,11 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           std::uint32_t source, std::uint32_t rkey) {
     const Grant* const grant = process().keys.find_remote(rkey);
-    // Do not permit other processes to write directly to memory windows, which are often bound and
-    // invalidated, to on-demand regions, whose pages are not pinned, or to imported regions, which
-    // the process that has registered them can deregister. Also do not permit direct writes while
-    // planned faults (injected errors) or SOFTVERBS_DISORDER (a test setting) affect packets,
-    // because they do not affect direct writes.
+    // Permit no direct writes to memory windows (they are often bound and invalidated), to
+    // on-demand regions (their pages are not pinned) and to imported regions (the process that has
+    // registered them can deregister them). Also permit none while planned faults (injected errors)
+    // or SOFTVERBS_DISORDER (a test setting) affect packets, because direct writes would not be
+    // affected.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0 || grant->mr->is_foreign) {
         return;

@@ -54,8 +54,8 @@ void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
     }
 }
 
-/// Moves the next posted request from the send queue to the list "held". Requests in this list are
-/// sent later in a random order, because SRD does not keep the order of requests.
+/// Moves the next posted request from the send queue to the list "held", from which requests are
+/// sent later in a random order.
 void take_posted(Qp& qp) {
     Srd& srd = *qp.srd;
     const std::uint64_t position = qp.sends.first();

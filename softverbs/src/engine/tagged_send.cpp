@@ -16,7 +16,7 @@ namespace softverbs {
 namespace {
 
 /// The tag matching headers (infiniband/tm_types.h) at the start of a message. A message that is
-/// shorter than these headers has no tag.
+/// too short for its headers has no tag.
 struct TagHeaders {
     ibv_tmh message{};
     ibv_rvh rendezvous{};

@@ -43,8 +43,8 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // Print nothing if this process was connected to a process with this process number (the upper
-    // bits of the queue pair number): that process has ended, which is not an error of the user.
+    // Print nothing if this process was connected to a process with this slot: that process has
+    // ended, which is not an error of the user.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }

@@ -27,7 +27,6 @@ inline constinit std::atomic<std::uint64_t> wall_offset{0};
 
 } // namespace clock_state
 
-/// Returns the current time of a clock of the kernel in nanoseconds.
 [[nodiscard]] inline std::uint64_t kernel_time_ns(clockid_t clock) noexcept {
     timespec now{};
     ::clock_gettime(clock, &now);
@@ -64,8 +63,9 @@ void set_timer(int timer, std::uint64_t time_ns) noexcept;
 /// another thread has moved the clock to this time.
 void sleep_until(std::uint64_t time_ns) noexcept;
 
-/// Sleeps for @p duration_ns nanoseconds, less than a second, also while the clock is stopped. Used
-/// to wait for another thread or process whose progress does not depend on the clock.
+/// Sleeps for @p duration_ns nanoseconds, which must be less than a second. Also sleeps while the
+/// clock is stopped: used to wait for a thread or process whose progress does not depend on the
+/// clock.
 void pause_ns(long duration_ns) noexcept;
 
 /// Stops the clock. Returns false if it is stopped already. The caller must hold the locks that

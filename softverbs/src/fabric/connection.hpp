@@ -39,10 +39,10 @@ struct Segment {
     /// The id of the shared memory that contains the data, as passed to Connection::share(). 0: the
     /// data is in memory of the sending process that is not shared.
     std::uint32_t share;
-    /// How often the sending process had called Connection::withdraw() for the lane of this Segment
-    /// before it sent the Segment. Each such call invalidates the Segments that were sent earlier
-    /// in this lane. After the receiving process has copied the data, it passes this number to
-    /// Connection::stands(), which returns whether the copied data is valid.
+    /// Number of calls of Connection::withdraw() for the lane of this Segment before the Segment
+    /// was sent; see Connection::offer(). A later call invalidates the Segment. After the receiving
+    /// process has copied the data, it must pass this number to Connection::stands(), which returns
+    /// whether the copied data is valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
@@ -100,7 +100,7 @@ class Connection {
     /// only stopped, because its kernel still acknowledges data.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
-    /// Returns the number of the other process on its host (the "slot"), from 0.
+    /// Returns the slot of the other process: its index among the processes of its host, from 0.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     /// A pointer for the code that uses the connection. The fabric does not read it.
     void* user = nullptr;
@@ -112,10 +112,10 @@ class Connection {
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
     /// Reserves space for a record of @p length bytes in a lane (the stream of requests or of
-    /// responses). The caller writes the record to the returned address and then calls commit().
-    /// This avoids a copy of the record. Between reserve() and commit(), no other function may be
-    /// called for this lane. Returns null if the lane is full, the connection is closed, or the
-    /// connection does not support this function; the caller then calls send() instead.
+    /// responses), which avoids a copy of the record. The caller must write the record to the
+    /// returned address and then call commit(). Between reserve() and commit(), no other function
+    /// may be called for this lane. Returns null if the lane is full, the connection is closed, or
+    /// the connection does not support this function; the caller must then call send() instead.
     [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
         static_cast<void>(lane);
         static_cast<void>(length);
@@ -177,9 +177,9 @@ class Connection {
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
-    /// Returns how often this process has called withdraw() for @p lane (the stream of requests or
-    /// of responses). When this process sends a Segment (a description of its memory), it stores
-    /// this number in Segment::offer.
+    /// Returns the number of calls of withdraw() for @p lane (the stream of requests or of
+    /// responses). This process must store this number in Segment::offer of each Segment (a
+    /// description of its memory) that it sends.
     [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
     /// Invalidates each Segment (description of memory of this process) that was sent in this lane.
     /// After this call, this process may change or free the memory. If the other process copies

@@ -170,7 +170,7 @@ class Link final : public Connection {
     /// other process. An odd value means that the other process was executing a direct write at
     /// that time. An even value means that no direct write was in progress, or that it has ended.
     std::uint32_t ending_write_ = 0;
-    /// The time at which write_in_progress() reports next that this write has not ended.
+    /// Time of the next report on stderr that this write has not ended, in nanoseconds of now_ns().
     std::uint64_t report_write_at_ = 0;
     /// The value that this process has last stored in Direction::writing, before or after one of
     /// its own direct writes.

@@ -27,9 +27,8 @@ struct Direction {
     // ring. After the consumer has then consumed records, it must wake the producer through the
     // doorbell (an eventfd) of the producer.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// One number for requests and one for responses: how often the producer has called
-    /// Connection::withdraw(). A call invalidates the memory addresses in all records that were
-    /// sent before.
+    /// For requests and for responses: number of calls of Connection::withdraw() by the producer. A
+    /// call invalidates the memory addresses in all records that were sent before.
     std::atomic<std::uint32_t> withdrawn[lanes];
     /// Incremented before and after each direct write of the producer to memory of the consumer. An
     /// odd number means that a write is in progress.

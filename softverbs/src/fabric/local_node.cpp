@@ -91,7 +91,7 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
         // Use this connection only if the process at its other end is alive. If that process has
-        // ended, a new process may have the same number (slot), and needs a new connection.
+        // ended, a new process may own its slot, and needs a new connection.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -247,9 +247,8 @@ bool LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // Connect to the socket of the process number @p slot only to get the PID of the process that
-    // listens on the socket, from SO_PEERCRED. That process owns the number. The connection is
-    // closed on return.
+    // The process that listens on the socket of the slot owns the slot. Connect only to get the PID
+    // of that process (SO_PEERCRED); the connection is closed on return.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     if (!socket && errno == EMFILE) {

@@ -47,8 +47,8 @@ class LocalNode final : public Node {
     /// Handles an event of the epoll instance. Returns false if progress() handles this event.
     bool handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
-    /// Returns whether the process @p pid has the number @p slot on this host. The process claims
-    /// this number in its "hello" message.
+    /// Returns whether the process @p pid owns the slot @p slot, which it claims in its "hello"
+    /// message.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler);
     /// Calls Handler::on_closed() for each closed connection within this host, and frees the

@@ -17,10 +17,9 @@ namespace softverbs::fabric {
 /// descriptors (SCM_RIGHTS). All messages have the same size. Integers in messages have the byte
 /// order of the host.
 enum class MessageKind : std::uint16_t {
-    /// The first message of the connector. It contains the number of the sending process on its
-    /// host, the ring sizes, and the address of the sender's Cookie (random bytes that prove read
-    /// access). It carries the file descriptors of the shared memory and of the eventfd that wakes
-    /// the sender.
+    /// The first message of the connector. It contains the slot of the sending process, the ring
+    /// sizes, and the address of the sender's Cookie (random bytes that prove read access). It
+    /// carries the file descriptors of the shared memory and of the eventfd that wakes the sender.
     hello = 1,
     /// The first message of the acceptor. It contains the address of the sender's Cookie (random
     /// bytes that prove read access), and carries the eventfd that wakes the sender.
@@ -48,8 +47,8 @@ struct Message {
     std::uint32_t magic = message_magic;
     std::uint16_t version = protocol_version;
     MessageKind kind{};
-    /// In a "hello" message: the number of the sending process on its host. In "share", "shared"
-    /// and "unshare" messages: the id of the shared memory.
+    /// In a "hello" message: the slot of the sending process. In "share", "shared" and "unshare"
+    /// messages: the id of the shared memory.
     std::uint32_t number = 0;
     std::uint32_t error = 0;
     std::array<std::uint64_t, lanes> ring_bytes{};

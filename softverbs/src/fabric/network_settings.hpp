@@ -11,12 +11,11 @@
 namespace softverbs::fabric {
 
 /// TCP ports of a host, from first_port on. The first 1024 ports are for queue pairs: each process
-/// that creates a queue pair owns a process number N below 1024 (its slot), and receives packets on
-/// port first_port + N. Therefore no daemon is needed. The other ports are for rdma_cm. On port
-/// first_port + service_directory_slot, which all processes that have called rdma_listen() share,
-/// other hosts query which process listens on an rdma_cm port. Each process that uses rdma_cm also
-/// owns a number M below 1024 for this purpose, and receives connection manager messages on port
-/// first_port + first_cm_slot + M.
+/// that creates a queue pair owns a slot N below 1024, and receives packets on port first_port + N.
+/// Therefore no daemon is needed. The other ports are for rdma_cm. All processes that have called
+/// rdma_listen() share port first_port + service_directory_slot, on which other hosts query which
+/// process listens on an rdma_cm port. Each process that uses rdma_cm also owns a second slot M
+/// below 1024, and receives connection manager messages on port first_port + first_cm_slot + M.
 inline constexpr unsigned service_directory_slot = 1024;
 inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
 inline constexpr unsigned network_ports = first_cm_slot + 1024;

@@ -15,10 +15,10 @@ namespace softverbs::fabric {
 
 // The fabric transports records between processes of one user, on this host and on other hosts. A
 // record is a sequence of bytes, which the fabric does not interpret. Each process is a node. The
-// slot of a node is its number among the nodes of its host. Two nodes communicate over a
-// connection. Within a host, a connection consists of two rings in shared memory for each
-// direction, an eventfd (the doorbell) that wakes a sleeping consumer, and a Unix socket that
-// reports the end of the other process. Between hosts, a connection is a TCP connection.
+// slot of a node is its index among the nodes of its host. Two nodes communicate over a connection.
+// Within a host, a connection consists of two rings in shared memory for each direction, an eventfd
+// (the doorbell) that wakes a sleeping consumer, and a Unix socket that reports the end of the
+// other process. Between hosts, a connection is a TCP connection.
 //
 // The classes of the fabric have no locks. The caller must hold the same lock during all calls
 // except Node::wait(), Node::wait_for_wake() and Node::wake().
@@ -62,10 +62,10 @@ struct NodeOptions {
 
 class Node {
   public:
-    /// Creates the endpoint of this process, and takes a free process number (slot) on this host.
-    /// Throws std::system_error: EACCES (the directory belongs to another user, or other users can
-    /// enter it), ENOSPC (all numbers are in use), EMFILE, or the error of a system call. The text
-    /// suggests a remedy.
+    /// Creates the endpoint of this process, and takes a free slot of this host. Throws
+    /// std::system_error: EACCES (the directory belongs to another user, or other users can enter
+    /// it), ENOSPC (all slots are in use), EMFILE, or the error of a system call. The text suggests
+    /// a remedy.
     [[nodiscard]] static std::unique_ptr<Node> open(const NodeOptions& options = {});
     Node() = default;
     virtual ~Node() = default;
@@ -74,15 +74,15 @@ class Node {
 
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
-    /// Returns the connection to the process number @p slot of this host. Creates the connection if
-    /// it does not exist. Records (requests and responses) can be sent immediately. On failure,
-    /// returns null and sets errno: ENOENT (no process has this number), EACCES (the process
-    /// belongs to another user), EMFILE, ENOMEM, EAGAIN (the process accepts no connections now).
+    /// Returns the connection to the process in slot @p slot of this host. Creates the connection
+    /// if it does not exist. Records (requests and responses) can be sent immediately. On failure,
+    /// returns null and sets errno: ENOENT (no process owns this slot), EACCES (the process belongs
+    /// to another user), EMFILE, ENOMEM, EAGAIN (the process accepts no connections now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
-    /// Returns the connection to the process number @p slot of another host. Creates the connection
-    /// if it does not exist. Records can be sent immediately; they are transmitted when the
-    /// connection is established. On failure, returns null and sets errno: ENETUNREACH (the network
-    /// between hosts is disabled, or there is no route to the host), ENOENT (the number is too
+    /// Returns the connection to the process in slot @p slot of another host. Creates the
+    /// connection if it does not exist. Records can be sent immediately; they are transmitted when
+    /// the connection is established. On failure, returns null and sets errno: ENETUNREACH (the
+    /// network between hosts is disabled, or there is no route to the host), ENOENT (@p slot is too
     /// large), EMFILE, ENOMEM.
     [[nodiscard]] virtual Connection* connect(const Route& route, unsigned slot) noexcept {
         static_cast<void>(route);
@@ -99,8 +99,8 @@ class Node {
     /// Returns whether there was an event.
     virtual bool service(Handler& handler) = 0;
 
-    /// Returns the time at which the next timer of the network between hosts expires, in
-    /// nanoseconds. 0: no timer is set.
+    /// Returns when the next timer of the network between hosts expires, in nanoseconds of
+    /// now_ns(). 0: no timer is set.
     [[nodiscard]] virtual std::uint64_t next_deadline() const noexcept { return 0; }
     /// Must be called when the clock runs again after a test has stopped it. Sets the timers.
     virtual void clock_runs() noexcept {}

@@ -29,8 +29,8 @@ std::string socket_name(unsigned slot) {
     return std::to_string(slot) + ".sock";
 }
 
-/// Returns the process number (slot) in the name of a lock file, such as 7 for "7.lock". Returns no
-/// value for the name of another file.
+/// Returns the slot in the name of a lock file, such as 7 for "7.lock". Returns no value for the
+/// name of another file.
 std::optional<unsigned> slot_of(std::string_view name) noexcept {
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
@@ -226,7 +226,7 @@ UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept 
     const sockaddr_un address = rendezvous.address(slot, length);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         // Report ECONNREFUSED as ENOENT: the socket file belonged to a process that was killed, so
-        // no process has this number now.
+        // no process owns this slot now.
         errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
         return {};
     }

@@ -18,9 +18,9 @@ namespace softverbs::fabric {
 [[nodiscard]] std::string default_directory();
 
 /// The rendezvous directory, in which the processes of a host find each other. Only the user who
-/// owns the directory can enter it. The process number N (the process in slot N) has two files in
-/// the directory: the lock file N.lock, which the process keeps locked until it ends, and the
-/// socket N.sock, on which it listens.
+/// owns the directory can enter it. The process in slot N has two files in the directory: the lock
+/// file N.lock, which the process keeps locked until it ends, and the socket N.sock, on which it
+/// listens.
 class Rendezvous {
   public:
     /// Opens the directory. Creates it if it does not exist.
@@ -31,23 +31,23 @@ class Rendezvous {
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-    /// Returns the address of the socket of the process with the number @p slot. Stores the length
-    /// of the address in @p length.
+    /// Returns the address of the socket of the process in slot @p slot. Stores the length of the
+    /// address in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
     /// Returns the address of the socket with the file name @p name in the directory, and stores
     /// its length in @p length. The name has at most 32 characters.
     [[nodiscard]] sockaddr_un address(const char* name, socklen_t& length) const noexcept;
 
-    /// Locks the lock file for the process number @p slot and returns its file descriptor. Returns
-    /// an empty UniqueFd if another process holds the lock, or if the file does not exist and @p
-    /// create is false.
+    /// Locks the lock file of the slot @p slot and returns its file descriptor. Returns an empty
+    /// UniqueFd if another process holds the lock, or if the file does not exist and @p create is
+    /// false.
     /// @param create  whether to create the lock file if it does not exist
     /// @throws std::system_error  the error of openat(2) or flock(2)
     [[nodiscard]] UniqueFd lock(unsigned slot, bool create) const;
 
-    /// Removes the lock file and the socket of the process number @p slot. The caller must hold the
-    /// lock on the lock file.
+    /// Removes the lock file and the socket of the slot @p slot. The caller must hold the lock on
+    /// the lock file.
     void remove(unsigned slot) const noexcept;
 
     /// Returns whether a process may be using the directory: true if the directory contains a lock
@@ -57,7 +57,8 @@ class Rendezvous {
     /// directory, which is possible for a relative path after chdir(2).
     void remove_directory() const noexcept;
 
-    /// Closes the file descriptor of the directory.
+    /// Called in a child process after fork(2). Closes the inherited file descriptor of the
+    /// directory.
     void close() noexcept { fd_.reset(); }
 
     /// Removes the lock files and sockets of all processes that have ended.
@@ -72,8 +73,8 @@ class Rendezvous {
     UniqueFd fd_;
 };
 
-/// Connects to the process number @p slot of this host, and stores its PID in @p pid. On failure,
-/// returns an empty UniqueFd and sets errno: ENOENT (no process has this number), EACCES (the
+/// Connects to the process in slot @p slot of this host, and stores its PID in @p pid. On failure,
+/// returns an empty UniqueFd and sets errno: ENOENT (no process owns this slot), EACCES (the
 /// process belongs to another user), EMFILE, ENOMEM, EAGAIN (the listen queue of the process is
 /// full).
 [[nodiscard]] UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept;
@@ -82,16 +83,15 @@ class Rendezvous {
 /// process belongs to another user or getsockopt(2) fails.
 [[nodiscard]] std::optional<pid_t> peer_process(int socket) noexcept;
 
-/// The number of this process on this host (its slot), with its lock file and its listening socket.
-/// The destructor removes these two files, except in a child process after fork(2).
+/// The slot of this process on this host, with its lock file and its listening socket. The
+/// destructor removes these two files, except in a child process after fork(2).
 class Slot {
   public:
-    /// Takes a free process number. The search starts at a random number, because otherwise a new
-    /// process would often get the number of a process that has just ended, and would receive
-    /// messages for that process.
-    /// @param slots  how many process numbers exist; the numbers start at 0
-    /// @param is_usable  called for each free number; if it returns false, the search continues
-    /// @throws std::system_error  ENOSPC (all numbers are in use), or the error of a system call
+    /// Takes a free slot. The search starts at a random slot: otherwise, a new process would often
+    /// get the slot of a process that has just ended, and would receive messages for that process.
+    /// @param slots  how many slots exist; the first is 0
+    /// @param is_usable  called for each free slot; if it returns false, the search continues
+    /// @throws std::system_error  ENOSPC (all slots are in use), or the error of a system call
     Slot(
         const Rendezvous& rendezvous, unsigned slots,
         const std::function<bool(unsigned)>& is_usable = [](unsigned) { return true; });
@@ -101,8 +101,8 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Returns whether the process number belongs to this process. Returns false in a child process
-    /// after fork(2), because the number belongs to the parent process.
+    /// Returns whether the slot belongs to this process. Returns false in a child process after
+    /// fork(2), because the slot belongs to the parent process.
     [[nodiscard]] bool mine() const noexcept;
     /// Called in a child process after fork(2). Closes the file descriptors, but does not remove
     /// the lock file and the socket, which belong to the parent process.

@@ -23,8 +23,8 @@ struct Printed {
 } // namespace
 
 void report(std::string_view line) noexcept {
-    // Without a lock, which a child after fork(2) could inherit locked. If two threads print at the
-    // same time, a line may be printed once more than necessary.
+    // Use no lock: a child process after fork(2) could inherit a lock that is never released. If
+    // two threads print at the same time, a line may be printed once more than necessary.
     static constinit std::array<Printed, 16> latest{};
     static constinit std::atomic<std::size_t> next = 0;
     const std::uint64_t now = now_ns();

@@ -22,13 +22,12 @@ unsigned some_slot(unsigned slots) noexcept {
 Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
-    // Prefer process numbers (slots) below 256, because the program can later select the device
-    // profile "efa". Its queue pair numbers contain only 8 bits of the process number.
+    // Prefer slots below 256, because the program can later select the device profile "efa", whose
+    // queue pair numbers contain only 8 bits of the slot.
     constexpr unsigned preferred = 256;
     const unsigned first = some_slot(std::min(slots, preferred));
-    // Number of attempts to find a free process number. One attempt is not enough: another process
-    // that calls sweep() (removes files of ended processes) locks each free number for a moment, so
-    // that the number seems to be in use.
+    // Number of searches for a free slot. One search is not enough: sweep() of another process
+    // locks the lock file of each ended process for a moment, so that its slot seems to be in use.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {
@@ -55,7 +54,7 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     }
     socklen_t length = 0;
     const sockaddr_un address = rendezvous_.address(slot, length);
-    // If the previous process with this number was killed, its socket file still exists. Remove it.
+    // If the previous process in this slot was killed, its socket file still exists. Remove it.
     ::unlink(address.sun_path);
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener ||

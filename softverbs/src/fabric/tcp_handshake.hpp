@@ -38,8 +38,9 @@ class TcpHandshake {
     };
 
     /// @param secret  the secret, which must outlive this object
-    /// @param own_slot  the number of this process on its host
-    /// @param peer_slot  the number of the other process on its host; only for a connector
+    /// @param own_slot  the TCP port on which this process listens, minus
+    ///     NetworkSettings::first_port
+    /// @param peer_slot  the same value of the other process; only for a connector
     TcpHandshake(Side side, std::span<const std::byte> secret, const Route& route,
                  std::uint32_t own_slot, std::uint32_t peer_slot = 0) noexcept;
     TcpHandshake(const TcpHandshake&) = delete;
@@ -53,7 +54,7 @@ class TcpHandshake {
     /// Returns whether a part of a handshake message could not be sent yet, because the socket was
     /// full.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
-    /// Returns the number of the other process on its host. Valid when the handshake is done.
+    /// Returns the slot of the other process. Must be called after the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 

@@ -25,8 +25,8 @@ namespace {
 /// Time limit of the handshake of a TCP connection.
 constexpr std::uint64_t handshake_ns = 3 * second_ns;
 /// Maximum number of accepted connections whose peers have not proven yet that they know the secret
-/// in SOFTVERBS_SECRET_FILE. If another peer connects, the oldest of these connections of the host
-/// with the most of them is closed, so that one host does not keep the others out.
+/// in SOFTVERBS_SECRET_FILE. If another peer connects, drop_unproven_peer() closes one of these
+/// connections.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted_peers = 64;
 

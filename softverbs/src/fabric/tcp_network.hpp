@@ -23,9 +23,8 @@ class TcpNetwork {
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
 
-    /// Listens on the TCP port for the process number @p slot, at all addresses in the settings.
-    /// Returns false if another program uses the port; the caller must then try another process
-    /// number.
+    /// Listens on the TCP port for the slot @p slot, at all addresses in the settings. Returns
+    /// false if another program uses the port; the caller must then try another slot.
     /// @throws std::system_error  for every other failure; the text suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
 
@@ -73,8 +72,9 @@ class TcpNetwork {
     void accept_peers(const Listener& listener);
     void continue_handshake(std::size_t position);
     void drop_peer(std::size_t position, const std::string& why);
-    /// Closes the connection of a peer that has not proven that it knows the secret: the oldest one
-    /// of the host that has the most of them.
+    /// Closes a connection whose peer has not proven yet that it knows the secret. Selects the
+    /// oldest one of the host with the most such connections, so that one host cannot keep the
+    /// others out.
     void drop_unproven_peer();
     void end_overdue_handshakes();
     void reap(Handler& handler);
