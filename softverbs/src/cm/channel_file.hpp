@@ -48,7 +48,7 @@ struct ChannelFile {
   private:
     [[nodiscard]] bool signal() const noexcept;
     /// Returns a file descriptor of the program that still refers to this event channel, or -1 if
-    /// there is none. The program may have closed some with calls that softverbs does not
+    /// there is none. The program may have closed a descriptor with a call that softverbs does not
     /// intercept.
     [[nodiscard]] int valid_descriptor() const noexcept;
 };

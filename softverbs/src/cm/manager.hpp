@@ -51,7 +51,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// descriptor of the channel is closed.
     void close_file(ChannelFile& file);
 
-    // Ids.
+    // Functions in ids.cpp, for rdma_cm ids:
     [[nodiscard]] Id* create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
                                 ibv_qp_type qp_type);
     /// Returns the rdma_cm id with this handle in the event channel @p file. On failure, returns

@@ -47,7 +47,7 @@ void NetworkExchange::abandon() noexcept {
     epoll_.reset();
 }
 
-// Connecting.
+// Functions that find and create connections, and that send messages
 
 NetworkExchange::Link* NetworkExchange::find(const Peer& peer) noexcept {
     const auto found = std::ranges::find_if(links_, [&peer](const auto& link) {
@@ -106,7 +106,7 @@ int NetworkExchange::send(const Peer& to, const Message& message) noexcept {
     }
 }
 
-// Receiving.
+// Functions that receive messages and remove ended connections
 
 void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
     while (link.connection->usable()) {
@@ -213,7 +213,7 @@ void NetworkExchange::progress(Receiver& receiver) {
     set_timer();
 }
 
-// Timers.
+// Functions for timers
 
 void NetworkExchange::run_timers(std::uint64_t now) {
     for (const auto& link : links_) {

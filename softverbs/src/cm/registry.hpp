@@ -36,10 +36,10 @@ class Registry {
     Registry(const Registry&) = delete;
     Registry& operator=(const Registry&) = delete;
 
-    /// Binds an address and a port. If the port is 0, selects a free port and stores it in
-    /// @p binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
-    /// are bound), EADDRNOTAVAIL (the port is bound, and the bound or the new address is
-    /// unspecified, or no port or entry of the file is free), EACCES (the port is privileged),
+    /// Binds an address and a port. If the port is 0, selects a free port and stores it in @p
+    /// binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
+    /// are bound), EADDRNOTAVAIL (the port is bound, and one of the two addresses is unspecified;
+    /// or no port is free; or no entry of the file is free), EACCES (the port is privileged),
     /// EAGAIN (the file stays locked by another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
     /// Called when the id of a binding begins to listen. Marks the binding as listening. Returns 0

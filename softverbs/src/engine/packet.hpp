@@ -43,8 +43,8 @@ struct PacketHeader {
     static constexpr std::uint8_t has_invalidate = 2;
     static constexpr std::uint8_t solicited = 4;
     static constexpr std::uint8_t ack_request = 8;
-    /// The payload is segments for a direct copy. In a read request: the response may contain
-    /// segments.
+    /// The payload consists of segments: addresses from which the receiver copies the data. In a
+    /// read request: the read response may contain segments.
     static constexpr std::uint8_t to_fetch = 16;
     static constexpr std::uint8_t has_grh = 32;
     static constexpr std::uint8_t has_checksum = 64;

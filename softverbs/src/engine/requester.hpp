@@ -60,7 +60,8 @@ inline constexpr std::uint64_t ack_request_interval = 16;
     return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
 }
 
-/// The result of an attempt to send a request.
+/// The result of an attempt to send a request: sent, wait (for another event), again (requests must
+/// be retransmitted first), or failed (the request has completed with an error).
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
 /// Sends one request of a send queue. Used if the fast path send_short() cannot send the request.

@@ -7,8 +7,8 @@
 
 namespace softverbs::fabric {
 
-/// Adds the file descriptor @p fd to an epoll instance. The data of its events is the number @p fd.
-/// Returns false and sets errno on failure.
+/// Adds the file descriptor @p fd to an epoll instance. Its events contain @p fd in
+/// epoll_event::data.fd. Returns false and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, std::uint32_t events = EPOLLIN) noexcept {
     epoll_event event{};
     event.events = events;

@@ -24,8 +24,8 @@ inline constexpr std::size_t line_bytes = 128;
 /// doorbell clears the flag.
 struct Direction {
     // Written by the producer. For requests and for responses: 1 if a record did not fit into the
-    // ring. After the consumer has then consumed records, it must wake the producer through the
-    // doorbell (an eventfd) of the producer.
+    // ring. When the consumer has then consumed records, it must wake the producer through the
+    // producer's doorbell (an eventfd).
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
     /// For requests and for responses: number of calls of Connection::withdraw() by the producer. A
     /// call invalidates the memory addresses in all records that were sent before.

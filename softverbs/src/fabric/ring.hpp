@@ -228,10 +228,10 @@ class RingConsumer {
     /// consumer sees the flag.
     void settle() noexcept { ring_.head->store(head_, std::memory_order_seq_cst); }
 
-    /// Returns whether the ring contains no record. A consumer that is about to sleep first stores
-    /// the flag that reports this, and then calls this function. Both that store and the load in
-    /// this function are sequentially consistent, so that the load is not executed before the
-    /// store.
+    /// Returns whether the ring contains no record. A consumer that is about to sleep must first
+    /// set the flag Direction::sleeping and then call this function. The store of the flag and the
+    /// load in this function are sequentially consistent, so that the load is not executed before
+    /// the store.
     [[nodiscard]] bool empty() const noexcept {
         return head_ >= end_ || ring_.header(head_).load(std::memory_order_seq_cst) == 0;
     }

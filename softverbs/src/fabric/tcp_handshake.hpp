@@ -93,7 +93,7 @@ class TcpHandshake {
     bool proof_received_ = false;
     /// Number of bytes of the current incoming message that were received.
     std::size_t received_ = 0;
-    /// The part of the own message that was not sent yet.
+    /// The part of the current outgoing message that was not sent yet.
     std::span<const std::byte> output_;
     std::string failure_;
 };

@@ -49,9 +49,10 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // If the other process was stopped by SIGSTOP, its kernel still acknowledges TCP segments:
-    // return true. If a cable is unplugged, segments or, if all data was acknowledged before, the
-    // probes that set_connection_options() enables are not acknowledged: return false.
+    // If the other process is only stopped by SIGSTOP, its kernel still acknowledges data: return
+    // true. If, for example, a cable is unplugged, the other host acknowledges neither data in
+    // flight nor, without such data, the probes that set_connection_options() enables: return
+    // false.
     const bool retransmits = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
     return !retransmits && info.tcpi_probes == 0;
 }

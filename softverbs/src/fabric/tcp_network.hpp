@@ -39,7 +39,7 @@ class TcpNetwork {
     unsigned progress(Handler& handler, unsigned budget);
     /// Calls TcpLink::acknowledge() for each connection.
     void acknowledge() noexcept;
-    /// These functions implement Node::next_deadline() and Node::clock_runs().
+    /// These two functions implement Node::next_deadline() and Node::clock_runs().
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
     void set_timer() noexcept;
     /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.

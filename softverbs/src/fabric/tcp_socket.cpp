@@ -47,7 +47,8 @@ void set_connection_options(int socket) noexcept {
     set(IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
     set(IPPROTO_TCP, TCP_RTO_MAX_MS, 1000);
     // After a second without data from the other host, the kernel sends a probe every second, until
-    // the other host acknowledges one. TCP_USER_TIMEOUT limits the time, not TCP_KEEPCNT.
+    // the other host acknowledges a probe. The connection fails after TCP_USER_TIMEOUT, not after
+    // TCP_KEEPCNT probes.
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
