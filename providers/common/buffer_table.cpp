@@ -34,8 +34,8 @@ ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> ke
     if (keep == nullptr) {
         return {std::move(name), std::move(fd), offset, length, address, mapping};
     }
-    // This function closes the descriptor. `keep`, which owns the memory, is released with the
-    // function object afterwards.
+    // The lambda closes the descriptor. The memory, which `keep` owns, is released afterwards, when
+    // the lambda is destroyed.
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
     return {std::move(name), fd.release(), std::move(release), offset, length, address, mapping};
 }

@@ -25,9 +25,8 @@ class BufferTable {
     struct Place {
         /// The descriptor of the dma-buf. The pointer must stay valid until remove() is called.
         const UniqueFd* dmabuf = nullptr;
-        /// If set, each export calls this function with the address and the length in bytes, and
-        /// `dmabuf` and `offset` are not used. For drivers that permit only one import of a
-        /// dma-buf.
+        /// Makes a new dma-buf for each export, from an address and a length in bytes. For drivers
+        /// that permit only one import of a dma-buf. If null, `dmabuf` and `offset` are used.
         std::function<ExportedMemory(std::uintptr_t, std::size_t)> export_anew = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
@@ -60,8 +59,8 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// This overload returns the only dma-buf of the buffer also if @p mapping is
-    /// MappingKind::standard, and the dma-buf has MappingKind::pcie.
+    /// A buffer has only one dma-buf. If @p mapping is MappingKind::standard, this overload returns
+    /// that dma-buf, whatever its mapping is.
     /// @throws Error ENOTSUP if @p mapping is MappingKind::pcie and the dma-buf has another mapping
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
@@ -85,7 +84,6 @@ class BufferTable {
 /// allocation to a BufferTable, and the destructor removes the allocation.
 class TableRange {
   public:
-    /// Adds the allocation to the table.
     /// @param offset  offset of the allocation in the dma-buf, in bytes
     /// @param keep    object that this TableRange and the ranges exported from it keep alive
     /// @param mapping the mapping with which the dma-buf was exported
@@ -117,7 +115,7 @@ class TableRange {
 
 /// Creates a TableRange and returns it as an AddedRange: the memory stays in the table until the
 /// program destroys the AddedRange.
-/// @param place  the other arguments of a constructor of TableRange
+/// @param place  the remaining constructor arguments of TableRange
 template <class... Place>
 [[nodiscard]] AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
                                    Place&&... place) {

@@ -48,7 +48,7 @@ std::string_view stem(std::string_view file) noexcept {
     return end == std::string_view::npos ? file : file.substr(0, end + suffix.size());
 }
 
-/// The paths of loaded libraries.
+/// Collects the paths of the loaded libraries that have one of `names`.
 struct Paths {
     std::span<const char* const> names;
     std::vector<std::string> found = {};
@@ -94,8 +94,9 @@ std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* co
             return DriverLibrary(name, handle);
         }
     }
-    // The files found here are other versions of the library. If handle_of() fails for one of them,
-    // memory is exhausted, and the calls above may have failed for this reason, too.
+    // loaded_paths() also lists other versions and other folders. The libraries in this list are
+    // loaded, so handle_of() fails only if memory is exhausted. The lookups above may then have
+    // failed for the same reason.
     for (const std::string& path : loaded_paths(names)) {
         if (void* const handle = handle_of(path.c_str()); handle != nullptr) {
             ::dlclose(handle);

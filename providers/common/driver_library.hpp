@@ -19,9 +19,9 @@ namespace rdmabuf::detail {
 /// exit, and the process would crash if the code of the library were unloaded.
 class DriverLibrary {
   public:
-    /// Returns the first library of @p names that the process has loaded, for example
-    /// "libcuda.so.1". If it has loaded none, loads the first that exists: a second copy of a
-    /// driver would not know the memory of the first copy.
+    /// Returns the first library of @p names that the process has already loaded, for example
+    /// "libcuda.so.1", because a second copy of a driver would not know the memory of the first
+    /// copy. If none is loaded, loads the first library that exists.
     /// @param vendor  name of the driver in the error text: "NVIDIA driver"
     /// @param remedy  remedy in the error text
     /// @return the library, or ENOENT with the text of dlerror(3) for each name
@@ -40,7 +40,7 @@ class DriverLibrary {
     /// function does not load a library.
     [[nodiscard]] static std::vector<DriverLibrary> all_loaded(std::span<const char* const> names);
 
-    /// Returns the file name of the library.
+    /// Returns the name or the path with which the library was opened.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     /// Returns the address of a symbol, or null if the library does not define the symbol.
     [[nodiscard]] void* symbol(const char* name) const noexcept;

@@ -80,7 +80,8 @@ void check_standard(std::string_view exporter, MappingKind mapping);
 [[noreturn]] void raise_freed(std::uintptr_t address);
 
 /// Exports memory with @p make. Calls raise_freed() if another thread has freed the memory during
-/// the export: the dma-buf is then that of other memory, or the driver's error is misleading.
+/// the export. In this case, the dma-buf may be that of other memory, or the error of the driver
+/// may be misleading.
 /// @param is_same  queries the driver again, and returns true if the memory at @p address still
 ///                 belongs to the same allocation. Throws EFAULT if there is no allocation
 template <class IsSame, class Make>
@@ -104,10 +105,10 @@ template <class IsSame, class Make>
 
 /// Returns the allocation of an address for Exporter::find(). If another thread frees the memory
 /// during the query, queries again, because other memory of the driver may then be at the address.
-/// @param look_up   returns what the driver reports of the address, with a member `id` that differs
-///                  for each allocation; std::nullopt for memory of others
-/// @param describe  returns the allocation of the result of @p look_up. Throws an Error if the
-///                  driver fails, also because the memory was freed
+/// @param look_up   returns what the driver reports about the address, with a member `id` that
+///                  differs for each allocation; std::nullopt for memory that is not the driver's
+/// @param describe  converts a result of @p look_up to an Allocation. Throws an Error if the driver
+///                  fails, for example because the memory was freed
 /// @throws the Error of @p describe, if the memory was not freed
 template <class LookUp, class Describe>
 [[nodiscard]] std::optional<Allocation> find_allocation(const LookUp& look_up,

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::detail {
 
-/// Unmaps a mapping of mmap(2). This class is the deleter of a std::unique_ptr.
+/// Deleter that unmaps memory of mmap(2).
 struct Unmap {
     std::size_t size;
     void operator()(std::byte* start) const noexcept;

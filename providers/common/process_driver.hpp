@@ -46,9 +46,10 @@ class ProcessDriver {
         return library ? &keep(*library).value()->driver : nullptr;
     }
 
-    /// Checks that memory which the driver of loaded() does not know is not memory of another copy
-    /// of the library. A program can load several copies: PyTorch brings some of its own.
-    /// @param knows  queries the driver of a copy
+    /// Checks whether another loaded copy of the library knows the memory at @p address, which the
+    /// driver of loaded() does not know. A program can load several copies: PyTorch, for example,
+    /// brings its own.
+    /// @param knows  returns true if the driver of a copy knows the memory
     /// @throws Error EEXIST if another copy knows the memory
     template <class Knows>
     void check_other_copies(std::uintptr_t address, const Knows& knows) {
@@ -102,8 +103,8 @@ class ProcessDriver {
         if (!made) {
             return made.error_info();
         }
-        // If another thread has stored a copy first, that copy is used. There is no lock, which a
-        // thread could hold during fork(2), and which would stay locked in the child.
+        // If another thread has stored a copy first, that copy is used. No mutex is used: a mutex
+        // that a thread holds during fork(2) would stay locked in the child.
         auto copy = std::make_unique<const Copy>(Copy{library, *std::move(made)});
         const Copy* stored = nullptr;
         if (!first_.compare_exchange_strong(stored, copy.get(), std::memory_order_acq_rel)) {
@@ -230,7 +231,8 @@ class DriverBase {
 template <class Driver>
 class DriverAllocator : public Allocator {
   public:
-    /// Queries no address if the driver is not loaded: then it owns no memory of the process.
+    /// Returns std::nullopt without a query if the driver is not loaded. A driver that is not
+    /// loaded has no memory in this process.
     [[nodiscard]] std::optional<Allocation> find_overlapping(std::uintptr_t address,
                                                              std::size_t length) const override {
         return Driver::of_process().loaded() != nullptr

@@ -63,8 +63,8 @@ enum class DeviceAttribute : int {
     host_alloc_dma_buf_supported = 146,
 };
 
-/// Has the value of CU_DEVICE_CPU, the device ordinal of host memory of cuMemCreate and of host
-/// memory pools. Functions for devices refuse it.
+/// Has the value of CU_DEVICE_CPU: the device ordinal that the driver reports for host memory of
+/// cuMemCreate and of host memory pools. Functions that take a device refuse this value.
 inline constexpr Device no_device_ordinal = -1;
 
 /// Has the value of CU_STREAM_NON_BLOCKING: the stream does not wait for the legacy stream.

@@ -42,7 +42,7 @@ struct Functions {
     StreamSynchronize* stream_synchronize = nullptr;
     MemcpyHtoDAsync* memcpy_h_to_d_async = nullptr;
     MemcpyDtoHAsync* memcpy_d_to_h_async = nullptr;
-    /// The function of CUDA 10.1; null if the driver is older.
+    /// Available since CUDA 10.1; null for older drivers.
     ThreadExchangeStreamCaptureMode* thread_exchange_stream_capture_mode = nullptr;
 };
 
@@ -115,7 +115,8 @@ class CurrentContext {
 
   private:
     const Functions* functions_;
-    /// The capture mode to set: first capture_mode_relaxed, then the mode of the program.
+    /// The capture mode that the next exchange sets. The constructor sets capture_mode_relaxed, and
+    /// the destructor sets the previous mode of the thread.
     int capture_mode_ = capture_mode_relaxed;
 };
 

@@ -44,8 +44,8 @@ class Allocated {
     DevicePointer address_ = 0;
 };
 
-/// Owns a stream for one copy. A copy in the legacy stream would end the capture of a stream of the
-/// program. The context of the stream must be current.
+/// Owns a stream for one copy. A copy in the legacy stream would invalidate a stream capture (CUDA
+/// graph) of the program. The context of the stream must be current.
 class CopyStream {
   public:
     explicit CopyStream(const Driver& driver) : driver_(&driver) {

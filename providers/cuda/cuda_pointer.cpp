@@ -52,7 +52,8 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
         pointer.device = ordinal;
         return success;
     }
-    // The memory is known to be CUDA's. So no result of this call means that it is other memory.
+    // The memory is CUDA's, because the driver has reported its type. A failure of cuDeviceGet is
+    // therefore an error, and never means that the memory is not CUDA's.
     driver.check(
         driver.functions().device_get(&pointer.device, ordinal), "cuDeviceGet",
         "the device of the memory at " + hexadecimal(pointer.address) + " cannot be queried");
@@ -129,7 +130,8 @@ std::optional<ExistingContext> ExistingContext::find(const Driver& driver, const
     }
     unsigned flags = 0;
     int active = 0;
-    // Drivers of CUDA 10 lack functions for primary contexts.
+    // Drivers before CUDA 11.0 lack cuDevicePrimaryCtxRelease_v2, so a primary context could not be
+    // released.
     if (functions.device_primary_context_release != nullptr &&
         functions.device_primary_context_get_state(pointer.device, &flags, &active) == success &&
         active != 0) {
@@ -179,9 +181,8 @@ Extent extent_of(const Driver& driver, const Pointer& pointer) {
             return *mapping;
         }
     }
-    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, this
-    // function returns the range of the queried attributes. A range size of 0 means that the range
-    // is unknown.
+    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory,
+    // `range_start` and `range_size` are the extent. If `range_size` is 0, the extent is unknown.
     if (pointer.range_size == 0) {
         throw Error(EIO, "cuPointerGetAttributes",
                     "the driver reports that the memory at " + hexadecimal(pointer.address) +

@@ -58,7 +58,6 @@ class PointerContext {
     PointerContext(const Driver& driver, const Pointer& pointer);
 
   private:
-    /// Holds the primary context of the device, for memory that has no context.
     std::optional<PrimaryContext> primary_;
     CurrentContext current_;
 };
@@ -74,7 +73,7 @@ class ExistingContext {
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
-    /// This constructor is public only because std::optional calls it. Callers use find().
+    /// The constructors are public only because std::optional calls them. Callers must use find().
     ExistingContext() = default;
     ExistingContext(const Driver& driver, Context context);
     ExistingContext(const Driver& driver, Device device);
@@ -96,17 +95,18 @@ class ExistingContext {
 ///         in a context, and no such context exists
 [[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
-/// Holds the memory at a pointer: one allocation, or the mapping (cuMemMap) that contains the
-/// address and the mappings of the same reserved range that follow without a gap.
+/// Describes the memory at a pointer: one allocation; or, for mapped memory (cuMemMap), the mapping
+/// that contains the address, and the mappings that follow it without a gap in the same reserved
+/// range.
 struct Mappings {
     Extent extent;
     /// Depends on each mapping and on their order.
     std::uint64_t generation = 0;
     std::size_t count = 1;
 };
-/// Returns the memory at a pointer, and the mappings that follow it until they contain @p length
-/// bytes or nothing is mapped. The driver reports only the one mapping that holds an address.
-/// Separate allocations of cuMemAlloc are not combined, even if they are adjacent.
+/// Returns the memory at a pointer. For mapped memory, adds the mappings that follow, until the
+/// extent contains @p length bytes, or until a gap follows: the driver reports only one mapping for
+/// each address. Separate allocations of cuMemAlloc are not combined, even if they are adjacent.
 /// @param extent_at  extent_of() or find_extent()
 /// @throws Error with the errors of @p extent_at and find_pointer()
 [[nodiscard]] Mappings mappings_of(const Driver& driver, const Pointer& pointer, std::size_t length,

@@ -30,12 +30,10 @@ std::string asked(std::size_t size, const detail::DrmNode& node) {
 /// exists, even after the handle is destroyed.
 class DumbBuffer {
   public:
-    /// Creates a dumb buffer.
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
-        // The buffer has one row of pixels for each page. A buffer with a single row could not be
-        // large, because the kernel takes the width as a 32-bit number. All drivers accept rows of
-        // one page, and all drivers support pixels of 32 bits.
+        // The kernel computes the size of a dumb buffer in 32 bits. The buffer has one row of
+        // pixels for each page, because all drivers accept rows of one page, and pixels of 32 bits.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {

@@ -28,7 +28,7 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// Checks @p memory. Does not use the descriptor.
+/// Checks the members of @p memory, except against the size of the dma-buf.
 /// @throws Error EINVAL if a member is invalid
 void check_added_memory(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));

@@ -14,7 +14,6 @@
 
 namespace rdmabuf::detail::habana {
 
-/// Holds pointers to the functions of libhl-thunk.so.
 struct ThunkFunctions {
     GetDeviceName* get_device_name = nullptr;
     GetPciBusId* get_pci_bus_id = nullptr;

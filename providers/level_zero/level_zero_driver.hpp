@@ -39,7 +39,6 @@ struct Functions {
     DevicePciGetProperties* device_pci_get_properties = nullptr;
 };
 
-/// Holds the handles of a GPU and of its driver.
 struct Gpu {
     DriverHandle driver = nullptr;
     Device device = nullptr;

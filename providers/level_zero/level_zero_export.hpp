@@ -29,7 +29,8 @@ struct Handle {
 /// @throws Error
 ///   - ERANGE: the range exceeds the allocation
 ///   - EOPNOTSUPP: the memory was not allocated for export, and the driver refuses the export or
-///     has taken the memory from a pool; or only a part of a physical memory is mapped there
+///     has taken the memory from a pool; or zeVirtualMemMap has mapped only a part of a physical
+///     memory object
 ///   - the errno for the driver's result
 [[nodiscard]] Handle export_allocation(const Driver& driver, const Pointer& pointer,
                                        std::size_t length);

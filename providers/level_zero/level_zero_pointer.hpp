@@ -19,8 +19,8 @@ struct Pointer {
     Context context = nullptr;
     MemoryType type = MemoryType::unknown;
     /// Identifies the buffer object of the allocation. Allocations of one pool share a buffer
-    /// object. No later buffer object in this process gets the same number, except with Intel's
-    /// driver before 2021-09: there the number is the address.
+    /// object. No later buffer object in this process gets the same id, except with Intel's driver
+    /// before 2021-09, which reports the address as the id.
     std::uint64_t id = 0;
     /// Null for host memory, and for shared memory that is assigned to no device.
     Device device = nullptr;

@@ -14,7 +14,6 @@
 
 namespace rdmabuf::detail::neuron {
 
-/// Holds pointers to the functions of the runtime.
 struct Functions {
     Init* init = nullptr;
     GetTotalCoreCount* get_total_core_count = nullptr;

@@ -66,8 +66,9 @@ class TensorBuffer final : public Buffer::Memory {
     detail::TableRange range_;
 };
 
-/// Returns how an allocation is exported: anew each time, because the kernel module permits only
-/// one import of a dma-buf. Exports the allocation once, to check that the runtime can.
+/// Returns a Place that exports the allocation anew each time, because the kernel module permits
+/// only one import of a dma-buf. Exports the allocation once, to check that the runtime can export
+/// it.
 detail::BufferTable::Place place_of(const Driver& driver, const Allocation& allocation,
                                     std::shared_ptr<const void> keep = nullptr) {
     const std::uintptr_t base = allocation.base;
@@ -78,7 +79,7 @@ detail::BufferTable::Place place_of(const Driver& driver, const Allocation& allo
                     if (driver.functions().get_dmabuf_fd_v2 != nullptr) {
                         return driver.export_memory(address, length);
                     }
-                    // The older function exports from the start of an allocation only.
+                    // nrt_get_dmabuf_fd exports only from the start of an allocation.
                     detail::ExportedMemory exported = driver.export_memory(base, whole);
                     exported.offset += address - base;
                     return exported;

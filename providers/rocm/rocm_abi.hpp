@@ -54,8 +54,8 @@ enum class PointerType : int {
     /// Memory of another process.
     ipc = 4,
     /// Reserved addresses (hsa_amd_vmem_address_reserve). Before HSA AMD extension 1.12, HSA also
-    /// reports this type where memory is mapped. The reported owner is a CPU. On some APUs, host
-    /// memory of HSA has this type, too, and a host_base.
+    /// reports this type where memory is mapped. The reported owner is a CPU. On some APUs, HSA
+    /// also reports this type for allocated host memory, with a host_base that is not null.
     reserved = 5,
     /// Memory that is mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap). HSA AMD extension
     /// 1.12 and newer report this type. For this type, HSA reports the queried address in place of

@@ -32,7 +32,7 @@ struct Functions {
     RegisterDeallocationCallback* register_deallocation_callback = nullptr;
     DeregisterDeallocationCallback* deregister_deallocation_callback = nullptr;
     ExportDmaBuf* export_dmabuf = nullptr;
-    /// The function of HSA AMD extension 1.9; null if the runtime is older.
+    /// Available since HSA AMD extension 1.9; null for older runtimes.
     ExportDmaBufV2* export_dmabuf_v2 = nullptr;
 };
 

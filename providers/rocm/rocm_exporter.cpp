@@ -21,7 +21,6 @@ using namespace detail::rocm;
 
 using SharedRuntime = std::shared_ptr<const Runtime>;
 
-/// Holds the initialised HSA runtime and its GPUs.
 struct Usable {
     SharedRuntime runtime;
     std::vector<Agent> gpus;

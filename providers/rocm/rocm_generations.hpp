@@ -19,8 +19,8 @@ namespace rdmabuf::detail::rocm {
 /// number becomes invalid when HSA calls the deallocation callback freed(), which is before the
 /// address of the allocation can be reused. No number is used twice.
 ///
-/// The numbers belong to one initialisation of HSA in one process. They are discarded with the last
-/// Runtime of the process.
+/// The numbers are valid for one initialisation of HSA in one process. They are discarded when the
+/// last Runtime of the process is destroyed.
 class Generations {
   public:
     struct Known {
@@ -37,7 +37,7 @@ class Generations {
     void enter();
     void leave(const Driver& driver) noexcept;
     /// Returns the id of the process whose Runtime objects keep HSA initialised, or 0 if there is
-    /// no Runtime. A child process after fork(2) returns the id of its parent.
+    /// no Runtime. In a child process after fork(2), this is the id of the parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
     /// Returns the only numbered allocation that can contain @p address: the allocation with the

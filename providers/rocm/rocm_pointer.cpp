@@ -148,7 +148,7 @@ Met require_met(const Driver& driver, std::uintptr_t address) {
 
 MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept {
     if (pointer.type == PointerType::reserved) {
-        return MemoryKind::device; // whatever the owner of the addresses is
+        return MemoryKind::device; // HSA reports a CPU as owner, even if device memory is mapped
     }
     const bool host =
         pointer.type == PointerType::locked || type_of(driver, pointer.owner) == DeviceType::cpu;

@@ -34,8 +34,8 @@ std::uint32_t number(const Driver& driver, Agent agent, AgentInfo attribute) noe
     return driver.functions().agent_get_info(agent, attribute, &value) == success ? value : 0;
 }
 
-/// Returns true for the pool of the ordinary memory of a GPU, from which programs may allocate; in
-/// HSA's words: the global segment, coarse-grained.
+/// Returns true for the pool of ordinary GPU memory: a coarse-grained pool of the global segment
+/// that permits allocation.
 bool is_device_pool(const Driver& driver, MemoryPool pool) noexcept {
     const auto tells = [&](PoolInfo attribute, auto& value) {
         return driver.functions().memory_pool_get_info(pool, attribute, &value) == success;
@@ -106,8 +106,8 @@ std::string pci_address(const Driver& driver, Agent agent) {
         return {};
     }
     const std::uint32_t domain = number(driver, agent, AgentInfo::domain);
-    // The lower 16 bits of the BDFID are the numbers of the bus, the device and the function. On
-    // some GPUs, the upper bits are the number of a partition.
+    // The lower 16 bits of the BDFID are the PCI bus, device and function. On some GPUs, the upper
+    // bits identify a partition.
     const std::uint32_t place = number(driver, agent, AgentInfo::bdfid) & 0xFFFFU;
     if (place == 0) {
         return {};

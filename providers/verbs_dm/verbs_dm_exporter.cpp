@@ -188,9 +188,8 @@ class NicBuffer final : public Buffer::Memory {
     struct Words {
         alignas(copy_unit) std::array<std::byte, 4096> bytes;
     };
-    /// Describes one step of a copy. A step copies at most as many bytes as the buffer Words has.
-    /// The range of the step is extended at its start and at its end, so that it consists of whole
-    /// units of 4 bytes.
+    /// Describes one step of a copy, of at most sizeof(Words) bytes. The range of the step is
+    /// extended at its start and at its end to whole units of 4 bytes.
     struct Window {
         Window(std::size_t offset, std::size_t left) noexcept
             : lead(offset % copy_unit),

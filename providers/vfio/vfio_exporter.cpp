@@ -40,12 +40,11 @@ std::string describe(const VfioRegion& region) {
            " of region " + std::to_string(region.index);
 }
 
-/// Returns an error for @p error, an errno value that concerns the whole device and not only one
-/// range.
+/// Returns the error for @p error, an errno value that concerns the whole device, not one range.
 ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
-        case EINVAL: // From a probe, whose arguments are valid in kernels that have the feature.
+        case EINVAL: // From a probe: its arguments are valid, so the kernel lacks the feature.
             return {error, function,
                     "this kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor "
                     "is not that of a VFIO device",
