@@ -24,8 +24,8 @@ bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& alloca
     // The resolver finds the exporter to which the address belongs. The exporter returns a file
     // descriptor of the dma-buf, and the offset of the range in the dma-buf.
     const rdmabuf::ExportedRange range = resolver.export_range(address, length);
-    // The access flags select the operations that peers may execute. The kernel takes its own
-    // reference to the dma-buf, so the program may destroy `range` after the registration.
+    // The access flags permit peers to write to the region. The kernel takes its own reference to
+    // the dma-buf, so the program may destroy `range` after the registration.
     const rdmabuf::DmaBufMR region(
         pd, range, {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 

@@ -48,7 +48,7 @@ int main() try {
     }
     rdmabuf::DeviceMemory memory(context, message_size);
     const rdmabuf::DeviceMemoryMR region(pd, memory);
-    memory.copy_in(0, message); // once
+    memory.copy_in(0, message); // the only transfer over PCIe
 
     // All sends are posted before the first wait, so that the NIC executes them at the same time.
     for (const Peer& peer : peers) {

@@ -120,7 +120,7 @@ void ping(const Connection& connection, const rdmabuf::CompletionQueue& cq, Memo
     const auto begin = std::chrono::steady_clock::now();
     for (int round = 0; round < rounds; ++round) {
         connection.send(memory.outgoing());
-        wait_for(cq, 2); // the send and the receive of the answer
+        wait_for(cq, 2); // the send, and the receive of the answer
         // This receive is for the answer to the next message. The last receive stays unused.
         connection.receive(memory.incoming());
     }

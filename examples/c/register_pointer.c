@@ -21,7 +21,7 @@ int main(void) {
         return 1;
     }
 
-    rdmabuf_resolver* resolver = NULL; /* one is enough for a program */
+    rdmabuf_resolver* resolver = NULL; /* a program needs only one resolver */
     rdmabuf_region* region = NULL;
     struct rdmabuf_options options = RDMABUF_INIT(options);
     options.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;

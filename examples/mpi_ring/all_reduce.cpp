@@ -26,16 +26,15 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
     };
     const auto length = [&](std::size_t segment) { return offset(segment + 1) - offset(segment); };
 
-    // In step 0 a rank sends the segment with its own number. In each later step it sends the
-    // segment that it received in the previous step. In each step, the number of the received
-    // segment is lower by one than that of the sent segment (modulo the number of ranks).
+    // In step 0, each rank sends the segment whose index is its rank. In each later step, it sends
+    // the segment that it received in the previous step. The index of the received segment is
+    // always one lower than that of the sent segment (modulo the number of ranks).
     for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;
         const bool reduces = step < ranks - 1;
-        // If the received numbers must be added to the numbers of this rank, they are received into
-        // the space after the array of this rank. If the received numbers are complete sums, they
-        // are received at their final position.
+        // Numbers that this rank must still add are received behind its array. Complete sums are
+        // received at their final position.
         const std::size_t place = reduces ? count * sizeof(float) : offset(received);
         ring.shift(memory, offset(sent), length(sent), place, length(received));
         if (reduces && length(received) > 0) {

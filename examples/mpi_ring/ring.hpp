@@ -47,7 +47,7 @@ class RingMemory {
 class Ring {
   public:
     /// Connects to the right neighbour, and accepts the connection of the left neighbour at the
-    /// same time. All ranks have to call this constructor.
+    /// same time. All ranks must call this constructor.
     /// @param handles  the handles of the listeners of all ranks, indexed by rank
     /// @throws std::runtime_error if a neighbour does not connect within 30 seconds
     Ring(const rdmabuf::transport::Endpoint& endpoint, rdmabuf::transport::Listener& listener,

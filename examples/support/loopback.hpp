@@ -20,9 +20,8 @@ namespace examples {
 struct End {
     rdmabuf::CompletionQueue cq;
     rdmabuf::QueuePair qp;
-    /// The address handle of the other end. Only SRD queue pairs (EFA) have an address handle: each
-    /// request on an SRD queue pair has this address handle and the address `peer` as its
-    /// destination.
+    /// The address handle of the other end, set only for SRD queue pairs (EFA). Each request on an
+    /// SRD queue pair has `ah` and `peer` as its destination.
     std::optional<rdmabuf::AddressHandle> ah = std::nullopt;
     rdmabuf::QueuePairAddress peer = {};
 
