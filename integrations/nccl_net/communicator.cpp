@@ -23,7 +23,7 @@ using rdmabuf::transport::Tag;
 
 namespace {
 
-/// Converts NCCL's tag, which is the number of a rank, to a tag of the transport.
+/// Converts NCCL's tag, which is a rank, to a tag of the transport.
 Tag tag_of(int tag) noexcept {
     return static_cast<std::uint32_t>(tag);
 }

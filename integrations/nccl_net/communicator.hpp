@@ -21,8 +21,7 @@ class Communicator;
 /// A request of NCCL: one send, a grouped receive of up to max_receives messages, or one flush. A
 /// communicator has a fixed number of requests, in Communicator::pool_.
 struct Request {
-    /// One message or the flush of the request. The `context` of the corresponding request of the
-    /// transport is a pointer to this object.
+    /// One message, or a flush. The `context` of the transport request points to this object.
     struct Part {
         Request* request = nullptr;
         /// Keeps the memory registered until the part has completed.
@@ -33,7 +32,7 @@ struct Request {
     Communicator* owner = nullptr;
     Request* next_free = nullptr;
     std::size_t count = 0;
-    /// The first errno value with which a part has failed; 0 if none has failed.
+    /// The errno value of the first part that failed; 0 if none has failed.
     int error = 0;
     /// The number of parts that have not completed. Any thread that polls the endpoint may decrease
     /// this number.
@@ -63,8 +62,8 @@ class Communicator {
         return endpoint_;
     }
 
-    // These functions set `request` to a Request. If send() or receive() cannot start yet, the
-    // function makes progress, returns success and does not set `request`. The caller must
+    // send(), receive() and flush() set `request` to a Request. If send() or receive() cannot start
+    // yet, the function makes progress, returns success and does not set `request`. The caller must
     // initialise `request` to nullptr: if it is still nullptr, NCCL calls the function again.
 
     /// Sends a message as soon as the peer has advertised the receive, so that the message is one
@@ -76,8 +75,8 @@ class Communicator {
     /// tag.
     abi::Result receive(std::size_t count, void** data, const std::size_t* sizes, const int* tags,
                         void** memories, void*& request) noexcept;
-    /// Makes received data visible to the GPU, by a flush of the last buffer in GPU memory that is
-    /// not empty. Success with a null @p request means that no flush is necessary.
+    /// Makes received data visible to the GPU, by flushing the last non-empty buffer in GPU memory.
+    /// Success with a null @p request means that no flush is necessary.
     abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
                       void*& request) noexcept;
 

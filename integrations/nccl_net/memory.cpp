@@ -96,7 +96,8 @@ abi::Result RegisteredMemory::use(const char* function, const Nic& nic, void* da
         return log::failed(function, nic.name, used.error_info());
     }
     memory_ = *std::move(used);
-    // A receive in more regions than this descriptor can have would never be advertised.
+    // remote() fails if the memory has more regions than a descriptor can hold. A receive into such
+    // memory would never be advertised.
     if (auto described = memory_.remote(); !described) {
         return log::failed(function, nic.name, described.error_info());
     }

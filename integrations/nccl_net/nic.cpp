@@ -26,17 +26,16 @@ using rdmabuf::Context;
 using rdmabuf::RegistrationPath;
 using rdmabuf::Resolver;
 
-/// The number of receive buffers of an endpoint.
 constexpr std::uint32_t receive_buffers = 512;
-/// The number of work requests that each queue pair of a connection may have in flight.
+/// The maximum number of outstanding work requests of each queue pair.
 constexpr std::uint32_t send_depth = 64;
 
 /// Returns the maximum number of connections of an endpoint. Each connection needs queue pairs, and
 /// entries for their work requests in the completion queue of the endpoint.
 int max_connections(const ibv_device_attr& attributes,
                     const rdmabuf::transport::EndpointOptions& options) {
-    // The entries of the completion queue for the receive buffers, and for the loopback queue pair
-    // of the endpoint, which performs flushes.
+    // The completion queue entries for the receive buffers, and for the loopback queue pair of the
+    // endpoint, which performs flushes.
     constexpr auto reserved =
         static_cast<int>(receive_buffers + rdmabuf::transport::loopback_completions);
     const int completions = (attributes.max_cqe - reserved) / static_cast<int>(send_depth);

@@ -35,8 +35,8 @@ struct Nic {
     /// The name of the verbs device, with "_dma" if it has a data-direct function; the names of
     /// merged devices are joined by "+".
     std::string name;
-    /// NCCL's numbers of the devices that are merged in this device; only its own number if the
-    /// device is not merged.
+    /// The NCCL device indices of the merged devices. Contains only the index of this device if it
+    /// is not merged.
     std::vector<int> members;
     /// The names of the verbs devices, in the order of `members`.
     std::vector<std::string> verbs_devices;
@@ -78,7 +78,7 @@ struct Nic {
 /// @param path             the directory in /sys of a PCI device; may be empty
 /// @param merge_functions  false: virtual functions have paths of their own
 [[nodiscard]] std::string card_path(std::string path, bool merge_functions);
-/// Orders PCI addresses as NCCL does, so that devices with equal numbers are on the same rail on
+/// Orders PCI addresses as NCCL does, so that devices with the same index are on the same rail on
 /// all nodes. Empty addresses are last.
 [[nodiscard]] bool is_pci_before(const std::string& one, const std::string& other);
 
@@ -88,7 +88,7 @@ struct Nic {
 
 /// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices
-/// @param members  the numbers of the devices to merge; 1 to transport::max_rails numbers
+/// @param members  the indices of the devices to merge; 1 to transport::max_rails indices
 /// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
 [[nodiscard]] std::optional<Nic> merge_nics(const std::deque<Nic>& all,
                                             std::span<const int> members, std::string& reason);

@@ -41,7 +41,6 @@ struct Context {
 /// two threads must not use the same listener, handle or communicator at the same time.
 class Plugin {
   public:
-    /// Returns the only instance of the plugin.
     [[nodiscard]] static Plugin& instance();
     /// Destroys the instance when the library is unloaded. If NCCL has listeners, communicators or
     /// connection attempts that are not closed, the instance is leaked, because other threads may
@@ -60,14 +59,14 @@ class Plugin {
 
     /// Returns the number of devices: those that start() has found, and the merged devices that
     /// NCCL has created since the plugin was last unused. Earlier merged devices keep their
-    /// numbers, because a later NCCL communicator may use them without creating them again
+    /// indices, because a later NCCL communicator may use them without creating them again
     /// (NCCL_NET_PLUGIN_REF_COUNT=1).
     [[nodiscard]] int device_count();
-    /// Returns the device with the number @p device, counted from 0. Logs an error and returns
-    /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
+    /// Returns the device with the index @p device. Logs an error and returns nullptr if the index
+    /// is out of range. The pointer is valid until the plugin is destroyed.
     [[nodiscard]] Nic* nic(int device);
-    /// Merges the devices with the numbers @p members, unless they are merged already.
-    /// @param device  set to the number of the merged device
+    /// Merges the devices with the indices @p members, unless they are merged already.
+    /// @param device  set to the index of the merged device
     abi::Result merge(std::span<const int> members, int& device);
 
     /// @param context  the context that start() returned; nullptr for versions without contexts
@@ -76,8 +75,8 @@ class Plugin {
     /// ends are connected.
     /// @param config  the configuration of this connection; nullptr: the traffic class of the
     ///                context
-    /// @param handle  the handle of the peer. The first call stores the number of the connection
-    ///                attempt in it.
+    /// @param handle  the handle of the peer. The first call stores the ID of the connection
+    ///                attempt in it
     abi::Result connect(void* context, int device, const abi::Config* config, void* handle,
                         void*& comm);
     abi::Result accept(Listener& listener, void*& comm);
@@ -86,9 +85,8 @@ class Plugin {
     void close(Communicator* comm) noexcept;
 
   private:
-    /// The contents of an NCCL handle: the handle of the transport's listener, and `connection`,
-    /// the number of the connection attempt in the connecting process. `connection` is 0 before the
-    /// first connect().
+    /// The contents of an NCCL handle: the handle of the transport's listener, and the ID of the
+    /// connection attempt in the connecting process, which is 0 before the first connect().
     struct WireHandle {
         std::array<std::byte, rdmabuf::transport::Handle::wire_size> listener;
         std::uint64_t connection;
@@ -134,7 +132,7 @@ class Plugin {
     /// merged devices are added.
     std::deque<Nic> nics_;
     std::size_t physical_nics_ = 0;
-    /// See device_count().
+    /// The result of device_count().
     std::size_t counted_nics_ = 0;
     Context default_context_;
     std::vector<std::unique_ptr<Context>> contexts_;

@@ -50,8 +50,8 @@ bool flag_of(const char* name, bool otherwise) {
     return number_of<std::uint8_t>(name).value_or(otherwise ? 1 : 0) != 0;
 }
 
-/// Returns the first of the interfaces @p all that is in @p list and has an address of @p family;
-/// its address, if the family is AF_INET or AF_INET6.
+/// Returns the name of the first interface in @p all that @p list selects and that has an address
+/// of @p family. If @p family is AF_INET or AF_INET6, returns the address instead of the name.
 std::optional<std::string> find_interface(const ifaddrs* all, const NameList& list,
                                           const std::string& family) {
     const bool any_family = family != "AF_INET" && family != "AF_INET6";
@@ -88,7 +88,7 @@ std::optional<std::string> find_interface() {
         return std::nullopt;
     }
     const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
-    // Without names, this is the order of NCCL.
+    // If NCCL_SOCKET_IFNAME is not set, the interfaces are tried in the order of NCCL.
     std::optional<std::string> found;
     for (const char* const list : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
         found = find_interface(first, NameList(names.empty() ? list : names), family);

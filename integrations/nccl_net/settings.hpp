@@ -57,7 +57,7 @@ struct Settings {
     std::optional<std::string> listen = std::string();
     /// NCCL_IB_DEVICE_PCI_ORDER: 0 keeps the order in which libibverbs returns the devices.
     bool pci_order = true;
-    /// NCCL_IB_MERGE_VFS: 0 does not treat the virtual functions of a card as one PCI device.
+    /// NCCL_IB_MERGE_VFS: 0 treats each virtual function of a card as a separate PCI device.
     bool merge_functions = true;
     /// NCCL_IB_DATA_DIRECT: 0 does not use the data-direct functions of NICs.
     bool data_direct = true;
@@ -80,7 +80,6 @@ struct Settings {
     /// NCCL_IB_RETRY_CNT: the maximum number of retransmissions.
     std::uint8_t retry_count = 7;
 
-    /// Reads the environment.
     [[nodiscard]] static Settings read();
     /// Returns the index of the GID to use, as NCCL_IB_GID_INDEX, NCCL_IB_ROCE_VERSION_NUM,
     /// NCCL_IB_ADDR_FAMILY and NCCL_IB_ADDR_RANGE select it; std::nullopt if none of them is set,
@@ -91,7 +90,7 @@ struct Settings {
   private:
     /// NCCL_IB_GID_INDEX.
     std::optional<std::uint8_t> gid_index_;
-    /// True if one of the variables for the next members is set.
+    /// True if NCCL_IB_ROCE_VERSION_NUM, NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE is set.
     bool selects_gid_ = false;
     rdmabuf::GidType gid_type_ = rdmabuf::GidType::roce_v2;
     bool ipv6_gid_ = false;

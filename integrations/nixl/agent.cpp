@@ -28,7 +28,8 @@ T value(rdmabuf::Result<T> result) {
     }
     return *std::move(result);
 }
-/// @param offset  an address minus the first address of the range, also if the difference wraps
+/// @param offset  an address minus the start of the range. An address before the range wraps to a
+///                large offset, which is not in the range
 bool lies_within(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) noexcept {
     return offset <= whole && length <= whole - offset;
 }

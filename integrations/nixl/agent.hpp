@@ -103,10 +103,10 @@ struct Peer {
     rdmabuf::transport::Handle handle;
     std::optional<rdmabuf::transport::Connector> connector;
     std::optional<rdmabuf::transport::Channel> channel;
-    /// Why the connection could not be opened, or has ended; empty while neither is known.
+    /// Why the connection could not be opened, or that the agent was disconnected; otherwise empty.
     std::string error;
-    /// If messages were lost: why the connection for them could not be opened. notify() reports it
-    /// once.
+    /// Set if messages were discarded because the connection could not be opened: the reason, which
+    /// the next notify() reports once.
     std::string lost;
     /// Messages that wait for the connection, or for room at the peer. The first message on a
     /// channel is the name of the agent that has connected.
@@ -116,7 +116,7 @@ struct Peer {
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
-    /// After the agent was disconnected: until when its messages are sent.
+    /// The deadline for sending the messages, after the agent was disconnected.
     std::chrono::steady_clock::time_point linger_end;
 };
 
@@ -141,7 +141,7 @@ class Agent {
     // Memory
 
     /// Registers host memory or memory of a GPU. Other calls do not wait for a long registration.
-    /// The last owner deregisters the memory.
+    /// The memory is deregistered when its last owner releases it.
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
     /// Returns the bytes that a remote agent needs to access the memory. The remote agent passes
     /// these bytes to load_remote(), together with the address of the memory.
@@ -161,8 +161,9 @@ class Agent {
     /// not wait. It is optional: the first transfer or notification also starts to connect.
     void connect(const std::string& remote_agent);
     /// Forgets a remote agent. Its transfers that wait for the connection end with the state
-    /// disconnected. The call does not wait: calls that make progress, and the destructor, send
-    /// what notify() has accepted, if the remote agent takes it in time, and close the connection.
+    /// disconnected. The call does not wait. Later calls that make progress, or the destructor,
+    /// send the messages that notify() has accepted, for at most EndpointOptions::linger, and then
+    /// close the connection.
     void disconnect(const std::string& remote_agent);
 
     // Transfers
@@ -179,8 +180,8 @@ class Agent {
     /// Makes progress and returns the state of a transfer.
     [[nodiscard]] TransferState check(Transfer& transfer);
     /// Ends a transfer: the blocks that are not posted to the device are not transferred. The first
-    /// call waits at most 10 ms for the end of the posted blocks. Further calls wait without limit:
-    /// NIXL ignores their result, so the program may then free the memory.
+    /// call waits at most 10 ms for the end of the posted blocks. Further calls wait without limit,
+    /// because NIXL ignores their result, and the program may then free the memory.
     /// @return true if the transfer has ended. If not, call again before destroying the transfer.
     [[nodiscard]] bool release(Transfer& transfer);
 
@@ -194,7 +195,8 @@ class Agent {
     [[nodiscard]] std::vector<Notification> take_notifications();
 
     /// Makes progress, and sleeps until there is something to do. Call it in a loop, in one thread.
-    /// @param delay  the duration of the sleep while a connection is being closed
+    /// @param delay  the duration of the sleep if no descriptor reports the next event, for example
+    ///               while a connection is being closed
     void progress_and_sleep(std::chrono::microseconds delay);
     /// Ends the current or the next sleep of progress_and_sleep().
     void interrupt() const noexcept;
@@ -218,12 +220,13 @@ class Agent {
     /// If another thread sleeps in progress_and_sleep(), ends the sleep: the sleeping thread has
     /// chosen how long to sleep before this thread started a transfer or a connection.
     void wake() noexcept;
-    /// @return true if a connection was refused for too few resources, or waits for another one
+    /// @return true if accept() must be called again without an event: a connection could not be
+    ///         accepted, or the listener has no descriptor to wait for
     [[nodiscard]] bool accept();
     void advance_connection(Peer& peer);
     static void send_messages(Peer& peer);
     void start_transfers(Peer& peer);
-    /// See disconnect().
+    /// Implements disconnect(). The caller must hold `mutex_`.
     void drop(const std::string& remote_agent);
     /// Continues to close the connection of a disconnected agent, without waiting.
     /// @return true if it is closed
@@ -232,7 +235,7 @@ class Agent {
     void test(Transfer& transfer);
     void end(Transfer& transfer, TransferState state, std::string reason);
     void abort(Transfer& transfer);
-    /// @return false if a message has arrived that no agent sends
+    /// @return false if the peer has sent a message without send_copy(), which no agent does
     [[nodiscard]] bool receive(Incoming& from);
     void receive_all();
     /// Closes a channel without waiting.

@@ -58,7 +58,7 @@ nixl_status_t log_error(const char* reason, nixl_status_t status) {
 }
 
 /// Calls @p call and returns its status. NIXL's core cannot catch exceptions, so an exception is
-/// logged and converted to a status: @p failed, if no other describes it.
+/// logged and converted to a status: @p failed, unless a more specific status exists.
 template <class Call>
 nixl_status_t status_of(const Call& call, nixl_status_t failed = NIXL_ERR_BACKEND) {
     try {
