@@ -100,7 +100,7 @@ class ExistingContext {
 /// range.
 struct Mappings {
     Extent extent;
-    /// Depends on each mapping and on their order.
+    /// Combines the ids of all mappings, in their order; 0 if an id is unknown.
     std::uint64_t generation = 0;
     std::size_t count = 1;
 };

@@ -132,7 +132,7 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
                    .pci_address = std::move(identity.pci_address)};
 }
 
-/// Returns the names of the primary nodes in the order of their numbers: "card2" before "card10".
+/// Returns the names of the primary nodes in numeric order: "card2" before "card10".
 Result<std::vector<std::string>> list_primary_nodes() {
     auto listed = list_folder(folder);
     if (listed) {
@@ -159,7 +159,7 @@ Result<DrmNode> open_drm_node(const DrmOptions& options) {
         if (node) {
             return node;
         }
-        // The error has the errno of the first node. Its text names all nodes.
+        // `refused` gets the errno of the first node, and a text that names all nodes.
         const ErrorInfo& error = node.error_info();
         refused = refused ? ErrorInfo(refused->error(), refused->function(),
                                       refused->reason() + "; " + error.hint())

@@ -26,8 +26,8 @@ constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf
 /// close-on-exec.
 constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 
-/// The number of control devices to try, beginning with device 0. Some of these devices do not
-/// exist, because devices of other drivers share the numbering.
+/// The number of control device indices to try, from 0 on. Some indices have no device of this
+/// driver, because devices of other drivers share the numbering.
 constexpr int most_devices = 64;
 
 ThunkFunctions look_up_thunk(SymbolLookup& lookup) {

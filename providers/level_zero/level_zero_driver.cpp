@@ -110,7 +110,7 @@ std::variant<std::vector<Item>, Result> all_of(const Get& get) {
 
 struct Driver::OwnContexts {
     std::mutex mutex;
-    /// True if there is a driver that has a GPU, and each such driver has a context in `made`.
+    /// True if `made` is not empty, and has a context for each driver that has a GPU.
     bool complete = false;
     std::map<DriverHandle, Context> made;
 

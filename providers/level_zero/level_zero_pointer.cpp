@@ -89,7 +89,7 @@ Pointer Contexts::require(std::uintptr_t address) const {
 bool is_mapped(const Driver& driver, const Pointer& pointer) {
     std::uint32_t access = 0;
     std::size_t reserved = 0;
-    // The function succeeds only for addresses of zeVirtualMemReserve.
+    // The query succeeds only for addresses that zeVirtualMemReserve has reserved.
     const Result asked = driver.functions().virtual_mem_get_access_attribute(
         pointer.context, reinterpret_cast<const void*>(pointer.address), 1, &access, &reserved);
     if (is_foreign(asked) || asked == unsupported_feature) {

@@ -15,8 +15,8 @@ NrtStatus try_to_allocate(const Driver& driver, int core, std::size_t size, Tens
 }
 
 /// Calls nrt_init(), then allocates. A process may call nrt_init() only once, and no function
-/// returns whether it was called. The caller therefore tries to allocate first, and calls this
-/// function only if the runtime was not initialised.
+/// returns whether it was called. The caller must therefore try to allocate first, and may call
+/// this function only if the runtime was not initialised.
 NrtStatus initialise_and_allocate(const Driver& driver, int core, std::size_t size,
                                   Tensor*& tensor) {
     static std::mutex mutex;

@@ -121,8 +121,8 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
         const std::lock_guard lock(mutex_);
         return runtime_ != nullptr;
     }
-    /// Initialises HSA, and keeps HSA initialised while this exporter exists. The generations
-    /// (numbers of allocations) are valid only during one initialisation.
+    /// Initialises HSA, and keeps HSA initialised while this exporter exists, because the
+    /// generations (numbers of allocations) are valid only during one initialisation.
     Result<SharedRuntime> hold(const Driver& driver) const {
         const std::lock_guard lock(mutex_);
         if (runtime_ == nullptr || Runtime::is_parents()) {

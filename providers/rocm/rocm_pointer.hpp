@@ -48,7 +48,7 @@ struct Met {
 /// Returns std::nullopt if the memory does not belong to HSA. The caller must hold a Runtime, which
 /// keeps HSA initialised.
 [[nodiscard]] std::optional<Met> meet(const Driver& driver, std::uintptr_t address);
-/// Returns the result of meet(), or throws if meet() returns std::nullopt.
+/// Calls meet() until it returns the attributes.
 /// @throws Error EFAULT if the memory does not belong to HSA
 [[nodiscard]] Met require_met(const Driver& driver, std::uintptr_t address);
 
