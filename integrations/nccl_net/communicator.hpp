@@ -41,8 +41,8 @@ struct Request {
 };
 
 /// A sendComm or recvComm of NCCL. Only one thread at a time may send, receive, flush or test;
-/// another thread may register memory at the same time. Memory is allocated only by the
-/// constructor, for the growth of the endpoint's pools, and for error texts.
+/// another thread may register memory at the same time. After the constructor, memory is allocated
+/// only to grow the endpoint's pools, and for error texts.
 class Communicator {
   public:
     /// @param endpoint  the endpoint that created @p channel

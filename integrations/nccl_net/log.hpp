@@ -21,10 +21,10 @@ void warn(const char* function, const std::string& text) noexcept;
 void info(const char* function, const std::string& text) noexcept;
 
 /// Logs a warning that @p function has failed on @p device, with the text and the errno value of
-/// the error. @return result_of() the error
+/// the error. @return the result for NCCL; see result_of()
 abi::Result failed(const char* function, const std::string& device,
                    const rdmabuf::ErrorInfo& failure);
-/// Returns the result for NCCL of an errno value: invalid_usage for an error of the program,
+/// Converts an errno value to a result for NCCL: invalid_usage for an error of the program,
 /// remote_error if the peer has ended or does not respond, otherwise system_error.
 [[nodiscard]] abi::Result result_of(int error) noexcept;
 

@@ -137,16 +137,16 @@ rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uin
     options.gid_index = settings.gid_index_of(context, port);
     options.pkey_index = settings.pkey_index;
     // NCCL polls connect() and accept() without a time limit, and does other work in between, such
-    // as registering memory for hundreds of connections. The end of a process or of a machine is
-    // detected by the socket.
+    // as registering memory for hundreds of connections. The limit can be long, because the socket
+    // detects the end of the peer process or machine.
     options.handshake = std::chrono::hours(24);
     options.ack_timeout = settings.ack_timeout;
     options.retry_count = settings.retry_count;
     return options;
 }
 
-/// Returns false if a port has no GID or partition key with the index that the user has set, and
-/// logs this as a warning.
+/// Returns false and logs a warning if the index of the GID or of the partition key, as the user
+/// has set it, is not in the table of the port.
 bool has_indices(const std::string& device, const ibv_port_attr& port,
                  const rdmabuf::transport::EndpointOptions& options) {
     const auto is_in = [&device](const char* variable, unsigned index, int entries) {
@@ -231,7 +231,7 @@ void describe_ports(const rdmabuf::Device& device, const Resolver& resolver,
         const auto port = static_cast<std::uint8_t>(i);
         const NameList::Entry* entry = nullptr;
         if (!settings.devices.selects(device.name(), port, entry)) {
-            active = true; // The user has excluded this port, which needs no message.
+            active = true; // The user has excluded this port, so no message is needed.
         } else if (context.port(port).state == IBV_PORT_ACTIVE) {
             active = true;
             if (auto nic = describe(context, port, entry, resolver, settings, topology)) {
@@ -287,7 +287,7 @@ std::vector<Nic> find_nics(const Settings& settings) {
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
         // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
-        // verbs devices, in which each port has the number 1. Therefore the number of earlier
+        // verbs devices, in which each port has the number 1. Therefore the count of earlier
         // devices with the same GUID is added.
         nic->port += static_cast<int>(std::count_if(
             nics.begin(), nic, [&](const Nic& earlier) { return earlier.guid == nic->guid; }));

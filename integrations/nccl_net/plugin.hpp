@@ -108,7 +108,8 @@ class Plugin {
     };
     /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
-    /// The endpoint of a key. Its mutex is held while the endpoint is opened, which can take long.
+    /// The endpoint of an EndpointKey. Opening an endpoint can take long, so `mutex` is held
+    /// meanwhile, and Plugin::mutex_ is not.
     struct KnownEndpoint {
         std::mutex mutex;
         std::weak_ptr<SharedEndpoint> endpoint;

@@ -146,8 +146,8 @@ Settings Settings::read() {
     settings.data_direct = flag_of("NCCL_IB_DATA_DIRECT", true);
     settings.relaxed_ordering = flag_of("NCCL_IB_PCI_RELAXED_ORDERING", true);
     settings.merge_devices = flag_of("NCCL_IB_MERGE_NICS", true);
-    // NCCL permits 128. A number above the maximum of this library is reduced to this maximum, and
-    // not ignored, because the program wants many queue pairs.
+    // NCCL permits up to 128. A value above the maximum of this library is reduced to this maximum
+    // instead of ignored, because the user wants many queue pairs.
     settings.queue_pairs = std::clamp(
         number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION").value_or(settings.queue_pairs), 1U,
         static_cast<std::uint32_t>(rdmabuf::transport::max_queue_pairs_per_device));

@@ -59,7 +59,7 @@ struct Settings {
     bool pci_order = true;
     /// NCCL_IB_MERGE_VFS: 0 treats each virtual function of a card as a separate PCI device.
     bool merge_functions = true;
-    /// NCCL_IB_DATA_DIRECT: 0 does not use the data-direct functions of NICs.
+    /// NCCL_IB_DATA_DIRECT: 0 disables the data-direct functions of NICs.
     bool data_direct = true;
     /// NCCL_IB_PCI_RELAXED_ORDERING: 0 disables PCIe relaxed ordering.
     bool relaxed_ordering = true;

@@ -34,9 +34,9 @@ struct SharedEndpoint {
     std::unique_ptr<std::mutex> owned_mutex;
     std::mutex& mutex;
     rdmabuf::transport::Endpoint endpoint;
-    /// False after a connection has waited in vain for EndpointOptions::linger when it was closed:
-    /// the other connections are then closed without waiting. NCCL closes its connections one after
-    /// another, and there can be hundreds to a peer that is unreachable.
+    /// Set to false when the close of a connection has timed out after EndpointOptions::linger. The
+    /// other connections are then closed without waiting, because NCCL closes its connections one
+    /// after another, and hundreds of them can lead to an unreachable peer.
     bool lingers = true;
 };
 

@@ -140,7 +140,7 @@ Result accept(void* listener, void** comm, abi::DeviceHandle** /*offload*/) {
     });
 }
 
-/// Makes an object for an mhandle of NCCL. @param call  registers the memory
+/// Creates an mhandle for NCCL. @param call  registers the memory
 template <class Register>
 Result registered(const char* function, void* comm, void** memory, const Register& call) {
     *memory = nullptr;
@@ -153,8 +153,8 @@ Result registered(const char* function, void* comm, void** memory, const Registe
         return result;
     });
 }
-/// NCCL's parameter `kind` is not needed: the library finds out if an address is of GPU memory.
-/// NCCL passes pinned host memory as memory of a GPU, too.
+/// The parameter `kind` is ignored, because NCCL passes pinned host memory as GPU memory, too. The
+/// library detects the type of the memory itself.
 Result regmr(void* comm, void* data, std::size_t size, int /*kind*/, void** memory) {
     return registered("regMr", comm, memory, [&](RegisteredMemory& made, const Nic& nic) {
         return made.register_address(nic, data, size);

@@ -419,7 +419,7 @@ void Agent::progress_and_sleep(std::chrono::microseconds delay) {
             return;
         }
         sleeps_ = !polls;
-        if (transfers_ != 0) { // Ten times per heartbeat: see Endpoint::descriptor().
+        if (transfers_ != 0) { // Ten wakeups per heartbeat: see Endpoint::descriptor().
             limit = static_cast<int>(endpoint_.options().heartbeat.count() / 10);
         }
         const auto add = [&events](int descriptor, short wanted) {
@@ -522,7 +522,7 @@ bool Agent::receive(Incoming& from) {
         if (from.channel.irecv(registered_, buffer_.data(), buffer_.size(), message_tag, request)) {
             return true;
         }
-        // An agent sends by send_copy(), so that all data of the message has arrived.
+        // An agent sends with send_copy(), so all data of the message has already arrived.
         const Completion completion = from.channel.test(request);
         if (!completion.done) {
             return false;

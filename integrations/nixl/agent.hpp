@@ -87,8 +87,8 @@ class Transfer {
     /// The owners of the objects to which entries_ points.
     std::vector<std::shared_ptr<const void>> memory_;
     std::optional<std::string> notification_;
-    /// The agent to which the transfer was posted. After a disconnection, remote_agent_ may be the
-    /// name of another process.
+    /// The agent to which the transfer was posted. After a disconnection, another process may have
+    /// the name `remote_agent_`.
     std::shared_ptr<Peer> peer_;
     rdmabuf::transport::Request request_;
     /// True if the transfer was posted but is not started, because it waits for the connection or
@@ -217,8 +217,8 @@ class Agent {
     /// Returns the peer, and starts to connect if no connection was started yet.
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void advance();
-    /// If another thread sleeps in progress_and_sleep(), ends the sleep: the sleeping thread has
-    /// chosen how long to sleep before this thread started a transfer or a connection.
+    /// Ends the sleep of another thread in progress_and_sleep(). That thread chose its timeout and
+    /// descriptors before this thread started a transfer or a connection.
     void wake() noexcept;
     /// @return true if accept() must be called again without an event: a connection could not be
     ///         accepted, or the listener has no descriptor to wait for
@@ -229,7 +229,7 @@ class Agent {
     /// Implements disconnect(). The caller must hold `mutex_`.
     void drop(const std::string& remote_agent);
     /// Continues to close the connection of a disconnected agent, without waiting.
-    /// @return true if it is closed
+    /// @return true if the connection is closed
     [[nodiscard]] bool close(Peer& peer);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
     void test(Transfer& transfer);
