@@ -21,7 +21,6 @@ struct DeviceOptions {
     bool only = false;
 
     void add_to(CLI::App& command);
-    /// Sets the environment variables in this process.
     void set_environment() const;
 };
 

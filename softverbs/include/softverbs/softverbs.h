@@ -37,7 +37,7 @@ int softverbs_reset(const char* profile, unsigned devices);
  * the same devices on every machine. softverbs_reset() does not change this setting. */
 void softverbs_hide_real_devices(int hide);
 /* Device attributes. softverbs enforces the new limits and capabilities, such as max_mr_size,
- * max_dm_size, odp_caps, atomic_cap and max_qp_wr. Ignores the number of ports in @attr. */
+ * max_dm_size, odp_caps, atomic_cap and max_qp_wr, but ignores the number of ports in @attr. */
 int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex* attr);
 int softverbs_set_device_attr(unsigned device, const struct ibv_device_attr_ex* attr);
 int softverbs_set_device_name(unsigned device, const char* name);
@@ -56,7 +56,7 @@ enum softverbs_feature {
     SOFTVERBS_FEATURE_QUERY_DEVICE_EX = 1 << 7,
 };
 int softverbs_set_features(unsigned device, unsigned features);
-/* Returns the bit mask; 0 when there is no such device. */
+/* Returns the bit mask of the features that the device has; 0 if the device does not exist. */
 unsigned softverbs_features(unsigned device);
 /* Makes ibv_reg_dmabuf_mr() fail with the errno @before or @attach; 0: no failure. @before: fails
  * before it checks the descriptor, like a kernel or driver without dma-buf support. @attach: fails
@@ -109,7 +109,7 @@ int softverbs_set_faults(const char* text);
  * @text has the format of SOFTVERBS_DISORDER, see README.md; an empty text restores all ordering.
  * Returns 0, or EINVAL (@text has another format; nothing changes). */
 int softverbs_set_disorder(const char* text);
-/* Number of planned faults of calls and packets that have not happened yet. */
+/* Returns the number of planned faults of calls and packets that have not occurred yet. */
 unsigned softverbs_pending_faults(void);
 void softverbs_clear_faults(void);
 /* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region
@@ -136,8 +136,8 @@ int softverbs_complete(struct ibv_cq* cq, const struct ibv_wc* completion);
 /* Adds a completion during the next ibv_req_notify_cq(), just before that call arms the queue, so
  * that the completion raises no event. */
 int softverbs_complete_before_request(struct ibv_cq* cq, const struct ibv_wc* completion);
-/* Raises a completion event without a completion, if the queue is armed. The program sees this when
- * another thread has polled the completion already. */
+/* Raises a completion event without a completion, if the queue is armed. A program gets such an
+ * event if another thread has already polled the completion. */
 int softverbs_raise_cq_event(struct ibv_cq* cq);
 /* Makes a completion queue overrun: polling fails, IBV_EVENT_CQ_ERR is raised, and the queue pairs
  * that use the queue enter the error state. */
@@ -172,8 +172,7 @@ int softverbs_step(void);
  * function must not be called in several threads at the same time. Returns 0, or an errno: EPERM
  * (the clock is not stopped), EINVAL (@ns is too large). */
 int softverbs_advance(uint64_t ns);
-/* Returns the time until the next timer expires in nanoseconds, or UINT64_MAX if no timer is set.
- */
+/* Returns the nanoseconds until the next timer expires, or UINT64_MAX if no timer is set. */
 uint64_t softverbs_next_timer(void);
 
 /* State */
@@ -194,15 +193,16 @@ enum softverbs_kind {
     SOFTVERBS_XRCD,
     SOFTVERBS_KINDS, /* number of kinds; as an argument, all kinds */
 };
-/* Number of objects of a kind that this process has not destroyed. */
+/* Returns the number of objects of a kind that this process has created and not destroyed. */
 size_t softverbs_live(enum softverbs_kind kind);
-/* Number of errors in the program's use of verbs: destroying an object that is in use (EBUSY),
+/* Returns how many errors the program has made: destroying an object that is in use (EBUSY),
  * closing a device while objects of it exist, acknowledging more events than were received, and
  * ibv_start_poll() in two threads at the same time for a single-threaded completion queue. */
 unsigned softverbs_violations(void);
-/* Number of events that the program has received and not acknowledged. */
+/* Returns the number of events that the program has received and not acknowledged. */
 unsigned softverbs_unacknowledged_events(void);
-/* 1 when the queue is armed: an event was requested and has not been raised. Otherwise 0. */
+/* Returns 1 if the completion queue is armed: an event was requested and has not been raised.
+ * Otherwise returns 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
 /* Returns how the process to which this process has most recently connected gets the data of long
  * messages from private memory of this process: "process_vm" (with process_vm_readv(2)), "records"

@@ -75,9 +75,8 @@ SOFTVERBS_ENTRY int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, voi
     }
     {
         const Guard guard;
-        // Fail only because of a planned fault (an error that a test injects). Do not return EIO if
-        // the device has failed, because the program must still receive the completion events of
-        // flushed requests.
+        // Fail only because of an injected fault. Do not return EIO if the device has failed,
+        // because the program must still receive the completion events of flushed requests.
         if (const int error = process().faults.enter("ibv_get_cq_event"); error != 0) {
             errno = error;
             return -1;

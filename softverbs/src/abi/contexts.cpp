@@ -92,8 +92,8 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
 
 namespace {
 
-/// Implements ibv_close_device(). It never returns EBUSY, because libibverbs also closes a device
-/// whose objects still exist, and some programs rely on this. Such a context is freed after its
+/// Implements ibv_close_device(). As in libibverbs, it does not return EBUSY if objects of the
+/// context still exist, and some programs rely on this. The context is then freed later, after its
 /// last object was destroyed.
 int close_device(Context& context) {
     auto& process = softverbs::process();
@@ -154,7 +154,7 @@ int dealloc_pd(Pd& pd) {
     file.table.remove(pd.shared);
     for (const auto& imported : file.imported_pds) {
         if (imported->protection == &pd) {
-            imported->protection = imported.get(); // a domain without any memory
+            imported->protection = imported.get(); // no memory region belongs to this domain
         }
     }
     std::erase(file.pds, &pd);

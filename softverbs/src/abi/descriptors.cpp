@@ -24,7 +24,7 @@ constinit Next<int(int, int)> next_dup2("dup2");
 constinit Next<int(int, int, int)> next_dup3("dup3");
 constinit Next<int(int, int, void*)> next_fcntl("fcntl");
 constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
-// Before 2.33, glibc has no function of this name (a program calls __fxstat()). In this case, make
+// glibc before 2.33 exports no fstat(); programs call __fxstat() instead. With such a glibc, make
 // the system call.
 constinit Next<int(int, struct stat*)> next_fstat("fstat", [](int descriptor, struct stat* status) {
     return static_cast<int>(::syscall(SYS_fstat, descriptor, status));

@@ -56,9 +56,9 @@ auto forward(const char* name, Arguments... arguments) {
     }
 }
 
-/// Returns the error with which a verb must fail before it does anything: the errno of a planned
-/// fault (an error that a test injects, for example with SOFTVERBS_FAULTS), or EIO if the device
-/// has failed. Returns 0 if the verb can proceed.
+/// Returns the error with which a verb must fail before it does anything: the errno of an injected
+/// fault (for example one from SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the
+/// verb can proceed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;
@@ -77,7 +77,7 @@ template <class Result>
 }
 
 /// Calls @p function, which implements a verb, with Process::lock held and thread cancellation
-/// disabled. Does not call it if enter() returns an error; the verb then fails with this error.
+/// disabled. If enter() returns an error, fails with this error and does not call @p function.
 /// Fails with ENOMEM if @p function throws std::bad_alloc.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
@@ -94,8 +94,8 @@ template <class Function>
 }
 
 /// Like call(), for a verb that destroys an object. Does not return EIO if the device has failed,
-/// because objects of a failed device can still be destroyed. Only a planned fault (an error that a
-/// test injects) for this verb prevents the call of @p function.
+/// because objects of a failed device can still be destroyed. Only an injected fault for this verb
+/// prevents the call of @p function.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;

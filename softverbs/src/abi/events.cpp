@@ -38,8 +38,8 @@ bool take_event(Context& context, ibv_async_event& out) {
 int get_async_event(Context& context, ibv_async_event& out) {
     {
         const Guard guard;
-        // Fail only because of a planned fault (an error that a test injects). Do not return EIO if
-        // the device has failed, because the program must be able to read IBV_EVENT_DEVICE_FATAL.
+        // Fail only because of an injected fault. Do not return EIO if the device has failed,
+        // because the program must be able to read IBV_EVENT_DEVICE_FATAL.
         if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
             return error;
         }

@@ -131,7 +131,7 @@ constinit Next<int(const char*, struct dirent64***, int (*)(const struct dirent6
     next_scandir64("scandir64");
 constinit Next<int(const char*, int)> next_access("access");
 constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
-// Before 2.33, glibc has no function of this name (a program calls __fxstatat()). In this case,
+// glibc before 2.33 exports no fstatat(); programs call __fxstatat() instead. With such a glibc,
 // make the system call.
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat(
     "fstatat", [](int directory, const char* path, struct stat* status, int flags) {

@@ -3,7 +3,7 @@
 // ibv_import_device() and the verbs that import protection domains, memory regions and device
 // memory. Two contexts share these objects if they have the same open device file (cmd_fd). The
 // kernel finds a shared object by its handle in that file. softverbs searches the objects of this
-// process; if another process has opened the file, it searches the table in the file.
+// process or, if another process has opened the file, the object table in the file.
 #include <errno.h>
 #include <unistd.h>
 
@@ -73,8 +73,8 @@ Pd* find_pd(const Context& context, std::uint32_t handle) {
     return found != all.end() ? *found : nullptr;
 }
 
-/// Returns the object that represents a protection domain of another process in this process; null
-/// if the protection domain does not exist.
+/// Returns the Pd of this process for a protection domain of another process, and creates the Pd if
+/// necessary. Returns null if the protection domain does not exist.
 Pd* find_foreign_pd(Context& context, std::uint32_t handle) {
     DeviceFile& file = *context.file;
     SharedObject* const shared = file.table.find(SharedObject::Kind::pd, handle);

@@ -15,9 +15,9 @@ namespace softverbs {
 
 namespace {
 
-/// Waits until the registration that the caller is about to do would have ended on a NIC
-/// (SOFTVERBS_REGISTRATION_DELAY). A device executes delayed registrations one after the other; the
-/// devices are independent of each other. The caller must not hold Process::lock.
+/// Waits for the duration of a registration (SOFTVERBS_REGISTRATION_DELAY). The registrations of a
+/// device are executed one after the other; the devices are independent of each other. The caller
+/// must not hold Process::lock.
 void wait_for_registration(ibv_context& context) {
     const std::uint64_t delay = process().registration_delay_ns;
     if (delay == 0) {

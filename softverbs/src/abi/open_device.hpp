@@ -12,8 +12,8 @@ namespace softverbs {
 /// returns null and sets errno, and the caller still owns @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// The next two functions free an imported protection domain or memory region. The original object
-/// is not freed.
+/// unimport_pd() and unimport_mr() free an imported protection domain or memory region, but not the
+/// original object.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
 /// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the

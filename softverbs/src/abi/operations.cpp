@@ -40,9 +40,6 @@ void set_operations(Context& context) {
     context.create_qp_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_QP_EX), create_qp_ex_op);
     context.create_srq_ex = create_srq_ex_op;
     context.post_srq_ops = when(device.attributes.tm_caps.flags != 0, post_srq_ops);
-    // The functions that create device memory, regions of it and windows are set only if the device
-    // has the feature. Those that free device memory and windows are always set, because a test may
-    // remove the feature while such objects exist.
     context.alloc_dm = when(device.has(SOFTVERBS_FEATURE_DM), alloc_dm_op);
     context.reg_dm_mr = when(device.has(SOFTVERBS_FEATURE_DM), reg_dm_mr_op);
     context.free_dm = free_dm_op;

@@ -11,8 +11,9 @@
 namespace softverbs {
 
 /// Sets the function pointers in the context, which the inline functions of verbs.h call. A pointer
-/// is null if the device does not have the feature that the function needs. The pointers free_dm
-/// and dealloc_mw are never null, because a test may remove a feature while objects exist.
+/// is null if the device does not have the feature that the function needs. The pointers of
+/// functions that destroy objects are never null, because a test may remove a feature while objects
+/// exist.
 void set_operations(Context& context);
 
 // The functions to which set_operations() sets the pointers. They are called only with objects of

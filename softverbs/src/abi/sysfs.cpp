@@ -134,7 +134,7 @@ const std::string& root_of(const Tree& tree) {
             std::filesystem::remove_all(made);
         }
     }
-    const Guard guard; // no thread holds this lock during fork(2), so a child can use the set
+    const Guard guard; // fork(2) waits for this lock, so a child process can use the set
     static auto& roots = *new std::set<std::string>;
     const std::string& kept = *roots.insert(root).first;
     current_root.store(&kept);

@@ -54,7 +54,7 @@ std::uint64_t next_deadline() {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int softverbs_take_clock() {
-    // While this thread holds these locks, no background thread does any work.
+    // While this thread holds these locks, no background thread starts new work.
     std::unique_lock<std::mutex> cm_guard;
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
         cm_guard = std::unique_lock(manager->lock);

@@ -66,8 +66,8 @@ int time_to_next_change() {
     return next <= now ? 0 : static_cast<int>((next - now + ns_per_ms - 1) / ns_per_ms);
 }
 
-/// Makes the changes that are due: if the clock is stopped, only for step(), and otherwise only for
-/// the control thread. Returns whether a change was made.
+/// Makes the state changes that are due. While the clock is stopped, only step() makes them (@p
+/// by_step is true); otherwise, only the control thread does. Returns whether a change was made.
 bool change_due_states(Control& here, bool by_step) {
     std::vector<PlannedFault> due;
     {
@@ -195,9 +195,9 @@ void abandon() noexcept {
 
 namespace {
 
-/// Adds @p faults (errors that the test configuration injects) to the planned faults. Starts the
-/// control thread if it does not exist; the thread executes each fault at its time. Returns 0,
-/// ENOMEM, or EAGAIN if the thread cannot be created.
+/// Adds faults of ports and devices to the planned faults. Starts the control thread if it does not
+/// exist; the thread executes each fault at its time. Returns 0, ENOMEM, or EAGAIN if the thread
+/// cannot be created.
 int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     start();
     try {

@@ -21,8 +21,8 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with the device number @p index (from 0), and returns the result of
-/// @p function. Returns ENODEV if the device does not exist, and ENOMEM if @p function throws
+/// Calls @p function with the Device that has the index @p index (from 0), and returns the result
+/// of @p function. Returns ENODEV if the device does not exist, and ENOMEM if @p function throws
 /// std::bad_alloc. Holds Process::lock during the call.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
@@ -35,8 +35,8 @@ int with_device(unsigned index, const Function& function) {
     }
 }
 
-/// Calls @p function with the device number @p index (from 0) and its port number @p number (from
-/// 1), and returns the result of @p function. Returns EINVAL if the port does not exist.
+/// Like with_device(), but calls @p function with the Device and its port number @p number (from
+/// 1). Returns EINVAL if the port does not exist.
 template <class Function>
 int with_port(unsigned index, unsigned number, const Function& function) {
     return with_device(index, [&](Device& device) {

@@ -7,8 +7,7 @@
 
 namespace softverbs {
 
-/// A planned fault, which the test configuration injects: a state change of a port, or the reset of
-/// a device.
+/// A fault that a test injects: a state change of a port, or the reset of a device.
 struct DeviceFault {
     enum class Kind : std::uint8_t { port_down, port_up, flap, reset };
     Kind kind = Kind::reset;
@@ -16,9 +15,10 @@ struct DeviceFault {
     std::uint8_t port = 1;
     /// Time in milliseconds from the call of control::plan() until the fault occurs.
     unsigned delay_ms = 0;
-    /// Only for Kind::flap (the port goes down and up repeatedly): the duration of each state in
-    /// milliseconds, and the number of times that the port goes down.
+    /// Only for Kind::flap (the port goes down and up repeatedly): duration of each state in
+    /// milliseconds.
     unsigned period_ms = 0;
+    /// Only for Kind::flap: how many times the port goes down.
     unsigned times = 0;
 };
 

@@ -39,9 +39,9 @@ int with(Native* native, const Function& function) {
     });
 }
 
-/// Calls @p function, which changes the planned faults of packets, and returns its result. Before
-/// this, withdraws the permission of other processes to write directly to memory of this process,
-/// because a direct write sends no packets, to which a fault could apply.
+/// Calls @p function, which changes the planned faults of packets, and returns its result. First
+/// withdraws the permission of other processes to write directly to memory of this process, because
+/// direct writes send no packets to which a fault could apply.
 template <class Function>
 int change_packet_faults(const Function& function) {
     return without_bad_alloc([&] {

@@ -209,9 +209,9 @@ void Faults::clear() {
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
-    // Each planned fault (an error that the test configuration injects) that applies to @p verb
-    // counts this call. If two planned faults are due at this call, this call fails with the errno
-    // of the first one, and the next call fails with the errno of the second one.
+    // Each planned fault that applies to @p verb counts this call. If two planned faults are due at
+    // this call, this call fails with the errno of the first one, and the next call fails with the
+    // errno of the second one.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

@@ -16,8 +16,8 @@ namespace softverbs {
 
 struct Device;
 
-/// The planned faults (errors that the test configuration injects) that have not occurred yet.
-/// softverbs.h describes the kinds of faults.
+/// The planned faults: those that a test injects and that have not occurred yet. softverbs.h
+/// describes the kinds of faults.
 class Faults {
   public:
     // These functions implement softverbs_fail_call(), softverbs_fail_packet(),
@@ -25,8 +25,8 @@ class Faults {
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-    /// Replaces the planned faults (errors that the test configuration injects) by those in @p
-    /// text. Returns 0, EINVAL, or ENODEV if @p text names a device or port that does not exist.
+    /// Replaces the planned faults by those in @p text. Returns 0, EINVAL, or ENODEV if @p text
+    /// names a device or port that does not exist.
     int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
     /// Returns the planned faults of ports and devices that set() has parsed, and removes them from
@@ -38,8 +38,8 @@ class Faults {
     void clear();
 
     /// Called first by each verb that can fail. @p verb is its public name, such as "ibv_alloc_pd".
-    /// Counts this call for the planned faults (errors that the test configuration injects) that
-    /// apply to the verb. Returns the errno with which the verb must fail, or 0.
+    /// Counts this call for the planned faults of the verb. Returns the errno with which the verb
+    /// must fail, or 0.
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }

@@ -17,7 +17,7 @@ inline std::string_view take_until(std::string_view& text, char separator) {
     return taken;
 }
 
-/// Parses a text that is a decimal number. Returns nullopt if the text is not a number.
+/// Parses a decimal number. Returns nullopt if the text contains anything else, or on overflow.
 inline std::optional<unsigned> parse_number(std::string_view text) {
     unsigned number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -8,8 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// The names of verbs that do not destroy objects and that can fail because of a planned fault (an
-/// error that the test configuration injects).
+/// The verbs that destroy no object and that softverbs_fail_call() can make fail.
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -85,8 +84,7 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "rdma_set_option",
 });
 
-/// The names of verbs that destroy objects and that can fail because of a planned fault (an error
-/// that the test configuration injects).
+/// The verbs that destroy an object and that softverbs_fail_call() can make fail.
 constexpr auto destroying_verbs = std::to_array<std::string_view>({
     "ibv_close_device",
     "ibv_close_xrcd",

@@ -5,8 +5,7 @@
 
 namespace softverbs {
 
-/// Returns whether the verb @p name, such as "ibv_reg_mr", can fail because of a planned fault (an
-/// error that the test configuration injects).
+/// Returns whether softverbs_fail_call() can make the verb @p name, such as "ibv_reg_mr", fail.
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
 /// Returns whether the verb @p name destroys an object. Such a verb fails only because of a planned
 /// fault that contains its name, and not because of a fault for any verb.

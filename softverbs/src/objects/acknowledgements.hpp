@@ -13,11 +13,10 @@
 
 namespace softverbs {
 
-/// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() wait until the program has acknowledged
-/// all received events of the object. They wait on the condition variable in the verbs structure,
-/// such as ibv_cq::cond. This mutex belongs to these condition variables, which need a
-/// pthread_mutex_t. The numbers of unacknowledged events are protected by Process::lock. A thread
-/// that takes both locks takes Process::lock first.
+/// The mutex of the condition variables (such as ibv_cq::cond) on which ibv_destroy_cq(),
+/// ibv_destroy_qp() and ibv_destroy_srq() wait until the program has acknowledged all received
+/// events of the object. The numbers of unacknowledged events are protected by Process::lock. A
+/// thread that takes both locks must take Process::lock first.
 inline pthread_mutex_t acknowledgement_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 [[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
@@ -36,10 +35,8 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Called when the program acknowledges events. Subtracts them from the number of events of the
-/// object that the program has received and not acknowledged. Counts a violation (an error of the
-/// program, see softverbs_violations()) if the program acknowledges more events than it has
-/// received.
+/// Called when the program acknowledges @p count events of the object. If the program has received
+/// fewer events, counts a violation (an error of the program, see softverbs_violations()).
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {

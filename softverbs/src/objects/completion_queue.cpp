@@ -21,7 +21,7 @@ namespace softverbs {
 
 namespace {
 
-/// Initial number of entries of the ring that contains the completions of a completion queue.
+/// Initial size of Cq::ring in completions, unless ibv_cq::cqe is smaller.
 constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
@@ -234,11 +234,10 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // As a NIC does, raise an event at once if the completion queue contains completions that were
-    // neither polled nor reported by an earlier event. UCX needs this event, because it does not
-    // poll between arming and sleeping. The event reports only the first of these completions. The
-    // next call then raises an event for the next one, which perftest needs: it polls at most 16
-    // completions per event.
+    // As on a NIC, completions that were neither polled nor reported by an earlier event raise an
+    // event now. UCX needs this event, because it does not poll between arming and sleeping. The
+    // event reports only the first of these completions, and the next call raises an event for the
+    // next one. perftest needs this, because it polls at most 16 completions per event.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);

@@ -99,7 +99,7 @@ struct Cq : ibv_cq_ex {
     /// When the program arms the completion queue, these completions raise no event.
     std::uint64_t notified = 0;
     /// Completions that a test has added with softverbs_complete_before_request(). The next call of
-    /// ibv_req_notify_cq() adds them to the queue before it arms the queue.
+    /// ibv_req_notify_cq() adds them to the queue before it arms the queue, so they raise no event.
     std::vector<Completion> before_arming;
     /// Number of completion events and asynchronous events of this completion queue that the
     /// program has received and not acknowledged; see acknowledgements.hpp.
@@ -117,7 +117,8 @@ struct Cq : ibv_cq_ex {
     /// If event moderation is enabled: number of completions since the completion queue was armed.
     /// The event is raised when this number reaches moderation.cq_count.
     unsigned moderated = 0;
-    /// The current completion of ibv_start_poll(), which the ibv_wc_read_*() functions read.
+    /// The completion that ibv_start_poll() or ibv_next_poll() has polled last. The ibv_wc_read_*()
+    /// functions read it.
     Completion current{};
     EfaCq efa{};
     /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded completion
@@ -188,8 +189,9 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Adds a completion to the completion queue. When the program polls it, the CPU copies @p data to
-/// the buffers of the work request. If push() throws std::bad_alloc, no completion was added.
+/// Adds a completion to the completion queue. When the program polls the completion, the CPU copies
+/// @p data to the buffers of the work request. If this function throws std::bad_alloc, no
+/// completion was added.
 void push(Cq& cq, const Completion& completion, const Scatter& data);
 /// Copies the data in the oldest element of Cq::scatters to the buffers of its work request, and
 /// removes the element.

@@ -15,7 +15,7 @@ namespace softverbs {
 }
 
 /// A memory barrier for stores: other threads see the stores before this call before they see the
-/// stores after this call. On x86, this needs no instruction.
+/// stores after this call. On x86, the barrier needs no instruction.
 inline void order_stores() noexcept {
 #ifdef __SANITIZE_THREAD__
     std::atomic_signal_fence(std::memory_order_release); // TSan does not support thread fences

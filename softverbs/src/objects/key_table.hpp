@@ -23,7 +23,7 @@ class KeyTable {
     /// access rights. For a region, the caller must store the key in grant.lkey and, unless it is a
     /// null memory region, remote_key(key) in grant.rkey. For a window, it must store the key in
     /// grant.rkey while the window is bound. find_local() and find_remote() compare these members,
-    /// so they do not find the key before. Returns 0 if the allocation of memory fails, or if all
+    /// so they do not find the key before. Returns 0 if the allocation of memory fails, or if 2^23
     /// keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     /// Adds the keys of a memory region of another process, grant.lkey and grant.rkey. Returns
@@ -78,7 +78,7 @@ class KeyTable {
     /// inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
-    /// Makes room for another entry. Returns false if the allocation of memory fails, or if all
+    /// Makes room for another entry. Returns false if the allocation of memory fails, or if 2^23
     /// keys are in use.
     [[nodiscard]] bool reserve() noexcept;
 

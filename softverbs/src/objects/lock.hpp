@@ -11,7 +11,7 @@
 
 namespace softverbs {
 
-/// A mutex for std::unique_lock. Each verb of the data path locks it. Without contention, this
+/// A mutex for std::unique_lock. Each verb of the data path locks it. Without contention, lock()
 /// takes a few instructions; std::mutex takes about sixty.
 class Lock {
   public:

@@ -16,7 +16,6 @@ struct Qp;
 struct Mr;
 struct CudaMemory; // defined in cuda_memory.hpp
 
-/// A mapping of a dma-buf, a memfd or device memory.
 struct Mapping; // defined in mapping.hpp
 
 /// Device memory that ibv_alloc_dm() has allocated. More than one ibv_dm can refer to it, because
@@ -108,8 +107,8 @@ struct Dm : ibv_dm {
 
 // These functions implement verbs with similar names; reg_host_mr() implements ibv_reg_mr(). They
 // check their arguments. On failure, they return null and set errno, or return an errno. The caller
-// must hold Process::lock. It must not call them for objects of the real libibverbs, nor if a
-// planned fault (an error that the test configuration injects) makes the verb fail.
+// must hold Process::lock. It must not call them for objects of the real libibverbs, nor if an
+// injected fault (see Faults::enter()) makes the verb fail.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -187,8 +186,8 @@ enum class Denied : std::uint8_t {
     revoked, // the memory was revoked
 };
 
-/// A range of memory that may be accessed, because a key has permitted this. The access is allowed
-/// only until the caller releases Process::lock.
+/// A range of memory to which a key gives access. The caller may access the memory only until it
+/// releases Process::lock.
 struct Window {
     /// Virtual address of the first byte in this process, or CUDA device address. Null for an empty
     /// range, and if Grant::base is null.
@@ -219,8 +218,8 @@ struct Window {
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                  std::uint64_t length, unsigned access, Window& window);
-/// The caller must call these functions before and after it accesses the memory with the CPU. They
-/// use DMA_BUF_IOCTL_SYNC for a real dma-buf, and do nothing for other memory.
+/// begin_cpu_access() must be called before the CPU accesses the memory, and end_cpu_access()
+/// afterwards. They use DMA_BUF_IOCTL_SYNC for a real dma-buf, and do nothing for other memory.
 void begin_cpu_access(const Window& window, bool write) noexcept;
 void end_cpu_access(const Window& window, bool write) noexcept;
 

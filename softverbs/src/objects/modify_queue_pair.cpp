@@ -30,7 +30,7 @@ bool is_rate(const Device& device, std::uint32_t rate) {
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
 }
 
-/// The vendor of the ECE options of the profile mlx5, as in libmlx5: a PCI vendor ID.
+/// Value of ibv_ece::vendor_id with the profile mlx5, as in libmlx5: a PCI vendor ID.
 constexpr std::uint32_t ece_vendor = 0x15b3;
 
 /// Checks the values of the attributes that are in the attribute mask of ibv_modify_qp().

@@ -43,7 +43,7 @@ Header& header_of(const fabric::Mapping& memory) noexcept {
 }
 
 std::span<SharedObject> entries_of(const fabric::Mapping& memory) noexcept {
-    // Another process could have stored any value in the header.
+    // Another process can change the header, so limit the number of entries.
     const std::size_t count = header_of(memory).count.load(std::memory_order_acquire);
     return {reinterpret_cast<SharedObject*>(memory.bytes() + header_size),
             std::min(count, most_objects)};

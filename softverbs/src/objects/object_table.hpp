@@ -14,10 +14,9 @@ namespace softverbs {
 
 /// The memory of a shared memory region or of shared device memory.
 struct SharedMemory {
-    /// MR only: handle of the protection domain, lkey and access flags.
-    std::uint32_t pd = 0;
-    std::uint32_t key = 0;
-    std::uint32_t access = 0;
+    std::uint32_t pd = 0;     // MR only: handle of the protection domain
+    std::uint32_t key = 0;    // MR only: the lkey
+    std::uint32_t access = 0; // MR only: the access flags
     /// The file descriptor of the memory in the process that has created the object. -1: other
     /// processes cannot map the memory.
     std::int32_t fd = -1;

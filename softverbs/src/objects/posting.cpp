@@ -131,7 +131,8 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
 
 /// Adds a request of a frequent kind to the send queue: a send or write on an RC or UC queue pair,
 /// with one scatter/gather entry or inline data. Returns false for all other requests and for
-/// invalid requests. The caller then calls append(), which adds the request or returns an error.
+/// invalid requests. The caller must then call append(), which adds the request or returns an
+/// error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     constexpr unsigned simple_opcodes =
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);

@@ -31,8 +31,7 @@ namespace softverbs {
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
 /// has failed), EINVAL (the state is RESET, INIT or RTR, with the device profile efa also ERR and
-/// SQE, or the queue pair is an XRC target), or the errno of a planned fault (an error that the
-/// test configuration injects) for @p verb.
+/// SQE, or the queue pair is an XRC target), or the errno of an injected fault for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;

@@ -43,11 +43,11 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
+    control::stop();
     // exit(3) may have been called in a signal handler that interrupted a verb. The verb holds
     // Process::lock and never continues. Therefore wait for the lock for at most 200 ms. Without
     // the lock, the process ends without a shutdown: its peers detect the end by the closed
     // sockets, and the next softverbs process removes its files.
-    control::stop();
     constexpr int attempts = 200;
     constexpr long between_attempts_ns = 1'000'000;
     std::unique_lock lock(process().lock, std::defer_lock);

@@ -50,13 +50,11 @@ struct Process {
     /// Number of asynchronous events of ports and devices that the program has received and not
     /// acknowledged. unacknowledged_events includes them.
     unsigned unacknowledged_device_events = 0;
-    /// Returns whether packets are affected by SOFTVERBS_DISORDER or by planned faults (errors that
-    /// the test configuration injects). If so, the engine does not send with its fast paths.
+    /// Returns whether SOFTVERBS_DISORDER or injected faults affect packets. If so, the engine does
+    /// not send with its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
-    /// The engine must be the last member, so that it is destroyed first, because its thread uses
-    /// the other members.
     Engine engine;
 };
 

@@ -88,8 +88,8 @@ struct SendRequest {
     // The engine, which executes the requests, sets the following members.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// For an RDMA read: whether this process copies the data directly from memory of the
-    /// responder's process. Otherwise, response packets contain the data.
+    /// For an RDMA read: true if this process copies the data directly from memory of the
+    /// responder's process, and false if response packets contain the data.
     bool fetches = false;
     /// Packet sequence number. Each request has one number, even if its data needs several packets.
     std::uint32_t psn = 0;
@@ -104,8 +104,8 @@ struct SendRequest {
     /// responded.
     std::uint64_t record = 0;
 
-    /// Prepares this entry of the send queue for a new request. Does not reset the other members,
-    /// because each request sets those that it uses.
+    /// Prepares this entry of the send queue for a new request. The members that are not reset here
+    /// may keep old values, because each request sets those that it uses.
     void reset() noexcept {
         imm_data = 0;
         invalidate_rkey = 0;
@@ -211,8 +211,7 @@ class Ring {
     void free() noexcept { ++freed_; }
     /// Frees the queue entries of all requests before @p position. All of them must be completed.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
-    /// Sets a new queue to the state after @p count requests were posted and have completed, and
-    /// before their queue entries are freed.
+    /// In a new queue, marks @p count entries as occupied by completed requests.
     void occupy(std::size_t count) noexcept { first_ = end_ = first_ + count; }
     /// Removes all requests and frees their queue entries.
     void clear() noexcept { first_ = freed_ = end_; }
@@ -300,8 +299,8 @@ struct Requester {
     /// The data of requests before this position in the send queue is transferred in packets,
     /// because a direct copy between memory of this process and of the peer has failed.
     std::uint64_t records_until = 0;
-    /// Number of direct copies that have failed since the last successful one, without those whose
-    /// data was withdrawn; at most 20.
+    /// Number of direct copies that have failed since the last successful direct copy; at most 20.
+    /// A copy whose data was withdrawn does not count.
     unsigned failed_fetches = 0;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet that contained segments, which are addresses of data in memory of this process.
@@ -418,9 +417,8 @@ struct Qp : ibv_qp_ex {
     unsigned windows = 0;              // number of type 2 windows bound on this queue pair
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
-    /// Only for IBV_QPT_XRC_RECV; see xrc_domain.hpp. ibv_create_qp_ex() and ibv_open_qp() return a
-    /// handle of a target queue pair, which receives the messages. In the handle, this member
-    /// points to the target queue pair. In the target queue pair, it is null.
+    /// For a handle of an XRC target queue pair (see xrc_domain.hpp): the target queue pair, which
+    /// receives the messages. Otherwise null.
     Qp* target = nullptr;
     /// For an XRC target queue pair: its handles, which are the queue pairs that ibv_create_qp_ex()
     /// and ibv_open_qp() have returned to the program.
@@ -466,7 +464,7 @@ struct Qp : ibv_qp_ex {
 // caller must hold Process::lock.
 
 /// Obtains the memory for the work requests of a new queue pair from the allocator of its parent
-/// domain, if there is one. The caller must not hold Process::lock.
+/// domain, if there is one. Returns 0 or ENOMEM. The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
@@ -526,8 +524,8 @@ void set_work_request_functions(Qp& qp);
 void consume_receive(Qp& qp) noexcept;
 
 /// Moves the queue pair to the error state. Flushes its send queue and then its receive queue, each
-/// in the order in which the requests were posted. Does nothing in the error state. If a request
-/// has failed, the caller must complete this request before the call.
+/// in the order in which the requests were posted. Does nothing if the queue pair is already in the
+/// error state. If a request has failed, the caller must complete this request before the call.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
 /// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
@@ -547,8 +545,8 @@ void flush_receives(Qp& qp);
 /// If the queue pair is in the state SQD and no send request is in flight, ends draining. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
-/// Stores the queue pair number in a receive completion, and pushes it to the receive completion
-/// queue.
+/// Pushes a receive completion to the receive completion queue. Stores the queue pair number in the
+/// completion.
 void complete_receive(Qp& qp, const Completion& completion);
 /// Like complete_receive() above, but @p data is copied to the memory of the receive request only
 /// when the program polls the completion, as libmlx5 does.
@@ -559,7 +557,8 @@ void release_current_receive(Qp& qp) noexcept;
 /// Called when the program has polled the completion. Frees the queue entry of its work request
 /// and, in a send queue, the entries of earlier unsignaled requests.
 void release_slots(const Completion& completion) noexcept;
-/// For an XRC target, raises the event on all its handles.
+/// Raises an asynchronous event of the queue pair. For an XRC target, raises one event for each of
+/// its handles.
 void raise_event(Qp& qp, ibv_event_type type);
 
 } // namespace softverbs

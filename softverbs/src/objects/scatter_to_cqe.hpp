@@ -36,8 +36,8 @@ struct ScatterToCqe {
     /// Results of reads and atomics of at most this length in bytes are copied when the program
     /// polls their completions. Results of unsignaled requests are copied at once.
     std::size_t responses = 0;
-    /// The result of a read or an atomic. It belongs to the request in the send queue whose
-    /// position is "position". If "length" is 0, there is no result.
+    /// The result of the read or atomic at "position" in the send queue. If "length" is 0, there is
+    /// no result.
     struct Response {
         std::uint64_t position = 0;
         std::size_t length = 0;
@@ -72,7 +72,8 @@ enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
 /// region of the request no longer permits the write.
 [[nodiscard]] std::optional<Scatter> take_response(Qp& qp);
 
-/// Copies the data to the addresses of the work request, which are also in @p data.
+/// Copies the data of a completion to the buffers of its work request. @p data contains the data
+/// and the addresses of the buffers.
 void scatter(const Scatter& data) noexcept;
 
 } // namespace softverbs

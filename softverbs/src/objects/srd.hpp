@@ -39,14 +39,13 @@ struct SrdRequest {
     bool blocked = false;
     /// Whether the destination has responded to this request.
     bool answered = false;
-    /// "sent": number of bytes that were sent; for a read, number of bytes that were requested.
-    /// "acknowledged": number of bytes that were acknowledged; for a read, number of bytes that
-    /// were received.
+    /// Number of bytes that were sent; for a read, number of bytes that were requested.
     std::uint64_t sent = 0;
+    /// Number of bytes that were acknowledged; for a read, number of bytes that were received.
     std::uint64_t acknowledged = 0;
-    /// Number of retransmissions since the last progress of the request: after a timeout
-    /// ("retries"), and after an RNR NAK ("rnr_retries").
+    /// Number of retransmissions after a timeout since the last progress of the request.
     unsigned retries = 0;
+    /// Number of retransmissions after an RNR NAK since the last progress of the request.
     unsigned rnr_retries = 0;
     /// Time at which the request is retransmitted if it has not completed, in nanoseconds of
     /// fabric::now_ns().
@@ -75,8 +74,8 @@ struct SrdSession {
     /// A number that the requester changes when it enters the state RTS, because its request
     /// numbers restart then.
     std::uint64_t epoch = 0;
-    /// Number of a request from the source queue pair. All requests with lower numbers from the
-    /// source queue pair to this queue pair have completed at the requester.
+    /// A request number. All requests of the source queue pair to this queue pair with lower
+    /// numbers have completed at the requester.
     std::uint32_t oldest = 0;
     /// The results of the executed requests whose number is "oldest" or higher, by request number.
     std::map<std::uint32_t, efa::Status> executed;

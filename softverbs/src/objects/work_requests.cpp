@@ -88,8 +88,7 @@ void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
     }
 }
 
-/// Adds a request with a remote address to the current batch of ibv_wr_*() calls. Returns null if
-/// this call or an earlier call of the batch has failed.
+/// Like begin(), for a request with a remote address.
 SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
                           std::uint64_t remote_address) {
     SendRequest* request = begin(qp, opcode, op);
