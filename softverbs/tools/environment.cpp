@@ -107,8 +107,8 @@ void set_loader_environment(const Installation& installation) {
         directories =
             joined(joined(directory_of_other_libraries(installation), front), directories);
     }
-    // Entries of LD_PRELOAD are separated by spaces. If the path contains a space, put the
-    // directory into LD_LIBRARY_PATH and only the file name into LD_PRELOAD.
+    // Entries of LD_PRELOAD are separated by spaces or colons. If the path contains such a
+    // character, put the directory into LD_LIBRARY_PATH and only the file name into LD_PRELOAD.
     std::string library = installation.library;
     if (library.find_first_of(between_libraries) != std::string::npos) {
         directories = joined(directories, installation.library.parent_path());

@@ -107,8 +107,7 @@ template <class Function>
         return failure<int>(ENOMEM);
     }
 }
-/// Destroys an object, as destroy() does, but does not lock Process::lock, because @p function
-/// locks it.
+/// Like destroy(), but calls @p function without Process::lock, because @p function locks it.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;

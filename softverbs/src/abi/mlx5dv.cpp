@@ -23,7 +23,7 @@ namespace {
 constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1"};
 
 /// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers do not define. softverbs accepts the
-/// flag. It places data in order, which the flag permits.
+/// flag, but places data in order, which the flag permits.
 constexpr std::uint32_t out_of_order = 1U << 7U;
 constexpr std::uint32_t scatter_flags =
     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;

@@ -45,8 +45,8 @@ bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
 
-/// The table that redirect() searches. It uses the first entry whose prefix matches and whose
-/// translate() returns true.
+/// The table that redirect() searches. redirect() uses the first entry whose prefix matches and
+/// whose translate() returns true.
 constexpr std::array<ServedPath, 6> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},

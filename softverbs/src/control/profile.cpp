@@ -27,8 +27,8 @@ namespace softverbs {
 namespace {
 
 constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // an EUI-64 with the OUI in vendor_id
-/// The OUI in the node GUIDs: the first three bytes of first_guid. No vendor of RDMA devices has
-/// it.
+/// The OUI in the node GUIDs: the first three bytes of first_guid. No vendor of RDMA devices uses
+/// this OUI.
 constexpr std::uint32_t vendor_id = 0x507665;
 constexpr int max_depth = 16384;
 

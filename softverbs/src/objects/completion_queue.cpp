@@ -81,7 +81,7 @@ void move_to(Cq& cq, std::size_t entries) {
 
 /// Makes room for one more completion in the ring. If the completion queue is full and
 /// ignore_overrun is set, removes the oldest completion. Returns false if the queue overruns: it is
-/// full otherwise, or no memory is left.
+/// full and ignore_overrun is not set, or no memory is left.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {
@@ -243,8 +243,8 @@ int request_notification(Cq& cq, bool solicited_only) {
         push(cq, completion);
     }
     cq.before_arming.clear();
-    // If the completion queue is already armed for all completions, a request for events of
-    // solicited completions only does not change this.
+    // A request for solicited events only does not restrict a completion queue that is already
+    // armed for all completions.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {

@@ -122,7 +122,7 @@ struct Cq : ibv_cq_ex {
     Completion current{};
     EfaCq efa{};
     /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded completion
-    /// queue. A thread that takes both locks takes poll_lock before Process::lock.
+    /// queue. A thread that takes both locks must take poll_lock before Process::lock.
     std::mutex poll_lock;
     /// For a single-threaded completion queue: whether the program is between ibv_start_poll() and
     /// ibv_end_poll(). If a second thread polls the queue at the same time, that is a violation (an
@@ -166,9 +166,9 @@ void end_push_slowly(Cq& cq, Completion& completion);
 
 /// Adds a completion to the completion queue. Raises a completion event if the queue is armed. If
 /// the queue is full and ignore_overrun is set, the oldest completion is lost. If the queue is full
-/// otherwise, or if no memory is left for the ring, the queue overruns: IBV_EVENT_CQ_ERR is raised,
-/// no more completions are added, and the queue pairs that use the queue enter the error state with
-/// IBV_EVENT_QP_FATAL.
+/// and ignore_overrun is not set, or if no memory is left for the ring, the queue overruns:
+/// IBV_EVENT_CQ_ERR is raised, no more completions are added, and the queue pairs that use the
+/// queue enter the error state with IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
 /// push() in two steps, so that a completion is not copied. begin_push() returns an entry of the
 /// ring, in which the caller stores the completion. The caller must set all members except the

@@ -149,8 +149,8 @@ void raise_event(Context& context, const ibv_async_event& event);
 
 struct SharedObject; // defined in object_table.hpp
 
-/// The number of objects that use a protection domain. For a protection domain of another process,
-/// also changes the number in shared memory.
+/// The number of objects that use a protection domain. If the protection domain belongs to another
+/// process, the operators also change the number in shared memory.
 class PdUsers {
   public:
     PdUsers& operator+=(unsigned change) noexcept {

@@ -16,7 +16,6 @@ inline constexpr std::uint32_t max_send_requests = 4096;
 inline constexpr std::uint32_t max_receive_requests = 32768;
 inline constexpr std::uint16_t max_send_sge = 2;
 inline constexpr std::uint16_t max_receive_sge = 3;
-/// An RDMA read or write has at most one scatter/gather entry.
 inline constexpr std::size_t max_rdma_sge = 1;
 inline constexpr std::uint16_t max_inline = 32;
 /// The MTU of the device in bytes. It is also the maximum length of a send. RDMA reads and writes

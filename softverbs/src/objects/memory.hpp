@@ -126,8 +126,8 @@ struct Dm : ibv_dm {
 [[nodiscard]] bool is_alive(const ibv_mr* mr);
 [[nodiscard]] int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
                             std::span<const ibv_sge> entries);
-/// Denies all further accesses to the memory region and to the memory windows bound to it. This has
-/// the same effect as a dma-buf exporter's revocation of its memory.
+/// Denies all further accesses to the memory region and to the memory windows bound to it, as after
+/// the exporter of a dma-buf has revoked the memory.
 void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
@@ -140,9 +140,9 @@ void revoke(Mr& mr);
 ///                  do not change ibv_mw::rkey of a type 2 window: the program must.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey,
                            std::uint32_t old_rkey);
-/// Makes the checks of ibv_bind_mw() that a provider makes, in addition to those in verbs.h.
-/// Returns 0, EINVAL (the window or the region is zero-based), or ENOTSUP (regions of this kind,
-/// such as regions of device memory, do not permit windows).
+/// Checks the arguments of ibv_bind_mw() as a provider does; verbs.h makes further checks. Returns
+/// 0, EINVAL (the window or the region is zero-based), or ENOTSUP (regions of this kind, such as
+/// regions of device memory, do not permit windows).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
 /// Returns whether the device supports the length in a bind request. If not, the verb returns
 /// EOPNOTSUPP. As in the mlx5 provider (set_bind_wr()), an mlx5 device supports windows of at most
@@ -172,8 +172,6 @@ void invalidate_all(const Qp& qp);
 /// another process also the errno of open_memory() or map_descriptor().
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
-
-// The engine, which executes work requests, uses the following declarations.
 
 /// Whether access to memory is denied, and the reason. The completion status depends on the reason
 /// and on whether the memory is local or remote.

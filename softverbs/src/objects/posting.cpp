@@ -349,7 +349,7 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
 
 namespace {
 
-/// Returns whether the type is XRC. XRC queue pairs have no receive queue.
+/// XRC queue pairs have no receive queue.
 bool is_xrc(ibv_qp_type type) noexcept {
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }

@@ -159,8 +159,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) 
     return type == IBV_QPT_XRC_RECV ? 0 : check_capacities(*context.device, attributes);
 }
 
-/// Adds @p change (1 or -1) to the numbers of users of the objects that the queue pair uses:
-/// context, PD, CQs and SRQ.
+/// Adds @p change (1 or -1) to the user counts of the context, the PD, the CQs and the SRQ of the
+/// queue pair.
 void count(Qp& qp, int change) {
     const auto add = [change](auto& users) { users += static_cast<unsigned>(change); };
     add(context_of(qp.qp_base).users);

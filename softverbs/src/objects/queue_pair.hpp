@@ -392,8 +392,8 @@ struct Qp : ibv_qp_ex {
     Ring<RecvRequest> receives;
 
     /// Locked from ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort(). Other threads that post
-    /// requests wait, as with hardware providers. A thread that takes both locks takes batch_lock
-    /// before Process::lock.
+    /// requests wait, as with hardware providers. A thread that takes both locks must take
+    /// batch_lock before Process::lock.
     std::mutex batch_lock;
     /// The entries of the send queue from position sends.end() up to the position before this one
     /// contain the requests of the current batch of ibv_wr_*() calls. No other thread uses these

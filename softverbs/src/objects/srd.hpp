@@ -90,7 +90,7 @@ struct Srd {
     /// The numbers of the requests in State::held, which are not sent yet so that later requests
     /// can overtake them.
     std::vector<std::uint64_t> held;
-    /// The numbers of the requests that wait because the ring to the responder's process is full.
+    /// The numbers of the requests that wait because their connection is full.
     std::vector<std::uint64_t> blocked;
     /// State of the random number generator that selects which of the requests in "held" is sent
     /// next.

@@ -22,9 +22,9 @@ bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
 }
 
-/// Stores how many unexpected messages (without a matching tagged buffer) the program has handled,
-/// if it has reported this. If the program has handled all unexpected messages, enables all tagged
-/// buffers.
+/// If @p operation has the flag IBV_OPS_TM_SYNC, stores how many unexpected messages (without a
+/// matching tagged buffer) the program has handled. If the program has handled all unexpected
+/// messages, enables all tagged buffers.
 void synchronize(TagList& list, const ibv_ops_wr& operation) {
     if ((operation.flags & IBV_OPS_TM_SYNC) != 0) {
         list.handled = operation.tm.unexpected_cnt;
