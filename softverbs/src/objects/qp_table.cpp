@@ -9,7 +9,7 @@ std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
     const std::uint32_t limit = has_short_qp_numbers ? short_index_limit : qp_index_limit;
     std::uint32_t index = 0;
     if (slot >> slot_bits() != 0) {
-        return 0; // the process has obtained its slot while queue pair numbers had more bits
+        return 0; // the process obtained its slot while queue pair numbers had 24 bits
     }
     // Use new indices before indices of destroyed queue pairs, because packets to a destroyed queue
     // pair may still be in flight.

@@ -196,7 +196,7 @@ void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message,
         qp.entries(qp.sends.end() - 1)[0].length = length;
     }
     SendRequest& fin = add_request(qp, IBV_WR_SEND);
-    fin.flags |= IBV_SEND_FENCE; // not before the data has arrived
+    fin.flags |= IBV_SEND_FENCE; // send the FIN message only after the RDMA read has completed
     fin.is_inline = true;
     fin.length = sizeof message;
     ibv_tmh answer = message;
