@@ -27,8 +27,8 @@ void count_fork() {
     ++detail::fork_count;
 }
 
-/// Registers count_fork() as a handler of fork(2) when the library is loaded, before any object is
-/// created.
+/// Initialized when the library is loaded, before any object is created. fork(2) then calls
+/// count_fork() in the child process.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, count_fork);
 
 } // namespace

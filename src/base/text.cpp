@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdio>
 
-// glibc declares the function since 2.32. A weak reference is null where the C library has none.
+// glibc has this function since version 2.32. With an older C library, the weak reference is null.
 extern "C" [[gnu::weak]] const char* strerrorname_np(int error) noexcept;
 
 namespace rdmabuf::detail {

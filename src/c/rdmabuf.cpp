@@ -49,25 +49,25 @@
 using namespace rdmabuf;
 
 namespace __gnu_cxx { // NOLINT(cert-dcl58-cpp, bugprone-reserved-identifier)
-/// Frees what libstdc++ has allocated for exceptions without memory.
+/// Frees the pool from which libstdc++ allocates exceptions when memory is exhausted.
 // NOLINTNEXTLINE(bugprone-reserved-identifier, readability-identifier-naming)
 [[gnu::weak]] void __freeres();
 } // namespace __gnu_cxx
 
 namespace {
 
-/// dlclose(3) also unloads the copy of libstdc++ in this library.
+/// Called by dlclose(3): the pool belongs to the copy of libstdc++ in this library, and would leak.
 [[gnu::destructor]] void unload() {
     if (__gnu_cxx::__freeres != nullptr) {
         __gnu_cxx::__freeres();
     }
 }
 
-/// The text of rdmabuf_last_error(). An array, because its destruction needs no code of this
-/// library, which can be unloaded before the thread ends.
+/// The text of rdmabuf_last_error(). An array needs no destructor, which could run after this
+/// library was unloaded: a thread can end later.
 thread_local std::array<char, 4096> last_error;
 
-/// Copies as much of @p text as @p to has room for, with a zero at its end. @p to is not empty.
+/// Copies as much of @p text as fits into @p to, and appends a zero. @p to must not be empty.
 void copy_text(std::span<char> to, std::string_view text) noexcept {
     const std::size_t length = std::min(text.size(), to.size() - 1);
     std::copy_n(text.begin(), length, to.begin());
@@ -88,8 +88,8 @@ bool is_cpp(std::string_view call) noexcept {
            std::ranges::find(names, call) != names.end();
 }
 
-/// Calls @p call, which returns a result that is not negative, and converts its exceptions. In the
-/// text of an error, the C function @p function replaces a name of the C++ interface.
+/// Returns the result of @p call, which must not be negative, or the negative errno value of an
+/// exception. In the error text, the C function @p function replaces a name of the C++ interface.
 template <class Call>
 int guarded(const char* function, const Call& call) {
     const detail::CancellationDisabled uncancelled;
@@ -115,10 +115,10 @@ int guarded(const char* function, const Call& call) {
 }
 
 /// Returns a copy of a struct of the program, which may have been compiled with an older or a newer
-/// header. Members that the program does not have are zero. If @p given is null, all members are
-/// zero.
-/// @throws Error EINVAL if the member `size` is not possible, or if a member that this library does
-///         not know is not zero
+/// header. Members that the struct of the program lacks are zero. If @p given is null, all members
+/// are zero.
+/// @throws Error EINVAL if the member `size` is invalid, or if a member that this library does not
+///         know is not zero
 template <class Struct>
 Struct known_part(const Struct* given, const char* function) {
     Struct known{};
@@ -143,8 +143,8 @@ Struct known_part(const Struct* given, const char* function) {
 }
 
 /// Copies @p result to the struct of the program, which is larger if the program was compiled with
-/// a newer header. No header has a smaller struct. If a later version of this library adds members,
-/// it must compare with the size that the struct has in this version.
+/// a newer header. So far, no header has a smaller struct. When members are added later, the check
+/// below must still accept the present size.
 /// @throws Error EINVAL for a null pointer or a wrong size
 template <class Struct>
 void give(Struct result, Struct* to, const char* function) {
@@ -163,8 +163,8 @@ void require(const char* function, std::initializer_list<const void*> pointers) 
     }
 }
 
-/// Destroys the object of a handle, and then sets the handle to null: the Python module frees
-/// memory when another thread has done so.
+/// Destroys the object of a handle, and then sets the handle to null. This order is required: when
+/// the handle is null, another thread of the Python module frees memory that the object uses.
 template <class Object>
 void end(Object** handle) noexcept {
     const detail::CancellationDisabled uncancelled;
@@ -300,7 +300,7 @@ struct Explanation {
     int error;
     const char* text;
 };
-// The sources are docs/registration.md and DmaBufMR::DmaBufMR().
+// The texts follow docs/registration.md and the documentation of DmaBufMR::DmaBufMR().
 constexpr std::array explanations{
     Explanation{"ibv_reg_dmabuf_mr", EBADF, "the descriptor is not that of a dma-buf"},
     Explanation{"ibv_reg_dmabuf_mr", EOPNOTSUPP,
@@ -363,8 +363,8 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
         require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
-        // The resolver has no other exporters: they know only what they have allocated, or what a
-        // C++ program adds.
+        // Only these exporters are added: the others find only memory that they have allocated
+        // themselves, or that a C++ program adds.
 #if RDMABUF_HAVE_PROVIDER_CUDA
         made->resolver.add(make_cuda_exporter());
 #endif
@@ -557,7 +557,7 @@ int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t 
 }
 
 void rdmabuf_cache_destroy(rdmabuf_cache** cache) {
-    // A hook of munmap(2) that invalidates a range meanwhile finds a null handle.
+    // During the destruction, a hook of munmap(2) that invalidates a range must find a null handle.
     rdmabuf_cache* taken = cache != nullptr ? std::exchange(*cache, nullptr) : nullptr;
     end(&taken);
 }
@@ -644,7 +644,8 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                                               : locate_host_memory(number(address));
         const Topology topology = Topology::read();
         const std::vector<RankedNic> nics = topology.nearest(location);
-        // A machine without RDMA devices may lack the directory, which is also a problem.
+        // A machine without RDMA devices may lack this directory. This problem is not an error
+        // here.
         if (nics.empty() && !topology.problems().empty() &&
             ::access("/sys/class/infiniband", F_OK) == 0) {
             throw Error(EIO, function, topology.problems().front());
@@ -666,8 +667,8 @@ int rdmabuf_flush(rdmabuf_resolver* resolver, const void* address) {
             return 1;
         }
 #if RDMABUF_HAVE_PROVIDER_CUDA
-        // If the program has added CUDA memory by rdmabuf_external_add(), `match` has the exporter
-        // for added memory. The CUDA exporter is then queried too.
+        // If the program has added CUDA memory by rdmabuf_external_add(), `match->exporter` is the
+        // exporter for added memory. The CUDA exporter is then queried too.
         const auto knows = [&](const std::shared_ptr<Exporter>& exporter) {
             return exporter->name() == "cuda" &&
                    (exporter == match->exporter || exporter->find(number(address)));

@@ -223,7 +223,7 @@ bool CacheCore::is_current(const CacheEntry& entry) noexcept {
             entry.details->exporter->find_range(entry.address, entry.end - entry.address);
         return now && now->generation == entry.details->generation;
     } catch (...) {
-        return false; // acquire() then registers the memory anew, and reports the error.
+        return false; // acquire() then registers the memory again, and reports the error.
     }
 }
 
@@ -388,7 +388,8 @@ void CacheCore::take_out_overlapping(const CacheRange& range, Retired& taken_out
 }
 
 void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept {
-    // After the last hold, the destructor runs. It unmaps memory, which calls the program's hook.
+    // In the destructor, holds_ is 0. The destructor unmaps memory, which calls the hook of a
+    // program.
     if (!creator_.is_current() || holds_.load(std::memory_order_relaxed) == 0) {
         return;
     }
@@ -418,7 +419,7 @@ void CacheCore::remove_overlapping(const CacheRange& range, Retired& retired) no
 
 void CacheCore::invalidate_locked(const CacheRange& range) noexcept {
     // This thread may be changing any of the members, so the loop uses only members that readers
-    // read.
+    // may read at any time.
     for (AccessClass* entries = classes_.load(std::memory_order_relaxed); entries != nullptr;
          entries = entries->next.load(std::memory_order_relaxed)) {
         entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry& entry) {

@@ -132,7 +132,6 @@ class CacheCore {
         bool invalidated = false;
         bool done = false;
         std::optional<Error> error = std::nullopt;
-        /// The thread that registers the range.
         std::thread::id thread = std::this_thread::get_id();
     };
     /// A thread that waits until another thread has finished a registration.
@@ -142,10 +141,10 @@ class CacheCore {
     };
     /// The exporter of the memory in a range, and the allocation that contains the range.
     struct Owner {
-        /// True if the whole range is in one allocation. Also true if no exporter finds any part of
-        /// the range.
+        /// True if the whole range is in one allocation. Also true if no exporter finds the first
+        /// or the last byte of the range.
         bool one = false;
-        /// The exporter of the allocation; nullptr if no exporter finds the range.
+        /// The exporter of the allocation; nullptr if none finds the first byte of the range.
         const Exporter* exporter = nullptr;
         Allocation allocation = {};
     };
@@ -256,10 +255,10 @@ class CacheCore {
     /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
     /// Adds to @p retired the entries whose last lease ended while this thread held the lock, and
-    /// that must not stay in the cache. No entry may be in a list of removed entries, because an
-    /// entry can be in only one list.
+    /// that must not stay in the cache. Must not be called while an entry is in a list for
+    /// settle_all(), because an entry can be in only one list.
     void settle_all_after_leases(Retired& retired) noexcept;
-    /// Returns true if this thread holds the lock, so that the caller runs in a hook.
+    /// Returns true if this thread already holds the lock: the caller then runs in a hook.
     [[nodiscard]] bool is_locked_by_caller() const noexcept {
         return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
     }
@@ -311,10 +310,10 @@ class CacheCore {
     RegistrationCache::Statistics statistics_;
 };
 
-/// Holds the lock of a cache. While it holds the lock, the thread may allocate, free and unmap
-/// memory. If a program has a hook that calls invalidate() or ends leases before memory is
-/// unmapped, the hook runs in this thread, and does not wait for the lock. Lock then finishes the
-/// work of the hook before it releases the lock.
+/// Holds the lock of a cache. The thread that holds the lock may allocate, free and unmap memory.
+/// If a program has a hook that calls invalidate() or ends leases before memory is unmapped, the
+/// hook runs in this thread, and does not wait for the lock. Lock then finishes the work of the
+/// hook before it releases the lock.
 class CacheCore::Lock {
   public:
     explicit Lock(CacheCore& core) : core_(core), lock_(core.mutex_) { take(); }

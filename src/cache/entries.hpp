@@ -48,7 +48,6 @@ struct EntryDetails {
 /// other entries, and is freed with the CacheCore.
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
-    /// The number of entries in one block of memory.
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
     /// The size in bytes of the entries in one block, and the alignment of the block. The lease
     /// counts follow the entries in the block, so that the address of a count is computed from the

@@ -85,9 +85,9 @@ class RangeIndex {
 
     [[nodiscard]] static std::size_t first_touching(const Root& root,
                                                     std::uintptr_t begin) noexcept;
-    /// Replaces the leaf (an array of entries) with the index @p i by @p first, and also by
-    /// @p second if it is not null. If @p first is empty and there are other leaves, the leaf is
-    /// only removed.
+    /// Replaces the leaf (an array of entries) with the index @p i by @p first, and, unless @p
+    /// second is null, also by @p second. If @p first is empty and there are other leaves, the leaf
+    /// is only removed.
     void replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second);
     /// Replaces the leaf (an array of entries) with the index @p i by a copy without the removed
     /// entries. Does nothing if there is no memory for the copy.

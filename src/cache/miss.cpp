@@ -337,7 +337,7 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
         throw;
     }
     entry.state.begin(entry.details->watched); // From here on, readers may take leases.
-    entry.take(Platform::thread_slot());       // Until here, the lock prevents its eviction.
+    entry.take(Platform::thread_slot());       // Until here, the lock prevents an eviction.
     if (is_shared(entry)) {
         hints_.learn(entry.address, entry.access, entry);
     } else {

@@ -18,7 +18,7 @@ std::byte* map(std::size_t size) {
     void* const pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED) {
-        // mmap(2) can also fail with EAGAIN: if RLIMIT_MEMLOCK is exceeded after mlockall(2).
+        // EAGAIN (RLIMIT_MEMLOCK is exceeded after mlockall(2)) is reported as ENOMEM, too.
         throw Error(ENOMEM, "mmap", "no memory for the entries of a registration cache");
     }
     return static_cast<std::byte*>(pages);

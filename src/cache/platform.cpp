@@ -22,10 +22,10 @@ std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_ste
 /// True after this thread has freed its slot, because the thread is ending.
 constinit thread_local bool slot_was_freed = false;
 
-/// Calls a function when a thread ends. This is a key of pthread_key_create(3), and not a
-/// thread_local object with a destructor: if there is no memory for the registration of such a
-/// destructor, the C library ends the process. Such an object would also keep a library that
-/// contains this code loaded until the thread ends.
+/// Calls a function when a thread ends. Uses pthread_key_create(3) instead of a thread_local object
+/// with a destructor: if there is no memory to register such a destructor, the C library ends the
+/// process. Such an object would also keep a library that contains this code loaded until the
+/// thread ends.
 class ThreadEnd {
   public:
     explicit ThreadEnd(void (*function)(void*)) noexcept

@@ -55,7 +55,7 @@ struct Platform {
 
   private:
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
-    /// Frees the slot of a thread that ends. The parameter is that of pthread_key_create(3).
+    /// Frees the slot of a thread that ends; a destructor for pthread_key_create(3).
     static void free_thread_slot(void* argument) noexcept;
 
     // Hidden visibility saves instructions in a shared library: the code need not read addresses

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::cm::detail {
 
-/// An rdma_cm_id on an event channel that several ids share, and the handler of its events.
+/// An rdma_cm_id whose event channel several ids share, and the handler of the events of this id.
 /// rdma_cm_id::context points to this object, so the object cannot be moved.
 class AsyncId {
   public:

@@ -50,7 +50,7 @@ int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }
 
-/// Returns true for events that do not concern the current step of the connection.
+/// Returns true for events that await_event() ignores: they do not concern the current step.
 bool is_aside(rdma_cm_event_type type) {
     return type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_TIMEWAIT_EXIT;
 }

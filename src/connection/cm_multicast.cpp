@@ -65,7 +65,7 @@ class detail::MulticastState final : public AsyncId {
     rdmabuf::detail::CreatorProcess creator_;
     bool is_resolved_ = false;
     const char* function_ = "rdma_resolve_addr";
-    /// The queue pair that joins or has joined the group. This object does not own the ibv_qp.
+    /// The queue pair that joins or has joined the group; null before join(). Not owned.
     ibv_qp* queue_pair_ = nullptr;
     /// The protection domain of the queue pair, for the address handle of the group.
     std::optional<ProtectionDomain> pd_;
@@ -158,7 +158,6 @@ std::optional<EventType> MulticastState::advance(const rdma_cm_event& event) {
 
 void MulticastState::become_member(const rdma_ud_param& param) {
     const ibv_ah_attr& address = param.ah_attr;
-    // The address handle needs the GID and the LID of the group.
     address_handle_.emplace(
         *pd_, QueuePairAddress{.gid = Gid::from_native(address.grh.dgid), .lid = address.dlid},
         AddressHandleOptions{.port = address.port_num,

@@ -200,7 +200,8 @@ void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char*
 void offer_ece(const Id& id, const PreparedQueuePair& prepared) noexcept {
     ibv_ece own{};
     if (ibv_query_ece(prepared.native(), &own) == 0 && own.vendor_id != 0) {
-        // An error means that the kernel or librdmacm has no ECE: the connection is made without.
+        // An error means that the kernel or librdmacm has no ECE: the connection is then made
+        // without ECE.
         static_cast<void>(rdma_set_local_ece(id.get(), &own));
     }
 }

@@ -39,7 +39,7 @@ inline constexpr std::size_t reject_data_limit = 148;
 /// @param source  the local address; nullptr if the routing table selects the address
 void begin_to_resolve(const Id& id, const addrinfo* source, sockaddr& destination,
                       const RouteOptions& options, std::chrono::milliseconds timeout);
-/// Returns the addresses of RouteOptions::local_host; null if it is empty.
+/// Returns the addresses of RouteOptions::local_host; null if local_host is empty.
 [[nodiscard]] rdmabuf::detail::HostAddresses local_addresses(const RouteOptions& options);
 
 /// Creates an id that listens. cm::Listener documents the parameters and errors.

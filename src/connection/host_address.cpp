@@ -41,9 +41,8 @@ std::string to_string(const sockaddr& address) {
 }
 
 Error combine(const std::vector<Error>& errors) {
-    // The combined error has the errno value of the first error with ECONNREFUSED, because a host
-    // has responded. If there is no such error, it has the value of the first error with ETIMEDOUT,
-    // or else of the last error.
+    // The combined error is based on the first ECONNREFUSED, because this error shows that a host
+    // has responded. Otherwise it is based on the first ETIMEDOUT, or else on the last error.
     const auto find = [&](int error) {
         return std::find_if(errors.begin(), errors.end(),
                             [&](const Error& each) { return each.error() == error; });

@@ -19,7 +19,7 @@ namespace rdmabuf::detail {
 struct FreeAddresses {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
-/// The addresses of a host, in the order of preference of getaddrinfo(3); at least one address.
+/// The addresses of a host, in the order of preference of getaddrinfo(3); null for no address.
 using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 /// Resolves a host name. The duration of the call is limited only by the timeouts of the resolver:

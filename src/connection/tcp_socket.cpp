@@ -132,7 +132,7 @@ UniqueFd listen_at_all(std::uint16_t port) {
         return socket;
     } catch (const Error& error) {
         // EAFNOSUPPORT and EADDRNOTAVAIL mean that the kernel does not support IPv6. In this case,
-        // the socket below uses IPv4. All other errors are thrown.
+        // a socket with IPv4 is used instead. All other errors are thrown.
         if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
             throw;
         }

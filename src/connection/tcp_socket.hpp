@@ -54,7 +54,6 @@ void send_all(int socket, std::span<const std::byte> bytes, const Deadline& dead
 /// that have arrived.
 class Receiver {
   public:
-    /// Creates a receiver for one message.
     /// @param what  a name for the message in error messages, such as "a greeting"
     Receiver(int socket, const Deadline& deadline, std::string_view what) noexcept
         : socket_(socket), deadline_(deadline), what_(what) {}

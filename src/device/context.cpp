@@ -114,7 +114,7 @@ bool take_async_event(ibv_context* context, ibv_async_event& event) {
     return false;
 }
 
-/// Returns the code of the rate of a lane. The field active_speed_ex of newer rdma-core has the
+/// Returns the lane speed of a port as a code. Newer rdma-core has the field active_speed_ex for
 /// codes that need more than 8 bits.
 template <class Port>
 unsigned speed_code(const Port& port) noexcept {
@@ -125,9 +125,9 @@ unsigned speed_code(const Port& port) noexcept {
     }
 }
 
-/// Returns true if one descriptor is a duplicate of the other: the lock of an open file description
-/// conflicts with locks of other open file descriptions, but not with its own. Containers forbid
-/// kcmp(2), which compares descriptors directly. Returns false if the file cannot be locked.
+/// Returns true if one descriptor is a duplicate of the other: both then have the same open file
+/// description, whose locks do not conflict with each other. Containers forbid kcmp(2), which
+/// compares descriptors directly. Returns false if the file cannot be locked.
 bool is_same_file(int one, int other) noexcept {
     struct stat file {};
     struct stat other_file {};
@@ -264,7 +264,7 @@ std::uint32_t Context::max_message_size() const {
 }
 
 std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
-    // ibv_query_gid_table(3) returns the entries of all ports in one table.
+    // ibv_query_gid_table(3) returns the entries of all ports in one table, so all are counted.
     std::size_t capacity = 0;
     const std::uint8_t ports = attributes().port_count();
     for (std::uint8_t p = 1; p <= ports; ++p) {
@@ -392,7 +392,7 @@ Availability Context::dmabuf_import() const {
 }
 
 std::uint32_t link_speed(const ibv_port_attr& port) noexcept {
-    // Each table has the code and the value: Mbit/s for a lane, and the number of lanes.
+    // Each entry has a code of ibv_port_attr, and its value: Mbit/s of a lane, or number of lanes.
     constexpr std::array<std::array<unsigned, 2>, 9> speeds{{{1, 2500},
                                                              {2, 5000},
                                                              {4, 10000},

@@ -65,9 +65,9 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // Devices of one model, such as the GPUs of a machine, should not all prefer the same NIC. Each
-    // group of equally near NICs is therefore rotated by index[i]: the number of PCI functions of
-    // the same model that have a lower PCI address and a group with the NICs of groups[i].
+    // Devices of one model, such as the GPUs of a machine, should not all prefer the same NIC.
+    // Therefore groups[i] is rotated by index[i]: the number of PCI functions of the same model
+    // that have a lower PCI address and the same group of equally near NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

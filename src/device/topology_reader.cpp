@@ -15,7 +15,6 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns @p directory and @p name joined by a slash.
 std::string entry(std::string directory, std::string_view name) {
     directory.append("/").append(name);
     return directory;

@@ -53,8 +53,8 @@ VerbsExtensions find_extensions() {
     return found;
 }
 
-/// The functions that any thread has found. Threads can search at the same time: there is no lock,
-/// which a thread could hold during fork(2), and which would stay locked in the child.
+/// The functions that any thread has found. Threads can search at the same time. There is no lock,
+/// because a lock that a thread holds during fork(2) would stay locked in the child process.
 class SharedExtensions {
   public:
     void store(const VerbsExtensions& found) noexcept {

@@ -23,8 +23,8 @@ std::string_view value_of(std::string_view key, std::string_view line) {
     return value == std::string_view::npos ? std::string_view() : line.substr(value);
 }
 
-/// Returns true if @p range ends after the end of the file. The caller has checked that the end of
-/// the range does not overflow 64 bits.
+/// Returns true if @p range ends after the end of the file. The end of the range must not overflow
+/// 64 bits.
 bool ends_outside(const DmaBufRange& range, const DescriptorFacts& descriptor) {
     return descriptor.size >= 0 &&
            range.offset + range.length > static_cast<std::uint64_t>(descriptor.size);

@@ -189,9 +189,10 @@ const char* to_string(MemoryKind kind) noexcept {
 
 std::optional<Allocation> Exporter::find_overlapping(std::uintptr_t address,
                                                      std::size_t length) const {
-    // Drivers can only be queried for one address. The steps limit the cost: one query takes a
-    // small part of the time to pin 2 MiB, and a range of up to 32 MiB has at most 16 steps. Above
-    // 2 TiB, the steps are longer, so that their number does not grow further.
+    // A driver can be queried for only one address at a time. The steps limit the cost: one query
+    // takes a small part of the time to pin 2 MiB. A range of up to 32 MiB has at most 16 steps,
+    // and a longer range has steps of 2 MiB. Above 2 TiB, the steps are longer, so that their
+    // number does not grow further.
     constexpr std::size_t most_steps = 16;
     constexpr auto longest_step = std::size_t{2} << 20U;
     constexpr auto most_long_steps = std::size_t{1} << 20U;

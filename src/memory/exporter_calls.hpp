@@ -27,8 +27,7 @@ namespace rdmabuf::detail {
                                                 std::uintptr_t address, std::size_t length);
 
 /// Returns @p made, the range that @p exporter exported for @p address.
-/// @throws Error EIO if @p made reports another address that is not 0: its offset would then be
-///         that of other bytes
+/// @throws Error EIO if @p made reports an address that is neither 0 nor @p address
 [[nodiscard]] ExportedRange checked(ExportedRange made, const Exporter& exporter,
                                     std::uintptr_t address);
 

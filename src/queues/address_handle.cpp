@@ -63,7 +63,7 @@ AddressHandle AddressHandle::to_sender(const ProtectionDomain& pd, const WorkCom
                                        std::span<const std::byte, 40> grh, std::uint8_t port) {
     constexpr const char* function = "ibv_create_ah_from_wc";
     ibv_pd* const native = detail::native_of(pd, function, "ProtectionDomain");
-    // Copies: ibv_create_ah_from_wc(3) takes pointers to objects that are not constant, and the GRH
+    // Both arguments are copied: ibv_create_ah_from_wc(3) takes non-const pointers, and the GRH
     // must be aligned.
     WorkCompletion received = completion;
     ibv_grh header{};

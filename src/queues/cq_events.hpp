@@ -26,7 +26,6 @@ namespace rdmabuf::detail {
 /// the next event. All copies of a CompletionQueue share one object.
 class CqEvents {
   public:
-    /// Selects when events are acknowledged.
     enum class Acknowledgement : std::uint8_t {
         /// One call of ibv_ack_cq_events(3) acknowledges several events. The last events are
         /// acknowledged before the queue is destroyed.

@@ -85,15 +85,18 @@ struct MappingRequest {
 
 /// Returns the mappings of @p memory that a NIC can use. A dma-buf of device memory describes one
 /// path to the memory. With the wrong mapping, the registration may succeed although data transfers
-/// fail later. RegistrationOptions::mapping is the only choice if the caller set it. Otherwise the
-/// first choice for device memory on the path `dmabuf` is the PCIe mapping with
-/// ibv_reg_dmabuf_mr(3) for an EFA device, the PCIe mapping with data direct for an mlx5 NIC with a
-/// data-direct function (if the caller listed no paths and set no DMA handle), and the standard
-/// mapping for other NICs. Two rules apply if the topology contains the path. Data direct is the
-/// first choice only if the data-direct function is nearer to the memory than the NIC. If a GPU has
-/// a chip-to-chip link to its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping
-/// with ibv_reg_dmabuf_mr(3), and all other NICs, including EFA devices, get the standard mapping
-/// (NCCL, ncclTopoCheckGdr in src/graph/paths.cc; libfabric pull requests 12799 and 12864).
+/// fail later. If the caller set RegistrationOptions::mapping, this mapping is the only choice.
+/// Otherwise the first choice for device memory on the path `dmabuf` is:
+///  - for an EFA device: the PCIe mapping with ibv_reg_dmabuf_mr(3)
+///  - for an mlx5 NIC with a data-direct function, if the caller listed no paths and set no DMA
+///    handle: the PCIe mapping with data direct
+///  - for other NICs: the standard mapping
+///
+/// Two rules apply if the topology contains the path. Data direct is the first choice only if the
+/// data-direct function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to
+/// its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping with ibv_reg_dmabuf_mr(3),
+/// and all other NICs, including EFA devices, get the standard mapping (NCCL, ncclTopoCheckGdr in
+/// src/graph/paths.cc; libfabric pull requests 12799 and 12864).
 /// @return the choices in the order in which they are tried; not empty
 [[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
                                                          const Context& nic,

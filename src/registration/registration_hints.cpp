@@ -36,10 +36,9 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if @p refusals applies to @p error, one of those of refuses_mapping(). The text
-/// @p refusals (ExporterQuirk::refuses) describes when an exporter refuses a NIC. The text applies
-/// if it begins with the name of the errno value @p error, or with no errno name. An empty text
-/// does not apply.
+/// Returns true if the text @p refusals (ExporterQuirk::refuses) applies to @p error, for which
+/// refuses_mapping() must be true. The text describes when an exporter refuses a NIC. It applies if
+/// it begins with the name of this errno value, or with no errno name; an empty text does not.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;

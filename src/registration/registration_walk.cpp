@@ -31,8 +31,8 @@ constexpr std::array default_device_paths{dmabuf};
 /// pinned.
 constexpr std::array default_managed_paths{dmabuf, on_demand};
 
-/// The meaning of an attempt on a dma-buf path for memory that no exporter knows. The text is so
-/// short that std::string needs no allocation.
+/// Attempt::meaning on a dma-buf path for memory that no exporter knows. The text is so short that
+/// std::string needs no allocation.
 constexpr const char* unknown_memory = "unknown memory";
 
 bool can_import(const Context& context) {
@@ -189,7 +189,7 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
                 refuse(path, "find", EFAULT, "no exporter reports this as device memory",
                        "check the pointer, or do not set device_memory");
             } else {
-                // This attempt is recorded for each registration of host memory.
+                // Each registration of host memory records this attempt, so the text is short.
                 refuse(path, "find", EFAULT, unknown_memory);
             }
             return false;
@@ -305,8 +305,8 @@ bool RegistrationWalk::choose_dmabuf_group() {
 void RegistrationWalk::check_exported(const ExportedRange& exported) const {
     const auto page = std::uint64_t{page_size()};
     const std::uint64_t inside = exported.offset() % page;
-    // If the offset fits the address, the exporter is correct, and check_dmabuf() reports an iova
-    // that does not fit.
+    // If the page offset in the dma-buf is that of the address, the exporter is correct.
+    // check_dmabuf() then reports an iova with another page offset.
     if (inside != request_.address % page && inside != set_->iova % page) {
         throw Error(EIO, "export_range",
                     "export_range() of '" + set_->exporter + "' returned offset " +
@@ -604,7 +604,7 @@ void RegistrationWalk::fail_attempt(Attempt& attempt, const Error& error) {
     attempt.call = error.function();
     attempt.error = error.error();
     attempt.meaning = error.hint();
-    // For host memory, the errno of ibv_reg_mr(3) says more than that there is no dma-buf.
+    // For host memory, the errno of ibv_reg_mr(3) is more useful than the error of a dma-buf path.
     const bool explains_more = is_dmabuf(answer_path_) && !is_dmabuf(attempt.path) && !is_device();
     if (answer_ == 0 || explains_more) {
         answer_ = attempt.error;
@@ -626,8 +626,8 @@ void RegistrationWalk::fail() const {
     }
     int error = answer_;
     if (error == 0) {
-        // The trail can begin with attempts that have succeeded, on other NICs. The reason why a
-        // later path was refused says more than that no exporter knows the memory.
+        // Skips attempts that succeeded on other NICs. Prefers the reason why a later path was
+        // refused to the fact that no exporter knows the memory.
         const auto says_more = [](const Attempt& attempt) {
             return !attempt.worked() && attempt.meaning != unknown_memory;
         };

@@ -82,11 +82,11 @@ class RegistrationWalk {
     // In this case, they add the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
-    /// Adds @p exporter to `owners_` if it knows the memory. If its query fails, sets `unanswered_`
+    /// Adds @p exporter to `owners_` if it knows the memory. If the query fails, sets `unanswered_`
     /// and adds a failed attempt to the trail.
     void ask(const std::shared_ptr<Exporter>& exporter);
     /// Selects the exporter `owners_[index]`. Queries further exporters only if there is no such
-    /// exporter yet, or if it reports pinned host memory: another exporter is then preferred.
+    /// exporter yet, or if it reports pinned host memory: other exporters are then preferred.
     /// @return false if no further exporter knows the memory
     [[nodiscard]] bool use_owner(std::size_t index);
     /// Selects the first exporter that knows the memory.
@@ -119,10 +119,10 @@ class RegistrationWalk {
     /// the range.
     /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
-    /// Returns the parts of the range that are exported as one dma-buf each: under a translating
-    /// IOMMU, each import of a dma-buf maps the whole dma-buf. There are at most 64 parts, so that
-    /// few descriptors are open at the same time. But if the driver permits only one import of a
-    /// dma-buf, each piece is a part.
+    /// Returns the parts of the range. Each part is exported as its own dma-buf, because under a
+    /// translating IOMMU, each import of a dma-buf maps the whole dma-buf. There are at most 64
+    /// parts, so that few descriptors are open at the same time. But if the driver permits only one
+    /// import of a dma-buf, each piece is a part.
     [[nodiscard]] RangePieces parts() const noexcept;
     /// Exports the parts of the range for the NICs of a group, if there are several parts. If the
     /// driver permits only one import of a dma-buf, exports each part for each NIC.
@@ -172,18 +172,19 @@ class RegistrationWalk {
     /// The exporters that know the memory, as far as they were queried, in the order in which they
     /// are tried. Exporters that report pinned host memory are last.
     std::vector<Owner> owners_ = {};
-    /// The number of exporters that were queried, and the index of the selected one in `owners_`.
+    /// The number of exporters that were queried.
     std::size_t asked_ = 0;
+    /// The index of the selected exporter in `owners_`.
     std::size_t owner_ = 0;
     /// The selected exporter; null if no exporter knows the memory. The name of the exporter and
     /// its description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
     /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
-    /// The errno value of the first failed call of a driver, an exporter or verbs, and its path; 0
-    /// if no call failed. For memory that is not device memory, the first failed call on a path
-    /// without dma-buf, if there is one.
+    /// The errno value of the first failed call of a driver, an exporter or verbs; 0 if no call
+    /// failed. Unless the memory is device memory, a call on a path without dma-buf has precedence.
     int answer_ = 0;
+    /// The path of this call.
     RegistrationPath answer_path_ = RegistrationPath::dmabuf;
     std::vector<Nic> nics_ = {};
     /// The current registration path; empty between two paths. `next_path_` is the index of the

@@ -20,8 +20,8 @@ constinit List<AsyncEventQueue, &AsyncEventQueue::link_> AsyncEventQueue::all;
 
 namespace {
 
-/// Returns true if EndpointState::async_event() processes events of this type. The others are not
-/// stored, because the queue of an endpoint that makes no progress would grow without limit.
+/// Returns true if EndpointState::async_event() processes events of this type. Events of other
+/// types are not stored: the queue of an endpoint that makes no progress would grow without limit.
 bool is_processed(ibv_event_type type) noexcept {
     switch (type) {
         case IBV_EVENT_DEVICE_FATAL:
@@ -47,7 +47,7 @@ void AsyncEventQueue::forget_parent() noexcept {
     all.clear();
 }
 
-/// Registers forget_parent() as a handler of fork(2) when the library is loaded.
+/// Initialized when the library is loaded. fork(2) then calls forget_parent() in the child process.
 [[maybe_unused]] const int AsyncEventQueue::registered =
     ::pthread_atfork(nullptr, nullptr, [] { forget_parent(); });
 
@@ -74,7 +74,7 @@ AsyncEventQueue::~AsyncEventQueue() {
 std::vector<DeviceEvent> AsyncEventQueue::take() noexcept {
     const std::lock_guard lock(mutex);
     for (const Context& device : devices_) {
-        // An error is ignored. If memory is exhausted, the event remains in the descriptor of the
+        // Errors are ignored. If memory is exhausted, the event remains in the descriptor of the
         // device, and the next call of take() reads it.
         static_cast<void>(attempt([&] { read(device); }));
     }

@@ -15,7 +15,6 @@
 
 namespace rdmabuf::transport::detail {
 
-/// An asynchronous event and the device that has raised it.
 struct DeviceEvent {
     const ibv_context* device = nullptr;
     AsyncEvent event{};
@@ -49,11 +48,11 @@ class AsyncEventQueue {
     /// Reads and acknowledges all pending events of the devices.
     /// @return the events that were added to this queue since the last call, oldest first. If a
     ///         device was removed, so that its events cannot be read, its last event is
-    ///         IBV_EVENT_DEVICE_FATAL. The events of a device are not read after this one.
+    ///         IBV_EVENT_DEVICE_FATAL. The device is not read after that.
     [[nodiscard]] std::vector<DeviceEvent> take() noexcept;
 
   private:
-    /// Called in a child process by fork(2): the objects in `all` belong to the parent process.
+    /// Empties `all` in a child process after fork(2): the objects belong to the parent process.
     static void forget_parent() noexcept;
     void read(const Context& device);
     void add(const ibv_context* device, const AsyncEvent& event) noexcept;
@@ -66,7 +65,6 @@ class AsyncEventQueue {
 
     /// Protects `all`, and the member `events_` of each queue in this list.
     static std::mutex mutex;
-    /// All AsyncEventQueue objects of the process.
     static List<AsyncEventQueue, &AsyncEventQueue::link_> all;
     static const int registered;
 };

@@ -183,7 +183,7 @@ void ChannelState::immediate_arrived(std::size_t rail, std::uint32_t value,
     rails_[rail].heard = true;
     // A failed channel ignores the data. There is one exception: if the channel has failed because
     // the peer has closed it, writes on the other queue pairs may complete after the close message
-    // on the first queue pair. They are still processed.
+    // on the first queue pair. Such writes are still processed.
     if (broken() != 0 && (!peer_closed_ || ended_)) {
         return;
     }
@@ -254,7 +254,7 @@ bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
             ++receive.pending;
             copies_.remove(&receive);
             loopback_completed(receive, IBV_WC_SUCCESS);
-            copies_.push_front(&receive); // start_copies() removes it.
+            copies_.push_front(&receive); // start_copies() removes the receive.
         }
     }
     return true;
@@ -292,7 +292,7 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     --request.pending;
     wake();
     if (status == IBV_WC_WR_FLUSH_ERR) {
-        request.flushed = true; // Another work request is the cause: repeat this one.
+        request.flushed = true; // Another work request has failed: repeat this one.
     } else if (status != IBV_WC_SUCCESS) {
         fail(ECONNABORTED, "this side's device could not access the memory of a request", &request,
              EFAULT);
@@ -301,8 +301,8 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     if (request.pending != 0) {
         return;
     }
-    // While a receive is at the front of copies_, RDMA reads that flush its data are not posted to
-    // all devices yet, so it has not ended although no work request is pending now.
+    // A receive at the front of copies_ has not yet posted its flush reads to all devices. It has
+    // not ended, even if no work request is pending now.
     if (!copies_.empty() && copies_.front() == &request) {
         return;
     }
@@ -310,7 +310,7 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     if (request.type() == RequestType::one_sided) {
         auto& flush = static_cast<OneSidedRequest&>(request);
         if (repeats && broken() == 0) {
-            if (flush.posted) { // Otherwise, it is still queued.
+            if (flush.posted) { // Otherwise, the flush is still queued.
                 one_sided_.repeat_flush(flush);
             }
             return;
@@ -325,7 +325,7 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
             // The channel has failed before all devices had accepted a flush read.
             shared_.complete(flush, broken());
         } else {
-            // A flush does not need the peer, so the failure of the channel is not its result.
+            // A flush does not need the peer, so a failure of the channel does not fail the flush.
             shared_.complete(flush, flush.error);
         }
         return;

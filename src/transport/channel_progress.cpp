@@ -34,9 +34,9 @@ void ChannelState::send_completed(std::size_t rail, const WorkId& id,
                                   ibv_wc_status status) noexcept {
     rails_[rail].heard = true;
     rails_.completed(rail, id.sequence);
-    // If the requests have already ended, the device was considered dead. If a work request fails
-    // on a failed channel, end_requests() ends its request. A work request can also succeed there;
-    // see RailSet::close_by_peer().
+    // Completions that arrive after end_requests() are ignored: their device was considered dead.
+    // On a failed channel, end_requests() ends the request of a failed work request. A work request
+    // can also succeed there; see RailSet::close_by_peer().
     if (ended_ || (rails_.broken() != 0 && status != IBV_WC_SUCCESS)) {
         return;
     }
@@ -164,7 +164,7 @@ void ChannelState::connected_arrived(const ConnectedDatagram& datagram) noexcept
 void ChannelState::explain(std::size_t rail, ibv_wc_status status,
                            const RequestState* culprit) noexcept {
     if (!rails_.works(rail)) {
-        wake(); // After the last completion of a failed queue pair, RailRecovery continues.
+        wake(); // RailRecovery continues after the last completion of a failed queue pair.
         return;
     }
     switch (status) {
@@ -247,8 +247,8 @@ bool ChannelState::socket_event() noexcept {
         return true;
     }
     if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
-        // The keepalive of TCP has found no way to the other machine. The network of the devices
-        // may still work, so keepalive writes test it. The channel ends if they fail.
+        // TCP keepalive cannot reach the other machine. The network of the RDMA devices may still
+        // work, so keepalive writes test this network. If the writes fail, the channel fails.
         control_.probe();
     } else if (received > 0 && byte == goodbye) {
         peer_closed();
@@ -275,9 +275,9 @@ void ChannelState::peer_closed() noexcept {
 void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
-        // The peer sees the closed socket and fails its channel with ECONNRESET, earlier than its
-        // device reports a timeout. This is not needed after EHOSTUNREACH: the device of the peer
-        // then reports the same error.
+        // When the peer sees the closed socket, it fails its channel with ECONNRESET, before its
+        // device reports a timeout. After EHOSTUNREACH, the shutdown is not needed: the device of
+        // the peer reports the same error.
         ::shutdown(socket_.get(), SHUT_WR);
     }
     const std::pair<const RequestState*, int> culprit = rails_.culprit();

@@ -178,7 +178,7 @@ int ChannelState::receive_claimed(const BufferRef& buffer, std::uint64_t claim, 
 
 int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag,
                                 Tag mask, Request& request, void* context) noexcept {
-    // If the channel has failed here, the peer has closed it (ECONNRESET). A receive then starts
+    // The callers have excluded all errors except ECONNRESET. After ECONNRESET, a receive starts
     // only if its message has already arrived completely, which is true of an eager message.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {
         return broken();

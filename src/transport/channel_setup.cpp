@@ -139,7 +139,6 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     // send messages to a connected queue pair, and their receive buffers are lost when the queue
     // pair is destroyed. attach() reserves the entries again, which then succeeds.
     shared.reserve_completions(devices, used);
-    // Attaches a channel with the connected queue pairs to the endpoint.
     const auto attach = [&] {
         constexpr std::uint64_t longest = std::uint64_t{1} << 31U;
         auto channel = std::make_unique<ChannelState>(
@@ -183,7 +182,7 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
     prepared_.clear();
     shared.release_completions(devices, used);
     // The peer may send messages before the handshake has finished. Attach the channel to the
-    // endpoint now, so that it receives them.
+    // endpoint now, so that the channel receives these messages.
     return attach();
 }
 

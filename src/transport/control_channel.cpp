@@ -28,7 +28,7 @@ RailSet::Posted ControlChannel::write_and_send(ibv_send_wr& write, Header header
 void ControlChannel::probe() noexcept {
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         // A new queue pair is not probed during its test: the peer may not have connected its own
-        // yet.
+        // queue pair yet.
         if (rails_.is_used(i)) {
             probe(i);
         }

@@ -61,7 +61,7 @@ bool EagerProtocol::deliver(ReceiveRequest& receive, const std::byte* data,
 }
 
 void EagerProtocol::sent(std::uint32_t length) noexcept {
-    rails_.fast.sends = 0; // The message may be longer than short_limit_.
+    rails_.fast.sends = 0; // The limit assumes messages of at most short_limit_ bytes.
     control_.credits_sent(Kind::eager);
     control_.eager_credits.sent(length);
 }

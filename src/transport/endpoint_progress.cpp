@@ -143,7 +143,7 @@ std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
     using Failed = List<ChannelLinks, &ChannelLinks::failed>;
     for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = Failed::next(i)) {
         const auto& channel = static_cast<const ChannelState&>(*i);
-        // While the handshake holds the channel, the program does not know it.
+        // The program does not know a held channel yet: the handshake has not finished.
         if (!shared.matcher.is_held(&channel)) {
             shared.failed.remove(i);
             i->is_failed = false;
@@ -246,7 +246,7 @@ void EndpointState::advance_channels(bool polled) noexcept {
         auto* const channel = static_cast<ChannelState*>(i);
         i = Busy::next(i);
         if (channel->rails().recovering() != 0) {
-            read_async_events(); // RailSet::is_drained() waits for an event.
+            read_async_events(); // RailSet::is_drained() waits for IBV_EVENT_QP_LAST_WQE_REACHED.
         }
         channel->advance(polled);
         if (!channel->has_work()) {
@@ -313,9 +313,9 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
         if (status != IBV_WC_SUCCESS) {
             loopback.failed = true;
             // A flush read of memory that cannot be accessed moves the loopback queue pair to the
-            // error state, and is itself flushed. Because work requests are executed in order, the
-            // first one that is flushed is the cause, unless the device has failed: state() then
-            // throws. Only the request of the cause fails; the others are repeated. A work request
+            // error state, and is itself flushed. Work requests are executed in order, so the first
+            // flushed work request is the cause, unless the device has failed: state() then throws.
+            // Only the request of this work request fails; the others are repeated. A work request
             // that fails because the port is not active is repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {

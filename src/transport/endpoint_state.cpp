@@ -203,8 +203,8 @@ void EndpointState::attach(ChannelState& channel) {
         throw;
     }
     channels_.push_back(&channel);
-    // A device may have failed while the queue pairs were connected without EndpointOptions::mutex.
-    // The next poll() then leaves it out.
+    // EndpointOptions::mutex was unlocked while the queue pairs were connected, so a device may
+    // have failed meanwhile. The next poll() then stops using the device.
     shared.rail_failed =
         shared.rail_failed || std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
             return rail->failure != nullptr;
@@ -218,7 +218,7 @@ void EndpointState::watch_socket(ChannelState& channel, UniqueFd socket) {
 
 SetupQueuePair& EndpointState::setup_queue_pair() {
     if (setup_ == nullptr) {
-        // Process the events of destroyed queue pairs before one is created; see attach().
+        // Process the events of destroyed queue pairs before a new one is created; see attach().
         read_async_events();
         setup_ = std::make_unique<SetupQueuePair>(*shared.rails[0], options);
     }
@@ -277,7 +277,7 @@ void EndpointState::close(Closing& channels) noexcept {
 std::uint32_t EndpointState::next_number() noexcept {
     static constinit std::atomic<std::uint32_t> last{0};
     const std::uint32_t next = ++last;
-    return next != 0 ? next : ++last; // 0 comes again after 2^32 numbers.
+    return next != 0 ? next : ++last; // Skips 0 when the counter wraps around.
 }
 
 bool EndpointState::try_close(ChannelState& channel, bool linger) noexcept {
@@ -303,8 +303,8 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
             if (acknowledged) {
                 channel.close_sent = channel.send_close();
                 if (channel.close_sent && over) {
-                    // The program has computed since the last call. The peer has the whole time to
-                    // acknowledge the close message.
+                    // The linger time has passed since the last call. It starts again, so that the
+                    // peer has the full time to acknowledge the close message.
                     channel.linger_end_ns = now + to_ns(options.linger);
                 }
             }
@@ -406,7 +406,7 @@ bool EndpointState::arm() noexcept {
     }
     for (const auto& rail : shared.rails) {
         // Read the old completion events first. Otherwise the epoll descriptor would stay readable.
-        // While another thread sleeps, do not read them: they must end its sleep.
+        // While another thread sleeps, do not read the events: they must end that sleep.
         for (bool more = !sleeps_; more;) {
             const auto event =
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
@@ -421,8 +421,8 @@ bool EndpointState::arm() noexcept {
     }
     // If progress() finds no completion, a channel that it has advanced can go on only after
     // another completion: of its own work request, or of a message with credits. There is one
-    // exception: it may need send buffers that another channel has returned to the pool later in
-    // the same call. Therefore progress() is called again.
+    // exception: the channel may need send buffers that another channel has returned to the pool
+    // later in the same call. Therefore progress() is called again.
     return !progress() && (shared.busy.empty() || !progress());
 }
 
@@ -483,7 +483,7 @@ bool EndpointState::is_check_due(std::int64_t now) const noexcept {
 bool EndpointState::check(std::int64_t now) noexcept {
     bool any = options.timeout.count() > 0 && is_any_late(now);
     if (any) {
-        // Their completions may have waited for the program.
+        // The completions of the late requests may already be in the completion queues.
         poll_all();
         end_late_requests(now);
     }
@@ -500,8 +500,8 @@ bool EndpointState::check(std::int64_t now) noexcept {
         })) {
         restore_loopback();
     }
-    // A device that has failed counts as dead if it reports no more completions. Poll those that it
-    // has reported while the program made no progress.
+    // A failed device that reports no more completions is considered dead. First poll the
+    // completions that it has reported while the program made no progress.
     any = poll_all() || any;
     shared.polled_ns = now;
     shared.recovers = false;
@@ -522,8 +522,8 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
     constexpr std::int64_t margin = 5'000'000'000;
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
-        // With an ack_timeout of 0, the device retransmits without end. While the port is down, no
-        // queue pair can be connected.
+        // With an ack_timeout of 0, the device waits for acknowledgements without a time limit.
+        // While the port is down, no queue pair can be connected.
         if (!std::exchange(rail.silent, false) || rail.failure != nullptr || rail.port_down ||
             options.ack_timeout == 0) {
             rail.tested = false;
@@ -612,7 +612,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
             return;
         }
         if (request.channel != nullptr) {
-            // If the other requests of its channel have ended, this request waits for a completion
+            // If the other requests of the channel have ended, this request waits for a completion
             // of the loopback queue pair.
             stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
@@ -698,7 +698,7 @@ void EndpointState::leave_out_failed_devices() noexcept {
         }
     }
     if (shared.rails[0]->failure != nullptr) {
-        // Without the first device, no channel can receive a message, and none can be connected.
+        // Without the first device, no channel can receive a message or be connected.
         shared.receives.for_each([this](ReceiveRequest& receive) {
             if (receive.channel == nullptr && !receive.done) {
                 shared.matcher.remove(receive);

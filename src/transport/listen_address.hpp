@@ -8,7 +8,6 @@
 
 namespace rdmabuf::detail {
 
-/// One IP address of a network interface.
 struct InterfaceAddress {
     std::string interface;
     sockaddr_storage address{};
@@ -19,7 +18,6 @@ struct InterfaceAddress {
     /// True if the interface has a hardware device: it is not a tunnel, a bridge, or one end of a
     /// veth pair.
     bool has_device = false;
-    /// True if a default route of this machine uses the interface.
     bool has_default_route = false;
 };
 

@@ -51,7 +51,7 @@ Handle make_handle(int socket) {
 std::unique_ptr<ListenerState> ListenerState::open(std::shared_ptr<EndpointState> endpoint,
                                                    const std::string& host) {
     UniqueFd socket = rdmabuf::detail::tcp_listen(rdmabuf::detail::listen_address(host), 0);
-    // After this time, the kernel accepts a connection without data, too; see tcp(7).
+    // TCP_DEFER_ACCEPT: the kernel waits for data only until this time has passed; see tcp(7).
     const int seconds = static_cast<int>(std::clamp<std::int64_t>(
         std::chrono::ceil<std::chrono::seconds>(endpoint->options.handshake).count(), 1, 3600));
     check_zero(
@@ -78,7 +78,7 @@ ListenerState::~ListenerState() {
         return;
     }
     // As long as a forked child has the sockets open, close(2) does not end the connections. The
-    // kernel would also accept further ones, whose peers would wait for an answer.
+    // kernel would also accept further connections, whose peers would wait for an answer.
     ::shutdown(socket_.get(), SHUT_RDWR);
     for (const Unproven& peer : unproven_) {
         ::shutdown(peer.socket.get(), SHUT_RDWR);
@@ -95,7 +95,7 @@ SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
     more_ = false;
     for (std::size_t left = handshakes_.size(); left > 0 && !handshakes_.empty(); --left) {
         // While a handshake unlocks EndpointOptions::mutex, another thread may call this function.
-        // It must not find the same handshake in handshakes_.
+        // That thread must not find the same handshake in handshakes_.
         advanced.splice(advanced.end(), handshakes_, handshakes_.begin());
         ++advancing_;
         const SetupProgress progress = advanced.front()->advance(error);
@@ -212,7 +212,7 @@ void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
         std::mutex* const mutex = endpoint_->options.mutex;
         if (mutex != nullptr) {
             // During this wait, another thread may accept a connection, whose socket is not in
-            // `sockets`.
+            // `sockets`. Therefore the wait is limited.
             earliest(now_ns() + longest_shared_wait_ns);
         }
         wait_for_sockets(sockets, timeout, deadline, mutex);

@@ -72,7 +72,8 @@ void OneSided::settled(OneSidedRequest& request) noexcept {
 
 int OneSided::cancel(OneSidedRequest& request) noexcept {
     const bool has_entries = request.list.size() > 1;
-    // The notification shows that an unsignaled write has completed, so it is needed.
+    // An unsignaled write needs the notification: its completion shows that the write has
+    // completed.
     if (!has_entries && (!request.notifies || request.unsignaled)) {
         return EALREADY;
     }
@@ -92,9 +93,10 @@ int OneSided::cancel(OneSidedRequest& request) noexcept {
     while (waiting != nullptr && waiting != &request) {
         waiting = Requests::next(waiting);
     }
-    if (waiting != nullptr) { // Only the notification was left.
+    if (waiting != nullptr) { // Only the notification is not posted yet.
         if (waiting == notifying_.front() && fences_.rails != 0) {
-            // The fences for this number are posted. The next notification needs its own.
+            // The fences with this number are already posted. The next notification needs its own
+            // fences.
             used_since_notification_ |= fences_.rails;
             next_number();
         }
@@ -372,8 +374,8 @@ bool OneSided::begin_atomic(OneSidedRequest& request) noexcept {
 }
 
 bool OneSided::begin_fence(OneSidedRequest& request) noexcept {
-    // The fence must follow all earlier writes. Those that failed with a queue pair must first
-    // be posted again.
+    // The fence must follow all earlier writes. Writes that failed with a queue pair must first be
+    // posted again.
     if (rails_.has_transfers() || rails_.recovering() != 0) {
         return false;
     }
@@ -418,8 +420,8 @@ bool OneSided::notify(OneSidedRequest& request) noexcept {
 }
 
 bool OneSided::put_and_notify(OneSidedRequest& request, ibv_send_wr& write) noexcept {
-    // In these cases, the notification must wait: for an earlier notification, for credits, for
-    // a fence, or for room in the send queue.
+    // The notification cannot be posted together with the write if it must wait: for an earlier
+    // notification, for credits, for a fence, or for room in the send queue.
     if (!notifying_.empty() || used_since_notification_ >> 1U != 0 || !rails_.can_send(2) ||
         !control_.notification_credits.available(request.notification_size)) {
         return false;

@@ -29,8 +29,8 @@ inline QueuePairOptions queue_pair_options(const SharedRail& rail, const Endpoin
 inline QueuePairOptions channel_queue_pair_options(const SharedRail& rail,
                                                    const EndpointOptions& all, std::uint32_t number,
                                                    std::uint32_t inline_data) {
-    // The code for 0.02 ms: the time after which the peer sends again if no receive was posted. It
-    // is short, because new receives are posted quickly.
+    // The RNR NAK timer code for 0.02 ms: the peer sends again after this time if no receive was
+    // posted. The time is short, because new receives are posted quickly.
     constexpr std::uint8_t rnr_timer = 2;
     constexpr std::uint32_t flow_label_mask = (1U << 20U) - 1;
     QueuePairOptions options = queue_pair_options(rail, all);

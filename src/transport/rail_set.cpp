@@ -83,7 +83,7 @@ bool RailSet::post(std::size_t rail, ibv_send_wr& work, RequestState* request, b
         ++request->pending;
     }
     if (request != nullptr || type == Work::fence) {
-        to.last_needed = to.queue.next() - 1; // The queue has counted the work request.
+        to.last_needed = to.queue.next() - 1; // queue.posted() has already advanced next().
     }
     return true;
 }
@@ -159,7 +159,7 @@ bool RailSet::post_fence(std::size_t rail, ibv_send_wr& work) noexcept {
 }
 
 void RailSet::fence_completed(std::size_t rail, std::uint32_t number) noexcept {
-    // WorkId::number has only the lower bits of the number of the immediate data.
+    // WorkId::number has only the low 24 bits of the count of writes with immediate data.
     const std::uint32_t posted = rails_[rail].immediates_posted;
     immediate_confirmed(rail, posted - ((posted - number) & WorkId::no_request));
 }
@@ -371,7 +371,7 @@ bool RailSet::set_broken(int error, const char* reason, const RequestState* culp
     failed_ns_ = now_ns();
     fast = {};
     shared_.wake(channel_);
-    if (error != EBADF) { // Otherwise the program closes the channel.
+    if (error != EBADF) { // With EBADF, the program itself closes the channel.
         shared_.failed.push_back(&channel_);
         channel_.is_failed = true;
     }
@@ -494,8 +494,7 @@ bool RailSet::advance(RdmaTransfer& transfer) noexcept {
     bool complete = true;
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         RdmaTransfer::Share& share = transfer.shares[i];
-        // If the queue pair has failed, repeat() posts its part on the first queue pair
-        // instead.
+        // If the queue pair has failed, repeat() posts its share on the first queue pair instead.
         while (share.unposted && works(i) && rails_[i].queue.has_room(reserve) &&
                post_piece(transfer, i, share)) {
         }

@@ -93,7 +93,8 @@ void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range, M
     fill_failed(state);
 }
 
-/// Returns true if the regions have no gaps, the ranges of @p first, and @p length bytes in all.
+/// Returns true if @p regions have no gaps, have the same ranges as @p first, and have @p length
+/// bytes in total.
 bool are_the_memory(std::span<const LocalChunk> regions, std::span<const LocalChunk> first,
                     std::uint64_t length) noexcept {
     std::uint64_t named = 0;
@@ -110,8 +111,8 @@ bool are_the_memory(std::span<const LocalChunk> regions, std::span<const LocalCh
            });
 }
 
-/// Returns true if an eager message can touch more regions than LoopbackCopy::copy() supports: all
-/// regions between the first and the last one that it touches are shorter together.
+/// Returns true if an eager message can span LoopbackCopy::max_pieces + 1 regions, one more than
+/// LoopbackCopy::copy() supports.
 bool are_too_short(std::span<const LocalChunk> regions, std::uint64_t eager_limit) noexcept {
     constexpr std::size_t between = LoopbackCopy::max_pieces - 1;
     for (std::size_t i = 1; i + between < regions.size(); ++i) {

@@ -158,7 +158,7 @@ bool RendezvousReceiver::take_advertised(ReceiveRequest& receive,
 }
 
 void RendezvousReceiver::send_cancels() noexcept {
-    // Receives that have ended since cancel() need no cancellation message.
+    // Count again: receives that have ended since cancel() need no cancellation message.
     cancels_ = 0;
     shared_.receives.for_each([this](ReceiveRequest& receive) {
         if (receive.channel != channel_ || !receive.cancel_requested || receive.cancel_sent ||

@@ -136,8 +136,8 @@ void RendezvousSender::cancel_arrived(std::uint32_t number) noexcept {
     if (entry != nullptr) {
         ring_->remove(entry);
         cancelled_.at(cancelled_count_++ % cancelled_.size()) = number;
-        // A message that overtakes the confirmation could match the receive, and the peer would
-        // take the confirmation for a protocol error.
+        // Until the confirmation is posted, no message may be sent: the message could match the
+        // cancelled receive, and the peer would then report the confirmation as a protocol error.
         rails_.hold_messages();
     }
 }

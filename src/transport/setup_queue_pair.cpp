@@ -23,8 +23,8 @@ std::size_t max_datagram(const ibv_port_attr& port) noexcept {
     return std::size_t{128} << static_cast<unsigned>(port.active_mtu);
 }
 
-/// Returns a random Q_Key. The highest bit is 0, because other Q_Keys are reserved for privileged
-/// programs.
+/// Returns a random Q_Key. The highest bit is 0, because Q_Keys with this bit are reserved for
+/// privileged programs.
 std::uint32_t random_qkey() {
     const Handle::Secret secret = random_secret();
     std::uint32_t qkey = 0;

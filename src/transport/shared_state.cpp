@@ -25,8 +25,8 @@ namespace {
 constexpr std::uint32_t loopback_depth = 64;
 constexpr std::uint32_t loopback_receives = 2 * loopback_depth;
 static_assert(loopback_completions == loopback_depth + loopback_receives);
-/// The number of channels for which a new completion queue has entries. For further channels it is
-/// resized.
+/// A new completion queue has entries for this number of channels. It is resized for further
+/// channels.
 constexpr std::uint32_t first_channels = 4;
 
 std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const EndpointOptions& options,
@@ -175,7 +175,7 @@ void SharedState::fail(SharedRail& rail, const char* reason) noexcept {
 }
 
 std::int64_t SharedState::retransmission_ns() const noexcept {
-    // One transmission can take up to four times QueuePairOptions::timeout.
+    // A device can wait up to four times QueuePairOptions::timeout before each retransmission.
     return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
 }
 
@@ -186,7 +186,7 @@ void SharedState::hold(RequestState& request, LeasedMemory* memory) noexcept {
     }
     memory->context = std::exchange(request.context, memory);
     request.leased = true;
-    request.simple = false; // Its end must also end the lease.
+    request.simple = false; // The lease must end with the request.
 }
 
 void SharedState::end_lease(RequestState& request) noexcept {

@@ -39,12 +39,12 @@ std::size_t wait_any(std::span<Pending> requests, Completion& completion,
             completion = pending.channel != nullptr ? pending.channel->test(pending.request)
                                                     : pending.endpoint->test(pending.request);
             if (completion.done) {
-                pending.request = {}; // test() keeps an invalid request.
+                pending.request = {}; // test() does not reset an invalid request.
                 return i;
             }
         }
-        // The progress of a later test may have ended an earlier request, of which no event is left
-        // that would end a sleep.
+        // A later test() may have completed an earlier request. No further event of that request
+        // would end the sleep.
         if (std::ranges::any_of(requests, is_done)) {
             continue;
         }
