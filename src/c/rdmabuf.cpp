@@ -56,7 +56,7 @@ namespace __gnu_cxx { // NOLINT(cert-dcl58-cpp, bugprone-reserved-identifier)
 
 namespace {
 
-/// Called by dlclose(3): the pool belongs to the copy of libstdc++ in this library, and would leak.
+/// Called by dlclose(3). Frees the exception pool of the copy of libstdc++ in this library.
 [[gnu::destructor]] void unload() {
     if (__gnu_cxx::__freeres != nullptr) {
         __gnu_cxx::__freeres();
@@ -644,8 +644,7 @@ int rdmabuf_nearest(rdmabuf_resolver* resolver, const void* address, char names[
                                               : locate_host_memory(number(address));
         const Topology topology = Topology::read();
         const std::vector<RankedNic> nics = topology.nearest(location);
-        // A machine without RDMA devices may lack this directory. This problem is not an error
-        // here.
+        // Without RDMA devices, /sys/class/infiniband may be missing. This is not an error.
         if (nics.empty() && !topology.problems().empty() &&
             ::access("/sys/class/infiniband", F_OK) == 0) {
             throw Error(EIO, function, topology.problems().front());

@@ -7,8 +7,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The size in bytes of the array with the lease counts of one block of cache entries: 16 MiB of
-/// address space. The kernel allocates only the pages for thread slots in use.
+/// The size in bytes of the lease counts for one block of cache entries: 16 MiB of address space.
+/// The kernel allocates only the pages for thread slots in use.
 constexpr std::size_t counts_size =
     Platform::thread_slots * Platform::stride * sizeof(CacheEntry::Count);
 

@@ -39,7 +39,7 @@ class ThreadEnd {
     ThreadEnd(const ThreadEnd&) = delete;
     ThreadEnd& operator=(const ThreadEnd&) = delete;
 
-    /// Calls the function with @p argument, which is not null, when the calling thread ends.
+    /// Calls the function with @p argument, which must not be null, when the calling thread ends.
     /// @return false if the C library has no memory
     bool call_with(void* argument) const noexcept {
         return created_ && ::pthread_setspecific(key_, argument) == 0;

@@ -14,7 +14,7 @@ struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// The distance between the numbers of two thread slots. A slot is a set of words that only one
+    /// The distance between the indexes of two thread slots. A slot is a set of words that only one
     /// thread writes. The distance is the size of a cache line, so that the words of two slots are
     /// never in the same cache line. Threads without a slot of their own share slot 0, and hold the
     /// lock of the cache while they use slot 0.
@@ -36,16 +36,15 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Returns a number that is higher than the numbers of all thread slots in use, and of all
-    /// slots that were in use before.
+    /// Returns an index that is higher than those of all thread slots that are or were in use.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
 
-    /// Returns the number of this thread's slot if the thread has a slot and barrier_is_enough() is
+    /// Returns the slot index of this thread if the thread has a slot and barrier_is_enough() is
     /// true. Otherwise returns shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// Returns the number of this thread's slot. A thread without a slot gets a free slot. Returns
+    /// Returns the slot index of this thread. A thread without a slot gets a free slot. Returns
     /// shared_thread_slot if all slots are in use, if the thread is ending, or if the C library has
     /// no memory.
     [[nodiscard]] static std::size_t thread_slot() noexcept {

@@ -31,7 +31,7 @@ void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept 
 
 /// Read-side critical sections, as in RCU. An entry that a thread finds in a section is not
 /// destroyed before the section ends. Sections are short: a thread does not wait in a section. Each
-/// thread slot has a word in a cache line of its own, because slot numbers are multiples of
+/// thread slot has a word in a cache line of its own, because slot indexes are multiples of
 /// P::thread_slot_step.
 template <class P>
 class ReadSideSections {

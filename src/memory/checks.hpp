@@ -22,17 +22,16 @@ void check_access(Access access, Access allowed, const char* function, const cha
 void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
                   const char* function, const char* what);
 
-/// Checks the arguments of a registration of host memory for which the kernel returns EINVAL
-/// without a reason: a length of 0, access flags that check_access() rejects, and an iova whose
-/// page offset differs from that of the address.
+/// Rejects arguments of host memory registrations for which the kernel returns EINVAL without a
+/// reason: a length of 0, access flags that check_access() rejects, and an iova whose page offset
+/// differs from that of the address.
 /// @throws Error EINVAL with the reason
 void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
                        const char* function);
 
-/// Checks the arguments of a registration of a dma-buf for which the kernel returns EINVAL without
-/// a reason: access flags that check_access() rejects or that dma-bufs do not support, a length of
-/// 0, a range that overflows, and an iova whose page offset differs from that of the offset in the
-/// dma-buf.
+/// Rejects arguments of dma-buf registrations for which the kernel returns EINVAL without a reason:
+/// access flags that check_access() rejects or that dma-bufs do not support, a length of 0, a range
+/// that overflows, and an iova whose page offset differs from that of the offset in the dma-buf.
 /// @throws Error EINVAL with the reason
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                   const char* function);

@@ -353,8 +353,8 @@ bool EndpointState::receives_ended(ChannelState& channel, std::int64_t waited) c
 }
 
 void EndpointState::forget(ChannelState& channel) noexcept {
-    // When a queue pair is destroyed, its completions are removed from the completion queue. The
-    // receive buffers of messages that have arrived would then never be posted again.
+    // Poll first: a destroyed queue pair loses its completions, and the receive buffers of messages
+    // that have arrived would then never be posted again.
     poll_all();
     channel.give_up();
     channel.drop_copies();

@@ -95,8 +95,8 @@ int OneSided::cancel(OneSidedRequest& request) noexcept {
     }
     if (waiting != nullptr) { // Only the notification is not posted yet.
         if (waiting == notifying_.front() && fences_.rails != 0) {
-            // The fences with this number are already posted. The next notification needs its own
-            // fences.
+            // The fences with this sequence number are already posted. The next notification needs
+            // its own fences.
             used_since_notification_ |= fences_.rails;
             next_number();
         }
@@ -194,7 +194,7 @@ bool OneSided::fences_arrived(NotificationFences wanted) const noexcept {
 
 void OneSided::notification_reported(std::uint32_t number) noexcept {
     // Update the entries of queue pairs that had no fence for a long time. Otherwise their old
-    // numbers would be compared wrongly after the numbers have wrapped around.
+    // sequence numbers would be compared wrongly after a wraparound.
     for (std::size_t i = 1; i < rails_.size(); ++i) {
         if (is_before(fences_arrived_[i], number)) {
             fences_arrived_[i] = number;
