@@ -78,10 +78,10 @@ class RDMABUF_EXPORT Channel {
 
     /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
     /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
-    /// connection. To distinguish them, request POLLIN and POLLRDHUP: poll(2) reports POLLRDHUP
-    /// only after the peer has closed the connection or its process has ended. Messages that
-    /// arrived before can still be received. If the machine or the network of the peer fails,
-    /// poll(2) reports neither. Returns -1 after a move from this object and after an error that
+    /// connection. To distinguish these two events, request POLLIN and POLLRDHUP: poll(2) reports
+    /// POLLRDHUP only after the peer has closed the connection or its process has ended. Messages
+    /// that arrived before can still be received. If the machine or the network of the peer fails,
+    /// poll(2) reports no event. Returns -1 after a move from this object and after an error that
     /// closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
@@ -93,7 +93,7 @@ class RDMABUF_EXPORT Channel {
 
   private:
     friend class Listener;
-    /// The kind of a message. The header of each message contains the kind.
+    /// The kind of a message, which its header contains.
     enum class Kind : std::uint8_t;
 
     Channel(UniqueFd socket, std::chrono::milliseconds timeout) noexcept

@@ -245,12 +245,12 @@ struct ChunkedRegionOptions {
 /// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
 /// all devices. A range that is not larger than the maximum is one chunk.
 ///
-/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs; of
-/// more than 64 chunks, several consecutive chunks share a dma-buf. If these exports fail, for
-/// example at the limit of open files, all chunks share one dma-buf. If Allocation::single_import
-/// is set, every chunk is exported for each device, and chunks never share a dma-buf. If a
-/// registration method (a RegistrationPath) cannot register a chunk on a device, the library
-/// deregisters the chunks of this method and tries the next method.
+/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs. If
+/// there are more than 64 chunks, several consecutive chunks share a dma-buf. If these exports
+/// fail, for example at the limit of open files, all chunks share one dma-buf. If
+/// Allocation::single_import is set, every chunk is exported for each device, and chunks never
+/// share a dma-buf. If a RegistrationPath cannot register a chunk on a device, the library
+/// deregisters the chunks of this path and tries the next path.
 ///
 /// A transfer must not cross the end of a local or remote chunk: split() cuts the transfer into
 /// pieces.

@@ -257,10 +257,10 @@ namespace detail {
 RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& error) noexcept;
 } // namespace detail
 
-/// Calls @p make, which may throw, and returns an exception as an error value. For programs that
-/// are compiled without exceptions (`-fno-exceptions`), which cannot catch. In such a program, @p
-/// make should contain only one call: an object that @p make itself owns leaks when an exception
-/// passes through @p make.
+/// Calls @p make, and returns an exception that @p make throws as an error value. Intended for
+/// programs that are compiled without exceptions (`-fno-exceptions`), which cannot catch. In such a
+/// program, @p make should contain only one call: an object that @p make itself owns leaks when an
+/// exception passes through @p make.
 ///
 ///     Result<Context> context = attempt([] { return Context::open("mlx5_0"); });
 ///

@@ -218,7 +218,7 @@ class RDMABUF_EXPORT Exporter {
         static_cast<void>(length);
         return find(address);
     }
-    /// Returns the first allocation of this exporter that has one of the @p length bytes at @p
+    /// Returns the first allocation of this exporter that contains any of the @p length bytes at @p
     /// address; std::nullopt if no such allocation is found. Memory in which an exporter finds
     /// device memory is not registered as host memory. The default implementation calls find() for
     /// the first and the last byte, and for the bytes between them in steps of one page or more: in
@@ -230,15 +230,16 @@ class RDMABUF_EXPORT Exporter {
                                                                      std::size_t length) const;
     /// Exports the @p length bytes at @p address as a dma-buf, which the result owns.
     /// @param mapping  the requested mapping of the dma-buf. For MappingKind::standard, the
-    ///                 exporter selects the mapping. If the exporter has MappingKind::pcie but the
-    ///                 machine does not, the exporter may use MappingKind::standard instead. The
-    ///                 result reports the mapping that was used: see ExportedRange::mapping().
+    ///                 exporter selects the mapping. If the exporter supports MappingKind::pcie but
+    ///                 the machine does not, the exporter may use MappingKind::standard instead.
+    ///                 The result reports the mapping that was used: see ExportedRange::mapping().
     /// @throws Error
     ///   - EFAULT: the address does not belong to this exporter
     ///   - ERANGE: the range is not inside the allocation
     ///   - EINVAL: a length of 0
-    ///   - ENOTSUP: the exporter never has MappingKind::pcie. register_memory() then tries
-    ///     MappingKind::standard, unless the caller set RegistrationOptions::mapping
+    ///   - ENOTSUP: the exporter does not support MappingKind::pcie on any machine.
+    ///     register_memory() then tries MappingKind::standard, unless the caller set
+    ///     RegistrationOptions::mapping
     ///   - errno values of the driver
     [[nodiscard]] virtual ExportedRange export_range(
         std::uintptr_t address, std::size_t length,

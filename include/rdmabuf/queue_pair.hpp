@@ -462,10 +462,10 @@ class RDMABUF_EXPORT QueuePair {
     /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
-    /// Opens a queue pair of the type xrc_receive that this or another process has created in
-    /// @p domain. The device destroys the queue pair when all objects for it, in all processes, are
-    /// destroyed. So the queue pair of a process that ends stays usable for the other processes of
-    /// the domain. ibv_open_qp(3).
+    /// Opens a queue pair of the type xrc_receive that this or another process has created in @p
+    /// domain. The device destroys the queue pair only when every process that opened or created it
+    /// has closed it. So the queue pair stays usable for the other processes of the domain if its
+    /// creator ends. ibv_open_qp(3).
     /// @param number  QueuePair::number() of the queue pair
     /// @throws Error EINVAL if @p domain has no such queue pair; EOPNOTSUPP if the provider has no
     ///         ibv_open_qp(3); EBADF if @p domain was closed, released or moved from
@@ -620,11 +620,11 @@ class RDMABUF_EXPORT QueuePair {
     /// Writes the bytes of @p local to memory of the peer. The completion of an RC queue pair means
     /// that the peer's device has acknowledged the write.
     ///
-    /// @p local may be empty: a write of zero bytes. Neither the address nor the rkey of @p remote
-    /// is then checked, so both may be 0 (InfiniBand specification, C9-88; softverbs and Linux's
-    /// rxe do so). The peer's queue pair must permit remote writes. A write of zero bytes completes
-    /// successfully if the peer's queue pair still exists, and fails with IBV_WC_RETRY_EXC_ERR if
-    /// the peer has ended. It consumes no receive of the peer.
+    /// @p local may be empty: a write of zero bytes. The peer's device then checks neither the
+    /// address nor the rkey of @p remote, so both may be 0 (InfiniBand specification, C9-88;
+    /// softverbs and Linux's rxe do so). The peer's queue pair must permit remote writes. A write
+    /// of zero bytes consumes no receive of the peer. It completes successfully if the peer's queue
+    /// pair still exists; otherwise it fails with IBV_WC_RETRY_EXC_ERR.
     [[gnu::always_inline]] CallStatus post_write(std::span<const ibv_sge> local,
                                                  RemoteAddress remote,
                                                  WorkOptions options = {}) const noexcept {
@@ -737,12 +737,11 @@ class RDMABUF_EXPORT QueuePair {
         IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
         IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
     /// Returns true if the NIC writes the bytes of each request in order to the memory of this
-    /// side, so that a CPU can poll for the last byte instead of a completion. The result does not
-    /// hold for regions with Access::relaxed_ordering, and says nothing about the order of several
-    /// requests. Returns false also if rdma-core is older than version 40.
-    /// ibv_query_qp_data_in_order(3).
+    /// side, so that a CPU can poll for the last byte instead of a completion. The result applies
+    /// neither to regions with Access::relaxed_ordering nor to the order of several requests. It is
+    /// also false with rdma-core before version 40. ibv_query_qp_data_in_order(3).
     /// @param operation  IBV_WR_RDMA_WRITE or IBV_WR_SEND for requests of the peer,
-    ///                   IBV_WR_RDMA_READ for those of this queue pair
+    ///                   IBV_WR_RDMA_READ for reads of this queue pair
     /// @throws Error EBADF if the queue pair was closed
     [[nodiscard]] bool is_data_in_order(ibv_wr_opcode operation) const;
     /// Modifies attributes of a connected queue pair. For example, IBV_QP_MIN_RNR_TIMER changes

@@ -157,8 +157,8 @@ void rdmabuf_resolver_destroy(rdmabuf_resolver** resolver);
 /* Memory for which the program has a dma-buf. */
 struct rdmabuf_external_memory {
     size_t size;
-    /* The address that the program uses for the first byte, not 0. `address` and `offset` must be
-     * equal modulo the page size. */
+    /* The address that the program uses for the first byte; must not be 0. `address` and `offset`
+     * must be equal modulo the page size. */
     uint64_t address;
     /* The length in bytes. */
     uint64_t length;
@@ -206,7 +206,7 @@ struct rdmabuf_allocation {
 };
 /* Finds the allocation that contains `address`. Success with RDMABUF_KIND_HOST means that none of
  * the queried drivers knows the address. An errno value of a driver means that the query of this
- * driver failed, so the memory may be that of a device. */
+ * driver failed: the memory may be device memory. */
 int rdmabuf_find(rdmabuf_resolver* resolver, const void* address,
                  struct rdmabuf_allocation* allocation);
 
@@ -240,8 +240,8 @@ int rdmabuf_supports_dmabuf(struct ibv_pd* pd);
 /* The methods to register memory; combine them with `|`. */
 enum {
     /* A dma-buf, by ibv_reg_dmabuf_mr(3). For device memory, if the other dma-buf path is not
-     * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too: if `paths` is 0, first for
-     * NICs with a data-direct function, otherwise afterwards. */
+     * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too: before it if `paths` is 0
+     * and the NIC has a data-direct function, otherwise after it. */
     RDMABUF_PATH_DMABUF = 1,
     /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). If RDMABUF_PATH_DMABUF is not
      * listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried afterwards for device memory. */
@@ -265,24 +265,23 @@ struct rdmabuf_options {
     int device_memory;
     /* The paths that may be tried, in the order of their values. 0: dmabuf, then on_demand for
      * managed memory or host for other memory; only dmabuf if `device_memory` is 1. Memory that a
-     * driver or rdmabuf_external_add() has described as that of a device is never registered by the
+     * driver or rdmabuf_external_add() has described as device memory is never registered by the
      * path host. */
     int paths;
     /* RDMABUF_MAPPING_...; with 0, the library selects the mapping for each NIC. */
     int mapping;
     /* 1 if `iova` is used. */
     int has_iova;
-    /* The address of the first byte for work requests and peers; by default the `address` that is
-     * registered, or 0 with IBV_ACCESS_ZERO_BASED. `iova` must be equal modulo the page size to
-     * `address`, and on the dma-buf paths instead to the offset of the first byte in the dma-buf.
-     */
+    /* The address of the first byte for work requests and peers; by default the registered
+     * `address`, or 0 with IBV_ACCESS_ZERO_BASED. Modulo the page size, `iova` must be equal to
+     * `address`; on the dma-buf paths, to the offset of the first byte in the dma-buf instead. */
     uint64_t iova;
 };
 
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
- * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs
- * (for memory that is not device memory: the first one without dma-buf, if there is one), and
- * rdmabuf_last_error() returns all attempts; rdmabuf_explain() describes the errno values.
+ * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs;
+ * for memory that is not device memory, an attempt without dma-buf has priority.
+ * rdmabuf_last_error() then returns all attempts; rdmabuf_explain() describes the errno values.
  * -EFAULT: the address is not mapped, or the memory is not that of a device although
  * `device_memory` is 1. -ERANGE: the range ends after the end of its allocation. -EPERM: device
  * memory, but `paths` has only paths for host memory; or the range begins in host memory, and
@@ -381,15 +380,15 @@ void rdmabuf_cache_invalidate(rdmabuf_cache* cache, const void* address, size_t 
 
 struct rdmabuf_statistics {
     size_t size;
-    /* Calls of rdmabuf_cache_acquire() that found a region. */
+    /* The number of rdmabuf_cache_acquire() calls that found a region. */
     uint64_t hits;
-    /* Calls of rdmabuf_cache_acquire() that found no region. */
+    /* The number of rdmabuf_cache_acquire() calls that found no region. */
     uint64_t misses;
-    /* Regions that were removed because of a limit or after ENOMEM. */
+    /* The number of regions that were removed because of a limit or after ENOMEM. */
     uint64_t evictions;
     /* With `checked`: regions that were removed because their memory was freed or replaced. */
     uint64_t stale;
-    /* Regions that rdmabuf_cache_invalidate() removed. */
+    /* The number of regions that rdmabuf_cache_invalidate() removed. */
     uint64_t invalidations;
     /* The number of regions that exist now. */
     uint64_t regions;

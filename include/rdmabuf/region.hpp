@@ -199,8 +199,7 @@ class RDMABUF_EXPORT Region {
 
     /// Makes the pages of a range present for the device, so that the first transfers do not wait
     /// for page faults. Call it only for regions whose pages are not pinned: regions with
-    /// Access::on_demand, and dma-bufs on a device that follows the moves of a dma-buf (mlx5).
-    /// ibv_advise_mr(3).
+    /// Access::on_demand, and dma-bufs on a device that does not pin them (mlx5). ibv_advise_mr(3).
     /// @param offset  the offset of the first byte in the region, in bytes
     /// @param length  in bytes
     /// @throws Error ERANGE if the range is not inside the region; EBADF if the region was closed,

@@ -169,7 +169,7 @@ struct RegisteredSet {
 } // namespace detail
 
 /// The common base of Registration and ChunkedRegion: how the memory was registered, whether it is
-/// still valid, and deregistration. It can be moved but not copied.
+/// still valid, and deregistration. Objects can be moved but not copied.
 ///
 /// **Revocation.** The memory behind a registered dma-buf can become invalid: its owner frees it, a
 /// driver is unbound, or a virtual function is reset. Verbs does not report this. The program only

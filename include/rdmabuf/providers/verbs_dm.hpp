@@ -18,15 +18,14 @@ namespace rdmabuf {
 /// drivers/infiniband/core/uverbs_std_types_dmabuf.c.
 ///
 /// - **Addresses.** NIC memory has no address. Each buffer gets a reserved range of the process's
-///   addresses. The range only identifies the buffer, as a device pointer does: an access to it by
-///   the CPU faults. Buffer::copy_in and copy_out access the bytes, with any alignment. If the
+///   addresses. The range only identifies the buffer, as a device pointer does: the CPU cannot
+///   access the range. Buffer::copy_in and copy_out access the bytes, with any alignment. If the
 ///   copied range does not begin and end at a multiple of 4 bytes, copy_in reads, merges and writes
 ///   the words at its ends, so other writers must not change these words at the same time.
 /// - **Whole pages.** A NIC can place its memory at any offset in a page, which libibverbs does not
 ///   report. Buffers are therefore whole pages, and the exporter requests page alignment. If the
 ///   NIC refuses that alignment, the exporter assumes that whole pages begin at a page boundary, as
-///   they do on mlx5. A dma-buf that has not exactly the size of the buffer is refused with
-///   ENOTSUP.
+///   they do on mlx5. A dma-buf whose size differs from that of the buffer is refused with ENOTSUP.
 /// - **Lifetime.** Freeing NIC memory revokes its dma-bufs. An ExportedRange keeps the memory
 ///   alive. A memory region does not: keep the buffer until all its regions are destroyed.
 ///

@@ -124,8 +124,7 @@ class Channel {
         const detail::OneThread one_thread = endpoint_->use();
         return error_code(channel_->send(buffer(memory, address, length), tag, request, context));
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code isend(const void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::remote_read, request,
@@ -134,8 +133,8 @@ class Channel {
                             });
     }
     /// Sends a message as isend() does, but the request completes only after the message has
-    /// matched a receive of the peer. For this, a short message is sent with an RTS like a long
-    /// one, which takes at least one more round trip.
+    /// matched a receive of the peer. Therefore a short message also needs an RTS, which costs at
+    /// least one more round trip than isend().
     [[nodiscard]] std::error_code issend(const Memory& memory, const void* address,
                                          std::size_t length, Tag tag, Request& request,
                                          void* context = nullptr) noexcept {
@@ -144,8 +143,7 @@ class Channel {
                                               context);
         });
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code issend(const void* address, std::size_t length, Tag tag,
                                          Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::remote_read, request,
@@ -154,8 +152,8 @@ class Channel {
                             });
     }
     /// Sends a short message from host memory that need not be registered. The call copies the
-    /// message, so it starts no request, and the program may reuse the memory at once. For the
-    /// peer, the message is like one of isend().
+    /// message: it starts no request, and the program may reuse the memory at once. The peer
+    /// receives the message like a message of isend().
     /// @return no error; EAGAIN if the message cannot be sent now, for example because earlier
     ///         messages wait, the send queue is full, or the peer has no memory left for messages
     ///         without a receive: call progress() and try again; EMSGSIZE if the message is longer
@@ -174,8 +172,7 @@ class Channel {
                                                             void* context = nullptr) noexcept {
         return irecv_masked(memory, address, length, tag, full_mask, request, context);
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return irecv_masked(address, length, tag, full_mask, request, context);
@@ -192,8 +189,7 @@ class Channel {
         return error_code(
             channel_->receive(buffer(memory, address, length), tag, mask, request, context));
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code irecv_masked(void* address, std::size_t length, Tag tag, Tag mask,
                                                Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::local_write | Access::remote_write, request,
@@ -212,11 +208,11 @@ class Channel {
     }
     /// Returns true if irecv() will advertise receives that are longer than the eager limit; if the
     /// limit is 0, also receives of 0 bytes. Each end of a channel can advertise 32 receives at a
-    /// time. A receive is not advertised if an earlier one that is not advertised may match the
-    /// same message.
-    /// @param tag    the tag of the receives. If they have several tags, call this function for
-    ///               each tag, with the same @p count.
-    /// @param count  the number of receives with all these tags
+    /// time. A receive is not advertised if an earlier receive, which is not advertised either, may
+    /// match the same message.
+    /// @param tag    the tag of the receives. If the receives have several tags, call this function
+    ///               once for each tag, with the same @p count.
+    /// @param count  the total number of receives, whatever their tags
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count = 1) const noexcept {
         return channel_ && channel_->can_advertise(tag, count);
     }
@@ -232,8 +228,8 @@ class Channel {
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
     }
-    /// Receives a message that mprobe() of this channel, or of the endpoint, has taken, as irecv()
-    /// does.
+    /// Receives, as irecv() does, a message that mprobe() of this channel or of the endpoint has
+    /// taken.
     /// @return also ESTALE if the message was received before or came from another channel
     [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, const Memory& memory,
                                          void* address, std::size_t length, Request& request,
@@ -243,8 +239,7 @@ class Channel {
                                            context);
         });
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, void* address,
                                          std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {
@@ -254,17 +249,16 @@ class Channel {
                                                                context);
                             });
     }
-    /// Cancels a receive, iput_list(), iget_list(), or the notification of iput_notify(). If the
-    /// call succeeds, the request ends with ECANCELED. If the message of a receive was already in
-    /// flight, the receive may end normally instead. A list ends after its posted entries, and at
-    /// most one more, are transferred; the data of iput_notify() is transferred. The notification
-    /// is not sent.
-    /// @return no error; EALREADY if the request has ended, if the receive has matched a message,
-    ///         if at most one entry of the list is not posted yet and no notification is left, if
-    ///         the request is another one-sided request, if its notification was posted or must be
-    ///         posted together with its data, or if an earlier call has cancelled it; EINVAL for an
-    ///         empty request, a send, or a request of another channel; ESTALE if the completion of
-    ///         the request was reported; EBADF after close()
+    /// Cancels a receive, iput_list(), iget_list(), or the notification of iput_notify(). After
+    /// success, the request ends with ECANCELED. A receive may still end normally, if its message
+    /// was already in flight. A list transfers only its posted entries and at most one more;
+    /// iput_notify() transfers its data. Neither sends its notification.
+    /// @return no error; EALREADY if the request has ended, was cancelled before, or cannot be
+    ///         cancelled: a receive that has matched a message, a list with at most one entry and
+    ///         no notification left to post, a notification that was posted or must be posted
+    ///         together with its data, or another one-sided request; EINVAL for an empty request, a
+    ///         send, or a request of another channel; ESTALE if the completion of the request was
+    ///         reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         if (!channel_) {
             return failure(EBADF);
@@ -287,8 +281,7 @@ class Channel {
                                context);
         });
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code iput(const void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -328,8 +321,7 @@ class Channel {
             return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code iget(void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -538,12 +530,12 @@ class Channel {
         }
         return destroy();
     }
-    /// Closes the channel as close() does, but without waiting. The program calls this function
-    /// until the result is not EAGAIN. In between, the program may use other channels of the
+    /// Closes the channel as close() does, but without waiting. The program must call this function
+    /// until the result is not EAGAIN. Between the calls, the program may use other channels of the
     /// endpoint, and the requests of this channel still make progress. New sends and one-sided
     /// requests on this channel fail with EBADF once the close message is sent.
-    /// @param linger  false: the call does not wait for acknowledgements; messages of this end that
-    ///                are not acknowledged may be lost, which is no error
+    /// @param linger  false: closes the channel even if messages of this end are not acknowledged.
+    ///                They may be lost, which is not reported as an error
     /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()
     std::error_code try_close(bool linger = true) noexcept {
         if (!channel_) {

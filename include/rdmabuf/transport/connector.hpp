@@ -63,10 +63,11 @@ class Connector {
     }
     /// Returns a descriptor for poll(2) or epoll(7), and in @p events the events after which
     /// try_connect() can continue: POLLIN or POLLOUT, whose values are those of EPOLLIN and
-    /// EPOLLOUT. Call this function again after each call of try_connect(), because both can
-    /// change. The connector owns the descriptor. If try_connect() opens the channel, remove the
-    /// descriptor from an epoll(7) set, because the channel may keep the socket; if it fails, it
-    /// closes the descriptor. The end of EndpointOptions::handshake causes no event.
+    /// EPOLLOUT. Call this function again after each call of try_connect(), because the descriptor
+    /// and the events can change. The connector owns the descriptor. If try_connect() opens the
+    /// channel, remove the descriptor from an epoll(7) set, because the channel may keep the
+    /// socket. If try_connect() fails, it closes the descriptor. The end of
+    /// EndpointOptions::handshake causes no event.
     /// @return std::nullopt if try_connect() has opened the channel or has failed
     [[nodiscard]] std::optional<int> descriptor(short& events) const noexcept {
         if (handshake_ == nullptr) {

@@ -74,8 +74,8 @@ class Endpoint {
     [[nodiscard]] bool works(std::size_t rail) const noexcept { return state_->works(rail); }
     /// Returns the registration cache that register_memory() uses. With
     /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()
-    /// before it frees registered memory. The endpoint has another cache after one of several
-    /// devices has failed: do not keep the reference.
+    /// before it frees registered memory. The endpoint uses another cache after one of its devices
+    /// has failed: do not keep the reference.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache.load(); }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.
@@ -114,17 +114,17 @@ class Endpoint {
     /// device. This way, one thread can register memory while another thread uses the endpoint;
     /// register_memory() must not be called then.
     /// @param host     true if the CPU can read and write the memory at @p address
-    /// @param regions  for each device, the regions of the memory, in ascending order of their iova
-    ///                 and without gaps. The first one begins with the byte at @p address, and all
-    ///                 have @p length bytes together: of a region that is longer, pass the part.
-    ///                 All devices must have the same ranges. A device for which works() is false
-    ///                 may have no regions. The program owns the regions, which must outlive the
-    ///                 Memory.
-    /// @return the memory, or an error: EINVAL if @p regions has not one element for each device,
-    ///         if the element of a device that works is empty, if a region is empty, if the lengths
-    ///         or iovas are not as described, or if a message of EndpointOptions::eager_limit bytes
-    ///         can touch more than 8 regions of memory that the CPU cannot access; and the errors
-    ///         of register_memory() for @p visibility
+    /// @param regions  for each device, the regions of the memory, in ascending order of iova and
+    ///                 without gaps. The first region must begin with the byte at @p address, and
+    ///                 all regions together must have @p length bytes; of a longer region, pass
+    ///                 only this part. The ranges must be the same for all devices. A device for
+    ///                 which works() is false may have no regions. The program owns the regions,
+    ///                 which must outlive the Memory.
+    /// @return the memory, or an error: EINVAL if @p regions does not have one element for each
+    ///         device, if the element of a working device is empty, if a region is empty, if the
+    ///         lengths or iovas are not as described, or if a message of
+    ///         EndpointOptions::eager_limit bytes can touch more than 8 regions of memory that the
+    ///         CPU cannot access; and the errors of register_memory() for @p visibility
     [[nodiscard]] Result<Memory> use_regions(
         const void* address, std::size_t length, Access access, bool host,
         std::span<const std::span<const LocalChunk>> regions,
@@ -162,7 +162,7 @@ class Endpoint {
 
     /// Creates one end of a channel without a socket: the program exchanges the addresses of the
     /// two ends. See PreparedChannel for the next steps. The first call also creates a UD queue
-    /// pair on the first device. All prepared channels of the endpoint share it.
+    /// pair on the first device, which all prepared channels of the endpoint share.
     /// @return the prepared channel, or an error: ENOSPC if the device supports no completion queue
     ///         that is large enough, and the errors of PreparedQueuePair
     [[nodiscard]] Result<PreparedChannel> prepare_channel() const noexcept {
@@ -175,8 +175,8 @@ class Endpoint {
     ///
     /// Until it matches a message, the receive belongs to no channel: it stays posted when channels
     /// fail or are closed, even if no channel is left, because another channel may be connected
-    /// later. If no message can come any more, the program must call cancel(). The receive ends by
-    /// itself with EIO if the first device fails, and with ETIMEDOUT after
+    /// later. If no message can come any more, the program must call cancel(). Otherwise the
+    /// receive ends only with EIO if the first device fails, or with ETIMEDOUT after
     /// EndpointOptions::timeout. The receive can match messages of a new channel as soon as the
     /// program has the channel, for example from Listener::accept().
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
@@ -189,8 +189,7 @@ class Endpoint {
                                     tag, mask, request, context),
                 std::system_category()};
     }
-    /// Overload without a Memory object: the registration of the memory is looked up in the cache
-    /// of the endpoint; see Channel.
+    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag, Tag mask,
                                         Request& request, void* context = nullptr) const noexcept {
         return {state_->start_leased(reinterpret_cast<std::uintptr_t>(address), length,
@@ -225,7 +224,7 @@ class Endpoint {
         const detail::OneThread one_thread = state_->use();
         return state_->test_any(state_->any_channel, request);
     }
-    /// Tests a request that irecv() of this endpoint started until it is done or @p timeout has
+    /// Tests a request of this endpoint's irecv() until the request is done or @p timeout has
     /// passed; see Channel::wait().
     [[nodiscard]] Completion wait(Request& request,
                                   std::chrono::milliseconds timeout) const noexcept {
@@ -262,8 +261,8 @@ class Endpoint {
         state_->progress();
     }
     /// Sleeps until a device or a peer causes an event, or until @p timeout has passed. The call
-    /// may also return earlier, and does so if poll_completions() has something to report. After
-    /// this call, the program must call progress() or test().
+    /// may also return earlier. It returns at once if poll_completions() has something to report.
+    /// After this call, the program must call progress() or test().
     void wait(std::chrono::milliseconds timeout) const noexcept {
         if (!state_->has_completions()) {
             state_->sleep(timeout);

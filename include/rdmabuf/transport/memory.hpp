@@ -40,8 +40,8 @@ struct MemoryState {
     /// The EndpointState whose devices have registered the memory. The pointer is only compared.
     const void* endpoint = nullptr;
     /// For memory that may outlive its endpoint: keeps the address of the EndpointState from being
-    /// used for another one. The memory of an object of std::make_shared() is freed only with its
-    /// last weak pointer.
+    /// used again for another EndpointState. The memory of an object of std::make_shared() is freed
+    /// only with its last weak pointer.
     std::weak_ptr<const void> reserved_address = {};
     std::uintptr_t address = 0;
     std::uint64_t length = 0;

@@ -30,10 +30,10 @@ inline constexpr std::uint32_t loopback_completions = 192;
 struct EndpointOptions {
     /// The number of the port that is used on every device; ports are counted from 1.
     std::uint8_t port = 1;
-    /// Maximum number of requests in flight on a channel, from 1 to 65,535. If this number is
-    /// reached, starting another request fails with EAGAIN. Also the maximum number of RTS messages
-    /// (see unexpected_limit) of the peer that this end stores. Each of them takes up to 512 bytes.
-    /// Further sends of the peer that need an RTS wait, and so do all sends behind them.
+    /// Maximum number of requests in flight on a channel, from 1 to 65,535. At this limit, starting
+    /// another request fails with EAGAIN. Also the maximum number of the peer's RTS messages (see
+    /// unexpected_limit) that this end stores, in up to 512 bytes each. At this limit, further
+    /// sends of the peer that need an RTS wait, and so do all sends behind them.
     std::uint32_t depth = 256;
     /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
     /// a device supports fewer work requests, the maximum of the device is used.
@@ -61,23 +61,23 @@ struct EndpointOptions {
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
-    /// its length plus 64 bytes, and takes the next power of two of its length plus 96 bytes of
-    /// memory: less than three times the limit. If this limit is reached, the peer sends only an
-    /// RTS (request to send) for each further message, and the data is transferred after the
-    /// receive is posted.
+    /// its length plus 64 bytes. It takes its length plus 96 bytes of memory, rounded up to a power
+    /// of two: in total less than three times the limit. If this limit is reached, the peer sends
+    /// only an RTS (request to send) for each further message, and the data is transferred after
+    /// the receive is posted.
     std::uint32_t unexpected_limit = std::uint32_t{1} << 20U;
-    /// Maximum number of bytes, for each channel, of notifications that have arrived at this end
-    /// and that the program has not read yet; from 4,096 to 2^30. Each notification counts as its
-    /// length plus 64 bytes. If this limit is reached, further notifications wait at the peer, and
-    /// delay only later notifications.
+    /// Maximum total size in bytes, for each channel, of the notifications that have arrived at
+    /// this end and that the program has not read yet; from 4,096 to 2^30. Each notification counts
+    /// as its length plus 64 bytes. If this limit is reached, further notifications wait at the
+    /// peer, and delay only later notifications.
     std::uint32_t notification_limit = std::uint32_t{1} << 16U;
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0 disables inline data.
     /// If a device does not support this length, 96 bytes are tried, and then none.
     std::uint32_t inline_data = 128;
-    /// If true, the peer reads a long message of this end by RDMA, if the message is in memory with
-    /// Access::remote_read and this end does not know the receive buffer of the peer yet. The CPU
-    /// of this end is then not needed during the transfer. If false, this end always writes the
-    /// data of its messages.
+    /// If true, the peer reads a long message of this end by RDMA, provided that its memory has
+    /// Access::remote_read and the peer has not advertised the receive buffer yet. The CPU of this
+    /// end is then not needed during the transfer. If false, this end always writes the data of its
+    /// messages.
     bool read_long_messages = true;
     /// Minimum length in bytes of the range that one queue pair transfers, if a transfer is striped
     /// over several queue pairs. Only the last range may be shorter.
@@ -98,10 +98,9 @@ struct EndpointOptions {
     /// device is down, or if its device has failed. The functions that make progress create the new
     /// queue pairs.
     std::chrono::milliseconds probation{1000};
-    /// Time limit for connecting to a listener. It applies separately to two steps: the connector
-    /// proves that it has the handle; then both ends connect their queue pairs. Also the maximum
-    /// time for which a PreparedChannel waits, after connect() at this end, until the peer is
-    /// connected.
+    /// Time limit for each of two steps of connecting to a listener: the connector proves that it
+    /// has the handle; then both ends connect their queue pairs. Also the maximum time for which a
+    /// PreparedChannel waits for its peer after connect() at this end.
     std::chrono::milliseconds handshake{10000};
     /// Maximum time for which Channel::close() waits until all queued messages are sent and
     /// acknowledged. A message is not acknowledged while the peer has no free receive buffer, for
@@ -109,8 +108,8 @@ struct EndpointOptions {
     /// ETIMEDOUT.
     std::chrono::milliseconds linger{1000};
     /// If false at one of the ends, both ends close the socket of a channel after the channel is
-    /// connected. The failure of a peer process is then detected later: when the next work request
-    /// fails, for example that of a keepalive write.
+    /// connected. The failure of a peer process is then detected later: when the next work request,
+    /// for example a keepalive write, fails.
     bool keep_sockets = true;
     /// If true, the endpoint reads the asynchronous events of its devices (ibv_get_async_event(3)),
     /// so that it detects the failure of a device or of a queue pair before a work request fails.
@@ -123,12 +122,12 @@ struct EndpointOptions {
     /// use the same Context. A program that reads events itself has two choices: it opens another
     /// Context for the endpoint; or it sets this option to false in all endpoints of the Context,
     /// and passes each event that it reads to Endpoint::async_event(). Without events, a failed
-    /// device is detected when the next work request fails, for example that of a keepalive write.
+    /// device is detected when the next work request, for example a keepalive write, fails.
     bool read_async_events = true;
 
     // The options from gid_index to flow_label have the same meaning as the members of
-    // QueuePairOptions with the same names. For flow_label, this is true of the first queue pair of
-    // each device.
+    // QueuePairOptions with the same names. flow_label applies directly only to the first queue
+    // pair of each device.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     std::uint8_t service_level = 0;

@@ -94,8 +94,7 @@ class RDMABUF_EXPORT PreparedChannel {
     /// instead.
     ///
     /// The channel has no socket, as with EndpointOptions::keep_sockets = false. The failure of a
-    /// peer process is detected when the next work request fails, for example that of a keepalive
-    /// write.
+    /// peer process is detected when the next work request, for example a keepalive write, fails.
     /// @return the channel, or an error. After an error, this object can only be destroyed.
     ///   - EINVAL: @p peer is the address of this object
     ///   - EPROTO: @p peer contains impossible values

@@ -69,10 +69,10 @@ class RemoteMemory {
 
     /// The largest size of bytes(): that of memory with 8 regions on 8 devices.
     static constexpr std::size_t max_wire_size = 416;
-    /// Returns the bytes for the peer: 48, plus 4 for each device, plus 48 for each region after
-    /// the first (memory has several only if it is longer than max_mr_size of a device). They are
-    /// the first bytes of this object, so that a program whose messages have a fixed size can send
-    /// the whole object.
+    /// Returns the bytes to send to the peer: 48 bytes, plus 4 for each device, plus 48 for each
+    /// region after the first. Memory has several regions only if it is longer than max_mr_size of
+    /// a device. The bytes are the beginning of this object, so a program can also send the whole
+    /// object as a message of fixed size.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first(wire_size());
     }

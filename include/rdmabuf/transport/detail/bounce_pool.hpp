@@ -15,8 +15,7 @@ namespace rdmabuf::transport::detail {
 /// The bounce buffers of an endpoint, for all its channels. Messages arrive in receive buffers.
 /// Short messages are copied to a send buffer, so that the program can reuse its own memory at
 /// once. The pool also contains a few bytes whose contents are not used: the target of keepalive
-/// writes, and the memory for RDMA reads whose data is not used (fences, and flushes of GPU
-/// memory).
+/// writes, and the destination of fence reads and flush reads.
 class RDMABUF_EXPORT BouncePool {
   public:
     static constexpr std::size_t line = 64;
@@ -48,13 +47,12 @@ class RDMABUF_EXPORT BouncePool {
     [[nodiscard]] std::byte* receive_buffer(std::uint32_t i) const noexcept {
         return first_receive_ + receive_size_ * i;
     }
-    /// Takes a copy buffer: it holds a message while the message is copied to GPU memory. The
-    /// buffer has the size of a receive buffer.
+    /// Takes a copy buffer, which has the size of a receive buffer.
     /// @return an index for receive_buffer(); `none` if all copy buffers are in use
     [[nodiscard]] std::uint32_t take_copy_buffer() noexcept {
         return copies_left_ == 0 ? none : free_copies_[--copies_left_];
     }
-    /// Frees buffer @p i if it is a copy buffer, which was taken by take_copy_buffer().
+    /// Frees buffer @p i if it is a copy buffer.
     /// @return false if buffer @p i is a receive buffer; the caller must post this buffer again
     [[nodiscard]] bool give_back_copy_buffer(std::uint32_t i) noexcept;
     [[nodiscard]] std::byte* send_buffer(std::uint32_t i) const noexcept;

@@ -54,7 +54,8 @@ namespace rdmabuf::transport::detail {
 [[gnu::always_inline]] inline bool ChannelState::message_arrived(const WorkCompletion& completion,
                                                                  std::byte* bytes) noexcept {
     heard_ = true;
-    // For a message without a header, the difference wraps around and is above each limit.
+    // For a message that is shorter than a header, the difference wraps around, so that it is above
+    // every limit.
     const auto length = static_cast<std::uint32_t>(completion.byte_len - sizeof(Header));
     if ((length >= rails_.fast.arrivals || !control_.repeats_credits(bytes)) &&
         !header_arrived(bytes, completion.byte_len)) {

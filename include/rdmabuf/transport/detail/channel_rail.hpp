@@ -18,8 +18,8 @@ struct ChannelRail {
     ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
         : queue_pair(std::move(pair)), device(used_device), queue(depth) {}
 
-    /// Empty after RailSet::destroy(): its device reports no completions, or it could not be moved
-    /// to the error state.
+    /// Empty after RailSet::destroy(), which is called if the device reports no completions or the
+    /// queue pair could not be moved to the error state.
     QueuePair queue_pair;
     /// The index of the device in SharedState::rails.
     std::size_t device;
@@ -34,10 +34,9 @@ struct ChannelRail {
     std::int64_t failed_ns = 0;
     /// False after the queue pair has failed, until a new connected queue pair replaces it.
     bool connected = true;
-    /// The number of attempts to replace the failed queue pair by a new one, up to
-    /// RailSet::max_replacements. Each attempt doubles the time until the next attempt. Reset to 0
-    /// when the port becomes active, or when a queue pair fails that has worked longer than the
-    /// longest such time.
+    /// The number of attempts to replace the failed queue pair, up to RailSet::max_replacements.
+    /// Each attempt doubles the time until the next attempt. Reset to 0 when the port becomes
+    /// active, or when a new queue pair fails that has worked longer than the longest such time.
     std::uint8_t replacements = 0;
     std::int64_t replaced_ns = 0;
     /// True if the queue pair is in the error state or destroyed, so that the peer can no longer
@@ -46,8 +45,8 @@ struct ChannelRail {
     /// For a failed queue pair: true if a last work request is posted. When it completes, all
     /// earlier work requests of the queue pair have completed.
     bool stopped = false;
-    /// For a failed queue pair: true if it was destroyed, because the device has failed or has not
-    /// reported the completions of its work requests in time.
+    /// For a failed queue pair: true if it was destroyed because its device has failed or reported
+    /// no completions in time.
     bool abandoned = false;
     /// True after IBV_EVENT_QP_LAST_WQE_REACHED: the queue pair is in the error state, and the
     /// completions of all receives that it has taken from the shared receive queue can be polled.
@@ -59,10 +58,11 @@ struct ChannelRail {
     /// queue pair had failed.
     std::int64_t heard_ns = now_ns();
     /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
-    /// It wraps around, and is not counted on the first queue pair.
+    /// The number wraps around. Not counted on the first queue pair.
     std::uint32_t immediates_posted = test_first_count;
     /// The highest number, as immediates_posted counts them, of a fence that has succeeded, or of
-    /// an RDMA write whose whole transfer has succeeded. The peer must have received this write.
+    /// an RDMA write whose whole transfer has succeeded. The peer has therefore received this
+    /// write.
     std::uint32_t immediates_confirmed = test_first_count;
     /// The number of RDMA writes with immediate data that the peer has posted on this queue pair
     /// and that have arrived. Not counted on the first queue pair.

@@ -25,8 +25,8 @@ class RDMABUF_EXPORT ChannelSetup {
     ChannelSetup& operator=(const ChannelSetup&) = delete;
     ~ChannelSetup();
 
-    /// Creates EndpointOptions::queue_pairs_per_device queue pairs, in the INIT state, on the first
-    /// device and on each further device before one that has failed or whose port is not active.
+    /// Creates EndpointOptions::queue_pairs_per_device queue pairs, in the INIT state, on each
+    /// device before the first one that has failed or whose port is not active; always on device 0.
     /// @throws Error: the errors of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
@@ -63,7 +63,7 @@ class RDMABUF_EXPORT ChannelSetup {
 };
 
 /// Checks an errno value that the peer has sent, and returns it. Returns EBUSY in place of EAGAIN,
-/// because callers take EAGAIN as a request to wait and try again.
+/// because EAGAIN tells callers to wait and try again.
 /// @param function  the function name in the thrown error
 /// @throws Error EPROTO if the number is not an errno value
 [[nodiscard]] int checked_errno(std::uint32_t error, const char* function);

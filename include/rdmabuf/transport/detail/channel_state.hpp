@@ -39,8 +39,8 @@ struct Notification {
     [[nodiscard]] std::byte* bytes() noexcept { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-/// The connection to one peer. This class starts the requests of the program, and passes the
-/// messages of the peer to the protocol classes, for example to RendezvousReceiver.
+/// The connection to one peer. Starts the requests of the program, and passes the messages of the
+/// peer to the protocol classes, for example to RendezvousReceiver.
 class RDMABUF_EXPORT ChannelState : public ChannelLinks {
   public:
     /// @param number  a number that identifies the channel in this process
@@ -88,8 +88,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Makes the channel wait for its peer: until the queue pairs of the peer are connected,
     /// nothing is posted on the queue pairs of the channel. Called once, before any request is
     /// started.
-    /// @param kept  a datagram that has arrived for this end before; if the peer has sent it, the
-    ///              channel does not wait
+    /// @param kept  a datagram that arrived for this end before this call. If the peer of this
+    ///              channel has sent the datagram, the channel does not wait
     void await_peer(std::unique_ptr<PeerSetup> setup,
                     const std::optional<ConnectedDatagram>& kept) noexcept;
     /// Returns true if the channel waits for a ConnectedDatagram of the peer.
@@ -166,11 +166,12 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// TagMatcher. The message is destroyed at once, or after it was copied to a copy buffer.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
-    /// Until deliver_held_messages(), delivers no message of the peer to receives of any channel.
-    /// Called before any message can arrive.
+    /// Until deliver_held_messages(), withholds the messages of the peer from receives that accept
+    /// any channel. Must be called before a message can arrive.
     /// @throws std::bad_alloc
     void hold_messages() { shared_.matcher.hold(this); }
-    /// Delivers the messages that have arrived since hold_messages() to receives of any channel.
+    /// Delivers the messages that have arrived since hold_messages() to receives that accept any
+    /// channel.
     void deliver_held_messages() noexcept;
 
     // Progress
@@ -219,9 +220,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
               int culprit_error = 0) noexcept {
         rails_.fail(error, reason, culprit, culprit_error);
     }
-    /// Returns true if all sent messages and one-sided requests are acknowledged. On queue pairs
-    /// other than the first, keepalive writes and tests need not be acknowledged: the port of their
-    /// device may be down.
+    /// Returns true if all sent messages and one-sided requests are acknowledged. Keepalive writes
+    /// and tests on queue pairs other than the first need not be acknowledged, because the port of
+    /// their device may be down.
     [[nodiscard]] bool all_acknowledged() noexcept;
     /// Posts a signaled write of 0 bytes on the first queue pair, unless the last work request
     /// there was signaled. The completion shows that all earlier messages are acknowledged. Nothing
@@ -235,18 +236,18 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// peer may then destroy its queue pairs at any time; if this channel fails because of that,
     /// close() returns no error.
     [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
-    /// If the requests of a failed channel have not ended yet, ends them with EIO: its queue pairs
-    /// could neither be moved to the error state nor be destroyed. A device may still access the
-    /// memory of these requests. Their send buffers are not returned to the pool.
+    /// Ends the remaining requests of a failed channel with EIO. They remain if a queue pair could
+    /// neither be moved to the error state nor be destroyed. Its device may still access the memory
+    /// of these requests, and their send buffers are not returned to the pool.
     void give_up() noexcept;
     /// Returns true if the channel has failed and all its requests have ended.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
-    /// Returns true if the channel has failed and its requests have ended, except those that wait
-    /// for the loopback queue pair.
+    /// Returns true if the channel has failed and all its requests have ended, except requests that
+    /// wait for the loopback queue pair.
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
     /// Ends, with EIO, the receives of a failed channel whose messages wait for the loopback queue
-    /// pair, and returns their buffers. Those that the loopback queue pair is working on end with
-    /// EIO when its completions arrive.
+    /// pair, and returns their buffers. Receives with posted work requests on the loopback queue
+    /// pair end with EIO when these have completed.
     void drop_copies() noexcept;
 
     void give_back(RequestState& request) noexcept;
@@ -255,8 +256,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
         --in_flight_;
         shared_.receives.recycle(&receive);
     }
-    /// Assigns a receive to this channel, because it has matched a message of this channel. The
-    /// program may have started the receive for any channel.
+    /// Assigns a receive to this channel after it has matched a message of this channel. The
+    /// program may have started the receive with Endpoint::irecv(), without a channel.
     void adopt(ReceiveRequest& receive) noexcept;
 
   private:
@@ -289,19 +290,18 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     [[nodiscard]] bool full() const noexcept { return in_flight_ >= depth_; }
     void count_request() noexcept;
 
-    /// Returns why a send of this buffer cannot start: an errno value; 0 if it can.
+    /// Returns 0 if a send of this buffer can start; otherwise an errno value.
     [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
     /// Starts a send that needs a SendRequest: it must wait, a NIC reads the data from the
     /// program's memory, it is synchronous, or it has a `context` pointer.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
                    bool synchronous) noexcept;
-    /// Returns why a receive into this buffer cannot start: an errno value; 0 if it can.
+    /// Returns 0 if a receive into this buffer can start; otherwise an errno value.
     [[nodiscard]] int check_receive(const BufferRef& buffer) noexcept;
-    /// Starts a receive.
-    /// @param message  the message that it receives; nullptr if it has to be posted
+    /// @param message  the message, if it has already arrived; nullptr to post the receive
     int start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag, Tag mask,
                       Request& request, void* context) noexcept;
-    /// Like receive_unexpected(), but advance() must still be called.
+    /// Like receive_unexpected(), but the caller must call advance() afterwards.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
@@ -353,8 +353,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     ///         copy buffer is free
     [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
     void start_copies() noexcept;
-    /// Starts the requests and sends the control messages that have waited for free send queue
-    /// entries, or until earlier transfers were posted.
+    /// Starts the requests and sends the control messages that were waiting for free send queue
+    /// entries or for earlier transfers to be posted.
     void start_queued() noexcept;
     void end_requests(int error) noexcept;
     /// Called when all work requests of an RdmaTransfer are posted.
@@ -400,8 +400,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// The receives that wait until the loopback queue pairs have room for their copy to GPU memory
     /// or their flush read.
     Receives copies_;
-    /// The number of RTS messages that have arrived and have not matched a receive yet. The peer
-    /// may send at most depth_ such messages (Hello::depth).
+    /// The number of RTS messages that have arrived and have not matched a receive yet. More than
+    /// depth_ such messages (Hello::depth) are a protocol error of the peer.
     std::uint32_t unexpected_rts_ = 0;
     Notification* notifications_ = nullptr;
     Notification* last_notification_ = nullptr;

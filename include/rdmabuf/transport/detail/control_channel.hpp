@@ -54,9 +54,9 @@ class RDMABUF_EXPORT ControlChannel {
     [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
                                                  std::span<const std::byte> body,
                                                  RequestState& request) noexcept;
-    /// Sends a message that consists of @p body and the descriptions of memory regions. The number
-    /// of regions is `body.chunks`; they are the first elements of @p chunks. The conditions and
-    /// the result are those of send() above.
+    /// Sends a message that consists of @p header, @p body and the first `body.chunks` elements of
+    /// @p chunks, which describe memory regions. The conditions and the result are those of send()
+    /// above.
     template <class Body>
     [[nodiscard]] bool send(const Header& header, const Body& body,
                             std::span<const KeyedChunk, max_chunks> chunks) noexcept {
@@ -106,8 +106,9 @@ class RDMABUF_EXPORT ControlChannel {
     [[nodiscard]] bool credit_due() const noexcept {
         return eager_credit_due() || notification_credits.due();
     }
-    /// Sends a credit message if enough credits have accumulated. It may use the send queue entries
-    /// that RailSet::reserve keeps free, because the peer may be waiting for the credits.
+    /// Sends a credit message if enough credits have accumulated. The message may use the send
+    /// queue entries that RailSet::reserve keeps free, because the peer may be waiting for the
+    /// credits.
     void send_credits() noexcept {
         if (!credit_due() || !rails_.queue().has_room()) {
             return;
@@ -117,11 +118,11 @@ class RDMABUF_EXPORT ControlChannel {
         }
     }
 
-    /// Makes each queue pair report a completion, which shows that the devices of both ends
-    /// respond: see probe(rail).
+    /// Calls probe(rail) for each queue pair that transfers use, to find out whether the devices of
+    /// both ends respond.
     void probe() noexcept;
-    /// Posts a keepalive write of 0 bytes on a queue pair, unless its last work request will report
-    /// a completion.
+    /// Posts a signaled keepalive write of 0 bytes on a queue pair, unless the completion of its
+    /// last work request is still awaited.
     void probe(std::size_t rail) noexcept;
     /// Returns the memory of the peer that keepalive writes and fences of a queue pair access.
     [[nodiscard]] RemoteAddress probe_target(std::size_t rail) const noexcept {

@@ -11,9 +11,9 @@
 namespace rdmabuf::transport::detail {
 
 /// The tags of the messages that this end has sent most recently. When an advertisement of a posted
-/// receive arrives, a message with the same tag may already be in flight. That message matches the
-/// receive, so this end must not write a later message to its buffer. Therefore this end searches
-/// the stored tags when an advertisement arrives.
+/// receive arrives, a message with the same tag may already be in flight. This message matches the
+/// receive, so this end must not write a later message to the receive buffer. Therefore this end
+/// searches the stored tags when an advertisement arrives.
 class SentTags {
   public:
     /// Stores the tag of a message.

@@ -50,8 +50,8 @@ class RDMABUF_EXPORT EagerProtocol {
     /// is too long, or this end has no credits left for eager messages, the message is sent with an
     /// RTS instead.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
-    /// Returns true if the data of a message is copied when the message is sent. The send then
-    /// needs no SendRequest object, unless it must wait.
+    /// Returns true if the data of a message is copied when the message is sent. Then a send that
+    /// need not wait needs no SendRequest object.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }

@@ -39,11 +39,11 @@ namespace rdmabuf::transport::detail {
 }
 
 /// Checks, in builds without NDEBUG, that only one thread at a time uses an endpoint and its
-/// channels. Each function that uses them has such an object while it runs. If two threads are in
-/// such functions at the same time, an assertion fails. With NDEBUG, this class does nothing.
+/// channels. Each function that uses them has a OneThread object while it runs. An assertion fails
+/// if two threads have such objects at the same time. With NDEBUG, this class does nothing.
 class [[maybe_unused]] OneThread {
   public:
-    /// @param user  the thread that is in such a function; 0 if there is none
+    /// @param user  the thread that has a OneThread object for this endpoint; 0 if there is none
     explicit OneThread([[maybe_unused]] std::atomic<pthread_t>& user) noexcept
 #ifndef NDEBUG
         : user_(user), outer_(user.exchange(pthread_self())) {
@@ -64,8 +64,8 @@ class [[maybe_unused]] OneThread {
 #ifndef NDEBUG
   private:
     std::atomic<pthread_t>& user_;
-    /// The earlier value of `user`: this thread if the function was called by a function that also
-    /// has such an object; otherwise 0.
+    /// The previous value of `user`: this thread if a calling function also has a OneThread object;
+    /// otherwise 0.
     pthread_t outer_;
 #endif
 };
@@ -118,11 +118,11 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     [[nodiscard]] bool try_close(ChannelState& channel, bool linger) noexcept;
 
     /// Adds an end of a prepared channel that is not connected yet. setup_completed() stores the
-    /// datagram of its peer in it.
+    /// datagram of the peer in @p end.
     void add(PreparedEnd& end) noexcept { prepared_ends_.push_back(&end); }
     void remove(PreparedEnd& end) noexcept { prepared_ends_.remove(&end); }
 
-    /// Returns an object that each function holds while it uses the endpoint or one of its
+    /// Returns an object that each function must hold while it uses the endpoint or one of its
     /// channels.
     [[nodiscard]] OneThread use() noexcept { return OneThread(user_); }
 
@@ -148,19 +148,19 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     ///     channels share: the queue pairs of the device are no longer used. The channels whose
     ///     first queue pair is on the device end with EIO.
     ///   - IBV_EVENT_QP_FATAL of a queue pair of a channel: the queue pair is no longer used. If it
-    ///     is the first one, the channel ends with EIO.
+    ///     is the first queue pair, the channel ends with EIO.
     ///   - IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR of a queue pair of a channel: the device
     ///     has rejected a request of the peer and has moved the queue pair to the error state. The
     ///     channel ends with ECONNRESET.
     ///   - IBV_EVENT_QP_LAST_WQE_REACHED of a queue pair of a channel: see
     ///     RailSet::receives_ended().
-    ///   - One of these four events of the SetupQueuePair counts as a failure of its device. A
-    ///     loopback queue pair with such an event is replaced.
+    ///   - The four IBV_EVENT_QP_* events above, of another queue pair of the endpoint: the device
+    ///     of the SetupQueuePair counts as failed; a loopback queue pair is replaced.
     ///   - IBV_EVENT_PORT_ERR ends no channel. A port error does not change the state of an RC
     ///     queue pair: the device retransmits, and if the port becomes active before the last
     ///     retransmission, no data is lost. Otherwise a work request or a keepalive write fails,
-    ///     and its queue pair is no longer used. If it is the first one, the channel ends with
-    ///     EHOSTUNREACH. The reason then names the port of this side.
+    ///     and its queue pair is no longer used. If this is the first queue pair, the channel ends
+    ///     with EHOSTUNREACH, and reason() names the port of this side.
     ///   - IBV_EVENT_PORT_ACTIVE: see RailSet::port_active().
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
@@ -198,7 +198,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
                 }
             }
         }
-        // The variable keeps the compiler from storing the results above in memory.
+        // With a variable for this result, the compiler does not store the results above in memory.
         const Completion completion = test_any(channel.number(), request, progressed);
         return completion;
     }
@@ -219,7 +219,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept;
     /// Starts a request with memory that the program has not registered. The registration comes
-    /// from the cache or is created. The request keeps it until the request ends.
+    /// from the cache, or is created. The request holds a lease on the registration until it ends.
     /// @param start  called with the memory; starts the request and returns an errno value
     /// @return the result of @p start, or the errno value of a failed registration
     template <class Start>
@@ -263,9 +263,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     RegisteringDevices registering;
-    /// One cache for each set of devices that the endpoint has used: the endpoint gets another one
-    /// when a device fails. The last one is in use. The earlier ones are cleared, and kept because
-    /// another thread may still use the reference that Endpoint::cache() has returned.
+    /// One cache for each set of devices that the endpoint has used: when a device fails, the
+    /// endpoint creates another cache. The last cache is in use. The earlier caches are cleared,
+    /// but kept, because another thread may still use a reference that Endpoint::cache() returned.
     std::list<RegistrationCache> caches;
     std::atomic<RegistrationCache*> cache{nullptr};
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
@@ -273,7 +273,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// The smallest max_msg_sz (maximum message length) of the ports of all devices, in bytes.
     std::uint64_t max_message = std::numeric_limits<std::uint64_t>::max();
     SharedState shared;
-    /// The error of the last registration by start_leased() that failed.
+    /// The error of the last failed registration in start_leased().
     ErrorInfo registration_error;
 
     /// Returns a number for a channel or an endpoint: the next one of this process, except 0.
@@ -310,7 +310,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     bool poll(std::size_t device) noexcept;
     /// Posts the receives that wait for a full batch.
     void post_all_receives() noexcept;
-    /// Processes any completion except that of a receive on a shared receive queue.
+    /// Processes a completion of anything but a receive on a shared receive queue.
     void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
     /// Processes the completion of a receive that is not a message on the first queue pair of a
@@ -325,11 +325,10 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Their requests are repeated with new loopback queue pairs, except those of failed channels:
     /// see ChannelState::drop_copies().
     void reset_loopback() noexcept;
-    /// Tests the devices that have reported no completion of a channel for a long time. A peer that
-    /// posts no receives also delays all completions of its queue pair. Therefore the work request
-    /// of the test is posted on the loopback queue pair, where a device that works always completes
-    /// it, with or without an error. The device has failed if the test has not completed after more
-    /// time than all retransmissions take.
+    /// Tests the devices that have reported no completion of a channel for a long time. The cause
+    /// can also be a peer that posts no receives. Therefore the work request of the test is posted
+    /// on the loopback queue pair, where a working device always completes it, with or without an
+    /// error. If the test takes longer than all retransmissions, the device has failed.
     void test_silent_devices(std::int64_t now) noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
     /// such a device end with EIO. If the first device of the endpoint has failed, the receives
@@ -345,7 +344,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// @return true if there was a socket or an asynchronous event; a channel may then have failed
     bool check_descriptors() noexcept;
     void read_async_events() noexcept;
-    /// Registers memory from now on with the devices that have not failed.
+    /// Makes later registrations use only the devices that have not failed.
     /// @throws Error, std::bad_alloc
     void select_registering();
     /// @param down  true if the port of the device has gone down; false if it is active again
@@ -383,7 +382,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// for the sockets of the channels, and for the timer.
     UniqueFd events_;
     /// A timerfd(2), which runs while a channel recovers. It makes descriptor() readable, so that a
-    /// program that sleeps calls check(): a device that has failed may report no more events.
+    /// sleeping program calls check(): a failed device may report no further events.
     UniqueFd timer_;
     bool timer_runs_ = false;
     /// nullptr if EndpointOptions::read_async_events is false.

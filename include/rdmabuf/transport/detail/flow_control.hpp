@@ -7,12 +7,13 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Flow control by credits in bytes, for eager messages or for notifications. It limits the bytes
-/// of messages that have arrived and that the receiving program has not consumed yet. The counters
-/// wrap around; only their differences are used.
+/// Flow control by credits in bytes, for eager messages or for notifications. Limits the total size
+/// of the messages that have arrived and that the receiving program has not consumed yet. The
+/// counters wrap around; only their differences are used.
 class ByteCredits {
   public:
-    /// Each message counts as its length plus this number of bytes, for the object that stores it.
+    /// Each message counts as its length plus these bytes, which the object that stores the message
+    /// takes.
     static constexpr std::uint32_t overhead = 64;
 
     /// @param ours    maximum number of bytes that this end stores until its program consumes them
@@ -53,7 +54,8 @@ class ByteCredits {
     /// Returns true if this end has room for a message of @p length bytes, so that the peer may
     /// send it.
     [[nodiscard]] bool has_room(std::uint32_t length) const noexcept { return length < room(); }
-    /// Returns a number that is larger than the length of each message for which this end has room.
+    /// Returns the length of the longest message for which this end has room, plus 1; 0 if it has
+    /// no room.
     [[nodiscard]] std::uint32_t room() const noexcept {
         return room_ < overhead ? 0 : room_ - overhead + 1;
     }
@@ -80,8 +82,8 @@ class ByteCredits {
         consumed_ += length + overhead;
         until_due_ -= length + overhead;
     }
-    /// Returns the total number of bytes that this end has consumed, modulo 2^32. This end sends
-    /// the number to the peer, so that the peer knows how many bytes it may send.
+    /// Returns the total number of bytes that this end has consumed, modulo 2^32. From this number,
+    /// the peer computes how many bytes it may send.
     [[nodiscard]] std::uint32_t consumed() const noexcept { return consumed_; }
     void reported() noexcept { until_due_ = almost_quarter_; }
     /// Returns true if a separate credit message is needed: since this end last returned credits,
@@ -105,7 +107,7 @@ class ByteCredits {
 
 /// Limits the number of messages that this end has sent and whose receipt the peer has not
 /// confirmed yet. Without this limit, a fast sender could exhaust the shared receive queue of the
-/// peer. SentTags stores the tags of the same number of messages.
+/// peer. SentTags stores the tags of as many messages.
 class MessageWindow {
   public:
     /// Maximum number of messages that were sent and whose receipt the peer has not confirmed.
@@ -157,18 +159,17 @@ class MessageWindow {
     std::int64_t until_due_ = size / 4 - 1;
 };
 
-/// Limits for the most frequent operations of a channel. Each operation checks only its limit,
-/// instead of the states of the channel on which the limit depends. RailSet::fail() sets all limits
-/// to 0. An operation above its limit takes a longer path, which checks each state.
+/// Limits for the most frequent operations of a channel. Within its limit, an operation takes a
+/// short path, which does not check the state of the channel. Above the limit, it takes a longer
+/// path, which does. RailSet::fail() sets all limits to 0.
 struct FastLimits {
-    /// The number of short messages that may be sent on the short path. It is set after a short
-    /// message has taken the longer path, and becomes smaller with each work request on the first
-    /// queue pair.
+    /// The number of short messages that may be sent on the short path. Set after a short message
+    /// has taken the longer path. Each work request on the first queue pair decrements it.
     std::uint32_t sends = 0;
     /// An eager message that returns no new credits takes the short path if it is shorter than
     /// this, in bytes.
     std::uint32_t arrivals = 0;
-    /// A receive takes the short path while fewer requests than this are in flight.
+    /// A receive takes the short path while fewer than this number of requests are in flight.
     std::uint32_t requests = 0;
 };
 

@@ -41,7 +41,7 @@ class RDMABUF_EXPORT Handshake {
     /// @throws Error EINVAL for an empty handle; otherwise the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Creates the listener's end of a handshake. The connector has already proved, with a
+    /// Creates the listener's end of a handshake. The connector must have proved, with a
     /// ConnectorProof, that it has the handle.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
@@ -90,8 +90,8 @@ class RDMABUF_EXPORT Handshake {
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// The time at which the handshake fails, in nanoseconds of now_ns(). It has no value until a
-    /// connector has received the Hello of the listener.
+    /// The time at which the handshake fails, in nanoseconds of now_ns(). Has no value on a
+    /// connector that has not received the Hello of the listener.
     std::optional<std::int64_t> deadline_ = std::nullopt;
     std::unique_ptr<ChannelState> channel_;
 

@@ -12,9 +12,9 @@ namespace rdmabuf::transport::detail {
 /// The send buffers of the posted messages of a channel, in the order in which the messages were
 /// posted. A buffer returns to the pool when its message has completed.
 ///
-/// The messages of a channel do not complete while its peer receives nothing. So that such channels
-/// do not stop the others, a channel that holds 8 buffers takes none from the last half of the
-/// pool, and a channel that holds one takes none from the last quarter.
+/// The messages of a channel do not complete while its peer receives nothing. Such channels must
+/// not block the others. Therefore a channel that holds 8 buffers takes none from the last half of
+/// the pool, and a channel that holds any takes none from the last quarter.
 class HeldBuffers {
   public:
     explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}

@@ -27,8 +27,8 @@ namespace rdmabuf::transport::detail {
 /// sends nothing on an unproven connection, and creates no queue pair, buffer or key for it. At
 /// most max_unproven unproven connections exist; when another connection arrives, the oldest is
 /// closed. The kernel accepts a connection only after its first bytes have arrived
-/// (TCP_DEFER_ACCEPT), and a connector sends its proof at once. Therefore connections that prove
-/// nothing neither delay nor replace a peer that has the handle.
+/// (TCP_DEFER_ACCEPT), and a connector sends its proof at once. Therefore connections without a
+/// proof neither delay nor displace a peer that has the handle.
 ///
 /// At most max_handshakes proven connections are set up at a time. Further connections wait in the
 /// queue of the kernel.
@@ -45,8 +45,8 @@ class RDMABUF_EXPORT ListenerState {
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;
     ListenerState& operator=(const ListenerState&) = delete;
-    /// Ends the connections with shutdown(2), because a child process after fork(2) may also have
-    /// the sockets open. In such a child, the destructor only closes the sockets.
+    /// Ends the connections with shutdown(2), because a child process of fork(2) may also have the
+    /// sockets open. In such a child, the destructor only closes its own descriptors.
     ~ListenerState();
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
@@ -84,7 +84,8 @@ class RDMABUF_EXPORT ListenerState {
     /// Adds a socket to `events_`.
     /// @throws Error with the errno value of epoll_ctl(2)
     void watch(int socket) const;
-    /// Removes a socket from `events_`. Closing it is not enough if a forked child has a copy.
+    /// Removes a socket from `events_`. Closing the socket is not enough if a forked child has a
+    /// copy.
     void forget(int socket) const noexcept;
     [[nodiscard]] ProofStatus check_proof(Unproven& peer) const;
 

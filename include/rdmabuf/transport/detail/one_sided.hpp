@@ -52,11 +52,11 @@ class RDMABUF_EXPORT OneSided {
     /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
     /// This entry is still posted, because the last work request of a list must be signaled. A
     /// notification that is not posted is not sent.
-    /// @return 0; EALREADY if at most one entry is not posted completely, and no notification is
-    ///         left or the notification is needed
+    /// @return 0; EALREADY if at most one entry is not posted completely, and the request has no
+    ///         unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
-    /// Queues a flush request again: a flush read has not been executed, because another work
-    /// request has failed on the loopback queue pair.
+    /// Queues a flush request again after its flush read was flushed, because another work request
+    /// has failed on the loopback queue pair.
     void repeat_flush(OneSidedRequest& flush) noexcept;
     /// Called when a work request of a transfer list or of a fence has completed on a queue pair
     /// other than the first.
@@ -65,22 +65,22 @@ class RDMABUF_EXPORT OneSided {
     /// Called when the device of a failed queue pair does not report completions. The posted work
     /// requests of transfer lists and fences on this queue pair then count as failed.
     void abandon(std::size_t rail) noexcept;
-    /// Called after a failed queue pair has reported all its completions, and the peer has counted
-    /// what has arrived. Lists whose entries on this queue pair have all arrived need not be posted
+    /// Called when `rail_down` of the peer has arrived, and the failed queue pair has reported all
+    /// its completions. Lists whose entries on this queue pair have all arrived are not posted
     /// again.
     /// @param arrived  see RailSet::repeat()
     void failure_agreed(std::size_t rail, std::uint32_t arrived) noexcept;
     /// Posts again, on the first queue pair, the transfer lists and fences that have failed work
     /// requests. Called until it returns true. The transfers of all failed queue pairs must already
-    /// be posted again: a fence must follow them.
+    /// be posted again, because a fence must follow them.
     /// @return true if all of them are posted again
     [[nodiscard]] bool repeat_lost() noexcept;
     /// Called when the peer has posted again, on its first queue pair, all writes that failed with
     /// queue pair @p rail.
     void recovered_arrived(std::size_t rail) noexcept { recovered_ |= 1U << rail; }
     /// Called before the peer is informed of a new queue pair that replaces a failed one. The
-    /// writes that failed with the old queue pair were posted again on the first one, and need no
-    /// fence.
+    /// writes that failed with the old queue pair were posted again on the first queue pair, and
+    /// need no fence.
     void forget_fences(std::size_t rail) noexcept;
     /// Called before the peer can write on a new queue pair that replaces a failed one. The data of
     /// all notifications that have arrived is complete, so the fences of these notifications count
@@ -94,30 +94,29 @@ class RDMABUF_EXPORT OneSided {
     void fence_arrived(std::size_t rail, std::uint32_t number) noexcept {
         fences_arrived_[rail] = number;
     }
-    /// Returns true if all fences that must precede a notification have arrived. A fence on a
-    /// failed queue pair is not needed after `rail_recovered` has arrived.
+    /// Returns true if all fences that must precede a notification have arrived. After
+    /// `rail_recovered` has arrived, fences on the failed queue pair are not needed.
     [[nodiscard]] bool fences_arrived(NotificationFences wanted) const noexcept;
     /// Called when the notification with this sequence number has arrived.
     void notification_arrived(std::uint32_t number) noexcept { last_notification_ = number; }
-    /// Called when the notification with this sequence number was returned to the program. All
-    /// fences that precede this notification have arrived, so this number replaces older numbers in
-    /// fences_arrived_.
+    /// Called when the notification with this sequence number was returned to the program. All its
+    /// fences have arrived, so the number replaces older numbers in fences_arrived_.
     void notification_reported(std::uint32_t number) noexcept;
 
   private:
     using Operation = OneSidedRequest::Operation;
     using Striped = List<OneSidedRequest, &OneSidedRequest::striped_link>;
 
-    /// Returns true if the sequence number of one notification is before that of another. Sequence
-    /// numbers wrap around at Immediate::max_request.
+    /// Returns true if @p number is before @p other. Both are sequence numbers of notifications,
+    /// which wrap around at Immediate::max_request.
     [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
         return ((number - other) & Immediate::max_request) > Immediate::max_request / 2;
     }
     /// Starts the data transfer of a request.
     /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept;
-    /// Adds the transfer of a request to the RailSet's list of transfers. The transfer was prepared
-    /// by the channel; a request of 0 bytes has no transfer.
+    /// Adds RequestState::transfer to the RailSet's list of transfers. A request of 0 bytes has no
+    /// transfer.
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept;
     /// Posts work requests for the entries of a transfer list, until all are posted or the send
     /// queues are full. Each registered chunk of an entry needs at least one work request.
@@ -128,8 +127,8 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all entries are posted
     [[nodiscard]] bool post_list(OneSidedRequest& request, std::span<const TransferEntry>& entries,
                                  std::uint64_t& done, bool repeats) noexcept;
-    /// Does the same as post_list() for a channel with one queue pair. Posts several work requests
-    /// by one call of ibv_post_send().
+    /// Does the same as post_list() on a channel with one queue pair: posts several work requests
+    /// with one call of ibv_post_send().
     [[nodiscard]] bool post_list_on_one(OneSidedRequest& request,
                                         std::span<const TransferEntry>& entries,
                                         std::uint64_t& done) noexcept;
@@ -147,8 +146,8 @@ class RDMABUF_EXPORT OneSided {
             return !entries.empty();
         }
     };
-    /// Makes the next work request of a transfer list, and advances the position behind the data of
-    /// this work request.
+    /// Makes the next work request of a transfer list, and advances the position @p at past its
+    /// data.
     /// @param rail   the index of the queue pair that will transfer the data
     /// @param local  set to the local memory; @p work refers to it
     /// @return false if the memory of the list is not registered completely; the channel has then

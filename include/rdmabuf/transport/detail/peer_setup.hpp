@@ -13,8 +13,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// How each end of a channel finds out that the queue pairs of both ends are connected, if the
-/// channel was created with PreparedChannel and has no socket.
+/// The exchange by which each end of a PreparedChannel, which has no socket, finds out that the
+/// queue pairs of both ends are connected.
 ///
 /// A device drops packets that arrive at a queue pair which is not connected, and a queue pair
 /// fails if its packets are not acknowledged after all retransmissions. Therefore an end posts
@@ -59,7 +59,7 @@ struct PeerSetup {
 };
 
 /// An end of a PreparedChannel before connect(). The peer may already have sent a datagram to this
-/// end. This datagram is kept, because the peer repeats it only when the peer makes progress.
+/// end. This datagram is kept, because the peer repeats it only while its program makes progress.
 struct PreparedEnd {
     Link<PreparedEnd> link{};
     /// See PeerSetup::ours.

@@ -14,7 +14,7 @@ class ChannelState;
 /// number.
 class QueuePairTable {
   public:
-    /// Cannot be the number of a queue pair, because such numbers have 24 bits.
+    /// Never a queue pair number, because these have 24 bits.
     static constexpr std::uint32_t no_number = 0xffffffff;
     struct Entry {
         /// `no_number` if the entry is empty.
@@ -66,8 +66,8 @@ class QueuePairTable {
     [[nodiscard]] const Entry& find(std::uint32_t number) const noexcept {
         return entries_[slot_of(number)];
     }
-    /// Returns the entry at which the search for this queue pair number begins. If its number is
-    /// another one, find() must be called.
+    /// Returns the entry at which the search for this queue pair number begins. If this entry has
+    /// another number, the caller must call find().
     [[nodiscard]] const Entry& first(std::uint32_t number) const noexcept {
         return entries_[first_slot(number)];
     }

@@ -18,9 +18,9 @@ namespace rdmabuf::transport::detail {
 
 class ChannelState;
 
-/// Replaces each failed queue pair, except the first, by a new one, and tests the new queue pair by
-/// an RDMA write before transfers use it. The time of this test is called probation. All messages
-/// travel on the first queue pair.
+/// Replaces each failed queue pair, except the first, by a new one. Before transfers use the new
+/// queue pair, an RDMA write tests it; this phase is called probation. All messages travel on the
+/// first queue pair.
 ///
 /// 1. RailRecovery has finished, and the time of EndpointOptions::probation has passed. An end then
 ///    creates another queue pair and sends its address (`rail_replaced`). The other end does the
@@ -30,9 +30,9 @@ class ChannelState;
 /// 3. An end that has sent and received `rail_connected` writes 0 bytes to the peer. After this
 ///    write has succeeded, its transfers use the new queue pair.
 ///
-/// If the new queue pair fails, RailRecovery handles this failure, too. The next attempt again
-/// creates a new queue pair, with another number, so that a late packet or completion of the old
-/// one does not reach it.
+/// If the new queue pair fails, RailRecovery handles this failure, too. The next attempt creates
+/// another queue pair. Its number differs, so that late packets and completions of the old queue
+/// pair do not reach it.
 class RDMABUF_EXPORT RailProbation {
   public:
     RailProbation(SharedState& shared, RailSet& rails, ControlChannel& control, OneSided& one_sided,

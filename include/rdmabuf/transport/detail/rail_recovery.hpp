@@ -22,13 +22,13 @@ namespace rdmabuf::transport::detail {
 ///    have arrived on this queue pair. It ignores writes that arrive later.
 /// 2. The other end stops using its queue pair, too, and also sends `rail_down`.
 /// 3. An end that has sent and received `rail_down` knows that its work requests on the failed
-///    queue pair can no longer access memory of the peer. It posts those that failed again on the
-///    first queue pair, unless the number in `rail_down` shows that their data has arrived. It
-///    sends the message `range_repeated` in place of immediate data.
-/// 4. When this is done for all queue pairs that have failed, it posts transfer lists and fences
-///    again, and sends `rail_recovered` for each of these queue pairs. If an end has sent a
-///    notification after writes on the failed queue pair, the peer reports this notification only
-///    after `rail_recovered` has arrived.
+///    queue pair can no longer access memory of the peer. It posts the failed work requests again,
+///    on the first queue pair, unless the number in `rail_down` shows that their data has arrived.
+///    It sends `range_repeated` in place of the immediate data of these writes.
+/// 4. After step 3 for all failed queue pairs, the end posts transfer lists and fences again, and
+///    sends `rail_recovered` for each of these queue pairs. If an end has sent a notification after
+///    writes on the failed queue pair, the peer reports this notification only after
+///    `rail_recovered` has arrived.
 class RDMABUF_EXPORT RailRecovery {
   public:
     RailRecovery(RailSet& rails, ControlChannel& control, OneSided& one_sided) noexcept
@@ -40,8 +40,7 @@ class RDMABUF_EXPORT RailRecovery {
     }
     /// Sends the messages that are due and posts failed work requests again on the first queue
     /// pair, until its send queue is full.
-    /// @param confirmed  called with the request of each transfer whose work requests are all
-    ///                   posted
+    /// @param confirmed  see RailSet::repeat()
     template <class Confirmed>
     void advance(const Confirmed& confirmed) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
@@ -53,8 +52,8 @@ class RDMABUF_EXPORT RailRecovery {
             send_recovered();
         }
     }
-    /// Called periodically. Stops waiting for the completions of a failed queue pair if its device
-    /// does not report them in time.
+    /// Called periodically. Tries again to stop failed queue pairs, and destroys those that are
+    /// overdue; see RailSet::is_overdue().
     void check(std::int64_t now) noexcept;
 
     /// Counts an RDMA write with immediate data that has arrived.
@@ -71,8 +70,8 @@ class RDMABUF_EXPORT RailRecovery {
     [[nodiscard]] bool is_finished(std::size_t rail) const noexcept {
         return steps_[rail].peer_recovered && (rails_.recovering() >> rail & 1U) == 0;
     }
-    /// Called before the peer can use the new queue pair that replaces a failed one. Forgets the
-    /// failure of the old queue pair.
+    /// Forgets the failure of a queue pair. Must be called before the peer can use the new queue
+    /// pair that replaces it.
     void begin_probation(std::size_t rail) noexcept { steps_[rail] = {}; }
     /// Returns true if the peer may send `range_repeated` for this queue pair now.
     [[nodiscard]] bool peer_may_repeat(std::size_t rail) const noexcept;
@@ -84,8 +83,8 @@ class RDMABUF_EXPORT RailRecovery {
         /// True if the transfers of the failed queue pair are posted again.
         bool repeated = false;
         bool peer_recovered = false;
-        /// The number of RDMA writes with immediate data that have arrived at the peer on the
-        /// failed queue pair. The message `rail_down` contains it.
+        /// The number in the `rail_down` message of the peer: how many RDMA writes with immediate
+        /// data have arrived there on the failed queue pair.
         std::uint32_t peer_arrived = 0;
     };
 
@@ -124,8 +123,8 @@ class RDMABUF_EXPORT RailRecovery {
             one_sided_.failure_agreed(rail, steps.peer_arrived);
         }
     }
-    /// Sends the `rail_recovered` messages of step 4. Those that cannot be sent now are sent by the
-    /// next call.
+    /// Sends the `rail_recovered` messages of step 4. The next call sends the messages that cannot
+    /// be sent now.
     void send_recovered() noexcept;
 
     RailSet& rails_;

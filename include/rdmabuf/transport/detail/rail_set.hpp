@@ -53,15 +53,14 @@ class RDMABUF_EXPORT RailSet {
 
     /// Returns the number of queue pairs.
     [[nodiscard]] std::size_t size() const noexcept { return rails_.size(); }
-    /// Returns the number of devices.
     [[nodiscard]] std::size_t devices() const noexcept { return rails_.back().device + 1; }
     [[nodiscard]] std::uint32_t queue_pairs_per_device() const noexcept {
         return static_cast<std::uint32_t>(rails_.size() / devices());
     }
     [[nodiscard]] ChannelRail& operator[](std::size_t i) noexcept { return rails_[i]; }
     [[nodiscard]] const ChannelRail& operator[](std::size_t i) const noexcept { return rails_[i]; }
-    /// Returns the index of the queue pair to which an asynchronous event belongs; size() if it
-    /// belongs to no queue pair of this channel.
+    /// Returns the index of the queue pair to which an asynchronous event belongs; size() if the
+    /// event belongs to no queue pair of this channel.
     [[nodiscard]] std::size_t rail_of(const AsyncEvent& event) const noexcept;
     [[nodiscard]] const SendQueue& queue() const noexcept { return rails_[0].queue; }
     [[nodiscard]] std::uint32_t max_message() const noexcept { return max_message_; }
@@ -70,7 +69,8 @@ class RDMABUF_EXPORT RailSet {
 
     // Messages; they use the first queue pair only
 
-    /// Posts an unsignaled message. FastLimits::sends must not be 0.
+    /// Posts an unsignaled message. FastLimits::sends must not be 0. Fails the channel if posting
+    /// fails with another errno value than ENOMEM.
     /// @param work  a work request with the opcode IBV_WR_SEND and inline data, whose wr_id is
     ///              SendQueue::next()
     [[nodiscard, gnu::always_inline]] bool send_prepared(ibv_send_wr& work) noexcept {
@@ -186,22 +186,22 @@ class RDMABUF_EXPORT RailSet {
     /// Makes later messages wait for a control message that must not be overtaken; see
     /// order_allows_message().
     void hold_messages() noexcept;
-    /// Called after a control message of hold_messages() was sent, or the FIN of a transfer with
-    /// RdmaTransfer::keeps_order.
+    /// Must be called after sending a message for which hold_messages() was called, or the FIN of a
+    /// transfer with RdmaTransfer::keeps_order.
     void release_messages() noexcept { --ordered_; }
 
     // Failed queue pairs, and the new queue pairs that replace them
 
-    /// Returns true if transfers use the queue pair: it has not failed, or a new queue pair has
-    /// replaced it and has been tested.
+    /// Returns true if transfers use the queue pair: it has not failed, or was replaced by a new
+    /// queue pair that has passed its test.
     [[nodiscard]] bool is_used(std::size_t rail) const noexcept {
         return rails_[rail].failure == nullptr;
     }
-    /// Returns true if work requests can be posted on the queue pair: it has not failed, or a new
-    /// queue pair has replaced it, even if this one is not tested yet.
+    /// Returns true if work requests can be posted on the queue pair: it has not failed, or was
+    /// replaced by a new queue pair, even by one that is not tested yet.
     [[nodiscard]] bool works(std::size_t rail) const noexcept { return rails_[rail].connected; }
-    /// Returns the number of the next RDMA write with immediate data on a queue pair; see
-    /// ChannelRail::immediates_posted.
+    /// Returns the sequence number that the next RDMA write with immediate data on a queue pair
+    /// will have; see ChannelRail::immediates_posted.
     [[nodiscard]] std::uint32_t next_immediate(std::size_t rail) const noexcept {
         return rails_[rail].immediates_posted + 1;
     }
@@ -211,8 +211,8 @@ class RDMABUF_EXPORT RailSet {
     /// Called when a fence has succeeded.
     /// @param number  the member WorkId::number of its work request
     void fence_completed(std::size_t rail, std::uint32_t number) noexcept;
-    /// Returns true if one number of an RDMA write with immediate data is before another. The
-    /// numbers wrap around.
+    /// Returns true if @p number is before @p other. Both are sequence numbers of RDMA writes with
+    /// immediate data, which wrap around.
     [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
         return static_cast<std::int32_t>(number - other) < 0;
     }
@@ -227,14 +227,14 @@ class RDMABUF_EXPORT RailSet {
     /// queue pair is the first one, which sends the messages, or if the peer is not connected yet,
     /// the whole channel fails; see suspend().
     void leave_out(std::size_t rail, int error, const char* reason) noexcept;
-    /// Continues to stop a failed queue pair, if it could not be moved to the error state, or if
-    /// its last work request could not be posted.
+    /// Tries again to stop a failed queue pair that could not be moved to the error state, or whose
+    /// last work request could not be posted.
     void stop_again(std::size_t rail) noexcept;
     /// Returns true if a queue pair in the error state takes no more receives from the shared
     /// receive queue: IBV_EVENT_QP_LAST_WQE_REACHED was processed, @p waited is at least
-    /// last_receive_limit_ns, the queue pair is destroyed, or its device has failed. Before that,
-    /// the peer must not be told what has arrived, and the queue pair must not be destroyed: its
-    /// receive buffers would be lost.
+    /// last_receive_limit_ns, the queue pair is destroyed, or its device has failed. Before,
+    /// completions of data that has arrived can still follow. Therefore this end must not send
+    /// `rail_down` yet, nor destroy the queue pair, whose receive buffers would be lost.
     /// @param waited  the time since the queue pair has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept;
     /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
@@ -257,11 +257,11 @@ class RDMABUF_EXPORT RailSet {
     /// @param pair  nullptr if the new queue pair could not be connected; the caller must then call
     ///              leave_out()
     void begin_probation(std::size_t rail, QueuePair* pair) noexcept;
-    /// Doubles the time after which a new queue pair replaces the failed one (at most
-    /// max_replacements times). This time starts now.
+    /// Doubles the time until the next attempt to replace a failed queue pair, at most
+    /// max_replacements times in total. The time starts now.
     void delay_probation(std::size_t rail) noexcept;
-    /// Called when the port of a device is active again. Resets the time until the next attempt to
-    /// replace a failed queue pair of this device to its shortest value.
+    /// Called when the port of a device is active again. Resets the time between attempts to
+    /// replace a failed queue pair of this device to EndpointOptions::probation.
     void port_active(std::size_t device) noexcept;
     /// Called when the test of a new queue pair has succeeded. Transfers use the queue pair from
     /// now on.
@@ -276,11 +276,11 @@ class RDMABUF_EXPORT RailSet {
     /// @param rail       the index of the failed queue pair
     /// @param arrived    the number of RDMA writes with immediate data that this end has posted on
     ///                   the failed queue pair and that have arrived at the peer
-    /// @param end_range  called after the data of a transfer with immediate data was posted again,
-    ///                   with the transfer and the number of bytes. Informs the peer, and returns
-    ///                   false if this is not possible now
-    /// @param confirmed  called with the request of each of these transfers that is posted
-    ///                   completely
+    /// @param end_range  called with a transfer with immediate data, and the number of bytes that
+    ///                   were posted again for it. Must inform the peer, and return false if this
+    ///                   is not possible now
+    /// @param confirmed  called with the request of each transfer whose part on the failed queue
+    ///                   pair has arrived or was posted again, if all other parts are posted, too
     /// @return true if all this data is posted again
     template <class EndRange, class Confirmed>
     [[nodiscard]] bool repeat(std::size_t rail, std::uint32_t arrived, const EndRange& end_range,
@@ -341,8 +341,8 @@ class RDMABUF_EXPORT RailSet {
     /// the queue pairs are moved to the error state only when all signaled work requests have
     /// completed, or drain_limit_ns has passed.
     void close_by_peer() noexcept;
-    /// Returns true if a work request of the failed channel can still succeed, so that its request
-    /// ends as in a channel that works; see close_by_peer().
+    /// Returns true if work requests of the failed channel can still succeed; see close_by_peer().
+    /// Their requests then end as if the channel had not failed.
     [[nodiscard]] bool may_succeed() const noexcept { return awaits_acknowledgements_; }
     /// Returns true if no device can still access the memory of the channel's requests: all work
     /// requests have completed, and all queue pairs are in the error state. Destroys a queue pair
@@ -362,10 +362,10 @@ class RDMABUF_EXPORT RailSet {
     /// the fences of notifications, and the close message.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
-    /// After this time in nanoseconds, a device that reports no completions is considered dead.
+    /// The time in nanoseconds after which a device that reports no completions is considered dead.
     static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
-    /// The maximum time to wait for IBV_EVENT_QP_LAST_WQE_REACHED, for drivers that do not raise it
-    /// and for programs that read the events of devices themselves.
+    /// The maximum time in nanoseconds to wait for IBV_EVENT_QP_LAST_WQE_REACHED. Some drivers do
+    /// not raise this event, and some programs read the events of devices themselves.
     static constexpr std::int64_t last_receive_limit_ns = 100'000'000;
     /// The maximum value of ChannelRail::replacements. It limits the time until the next attempt to
     /// 64 times EndpointOptions::probation.
@@ -397,8 +397,8 @@ class RDMABUF_EXPORT RailSet {
         return post(message);
     }
     /// Like with_message(), but always copies @p header and @p body to a send buffer. The work
-    /// request is signaled, because the buffer returns to the pool of all channels only when the
-    /// completion shows that the device has read it.
+    /// request is signaled: its completion shows that the device has read the buffer, which then
+    /// returns to the pool.
     /// @param data  further data that the device reads from the memory of the request, or nullptr
     template <class Post>
     [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
@@ -435,7 +435,7 @@ class RDMABUF_EXPORT RailSet {
         return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > drain_limit_ns;
     }
     void stop_all(bool flush_all) noexcept;
-    /// @return false if completions have to be awaited; see close_by_peer()
+    /// @return false if the channel must still wait for completions; see close_by_peer()
     bool stop_when_acknowledged(bool polled) noexcept;
     /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
     /// empty or @p flush_all is true.
@@ -472,8 +472,8 @@ class RDMABUF_EXPORT RailSet {
         return !transfer.has_immediate || end_range(transfer, share.end - share.begin);
     }
 
-    /// Returns how many bytes of a transfer queue pair @p rail transfers.
-    /// @param left        the number of bytes that are left for this queue pair and the next ones
+    /// Returns the number of bytes of a transfer that are assigned to queue pair @p rail.
+    /// @param left        the number of bytes that are not assigned to earlier queue pairs
     /// @param speed_left  the sum of the speeds of this queue pair and the next ones
     [[nodiscard]] std::uint64_t part(std::size_t rail, std::uint64_t left,
                                      std::uint64_t speed_left) const noexcept;
@@ -484,7 +484,7 @@ class RDMABUF_EXPORT RailSet {
     [[nodiscard]] bool advance(RdmaTransfer& transfer) noexcept;
     /// Posts the next work request for one part of a transfer.
     /// @param rail   the index of the queue pair on which the work request is posted
-    /// @param share  the part: that of this queue pair, or that of a failed queue pair
+    /// @param share  the part, which may be that of a failed queue pair
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept;
 

@@ -22,8 +22,8 @@ namespace rdmabuf::transport::detail {
 
 /// An RDMA write or read. It may be striped over several queue pairs and may consist of many work
 /// requests. On a channel with one queue pair, the object exists until the transfer is posted
-/// completely. On other channels, it exists until all work requests have succeeded, because those
-/// that fail with their queue pair are posted again on the first queue pair.
+/// completely. On other channels, the object exists until all work requests have succeeded, because
+/// work requests that fail with their queue pair are posted again on the first queue pair.
 struct RdmaTransfer {
     /// The part of a transfer that one queue pair transfers, as offsets in bytes.
     struct Share {
@@ -31,11 +31,11 @@ struct RdmaTransfer {
         /// Offset of the next byte to post.
         std::uint64_t next = 0;
         std::uint64_t end = 0;
-        /// The number of an RDMA write with immediate data on this queue pair, as
-        /// ChannelRail::immediates_posted counts it. If `has_number` is true, this write ends this
-        /// part. If `is_covered` is true, it is the next such write after this part. In both cases,
-        /// the part has arrived if the write has arrived, because packets of a queue pair arrive in
-        /// order.
+        /// The sequence number of an RDMA write with immediate data on this queue pair; see
+        /// ChannelRail::immediates_posted. If `has_number` is true, this write is the last one of
+        /// this part. If `is_covered` is true, it is the next such write after this part. In both
+        /// cases, the part has arrived if the write has arrived, because packets of a queue pair
+        /// arrive in order.
         std::uint32_t number = 0;
         /// The number of posted work requests on this queue pair that have not completed. Counted
         /// only on channels with several queue pairs.
@@ -66,7 +66,7 @@ struct RdmaTransfer {
     RemoteTable remote{};
     std::array<Share, max_channel_rails> shares{};
     /// Bit i is set if queue pair i failed before its work requests for this transfer completed.
-    /// They must be posted again on the first queue pair.
+    /// These must be posted again on the first queue pair.
     std::uint32_t lost = 0;
     /// The sum of Share::pending of all queue pairs.
     std::uint32_t pending = 0;

@@ -24,17 +24,17 @@ class RDMABUF_EXPORT RendezvousReceiver {
                        const ChannelState* channel) noexcept
         : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
 
-    /// Advertises a receive to the peer. Does nothing if an earlier receive that is not advertised
-    /// could match the same message, if CtsRing::capacity receives are advertised, if the buffer
-    /// has more than max_chunks regions, or if the message cannot be sent now. Must be called
-    /// before the receive is added to the TagMatcher.
+    /// Advertises a receive to the peer. Does nothing if an earlier receive without an
+    /// advertisement could match the same message, if CtsRing::capacity receives are advertised, if
+    /// the buffer has more than max_chunks regions, or if the message cannot be sent now. Must be
+    /// called before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept;
-    /// Returns true if advertise() will advertise a receive with this tag, and @p count receives in
-    /// total.
+    /// Returns true if advertise() will advertise @p count more receives, and receives with this
+    /// tag; see Channel::can_advertise().
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept;
     /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept;
-    /// Starts to transfer the data of a message. The RTS of this message has matched @p receive.
+    /// Starts to transfer the data of the message whose RTS has matched @p receive.
     /// @param bytes  the body of the RTS
     void rts_matched(ReceiveRequest& receive, std::span<const std::byte> bytes) noexcept {
         RtsBody body;
@@ -75,8 +75,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     void read_completed(ReceiveRequest& receive) noexcept {
         queue(receive, ReceiveRequest::Stage::sending_rget_done);
     }
-    /// Withdraws the advertisement of a receive. The receive ends when the peer has confirmed the
-    /// withdrawal, or with a message that the peer has sent earlier.
+    /// Withdraws the advertisement of a receive. The receive ends when the peer confirms the
+    /// withdrawal, or with a message that the peer had already sent.
     void cancel(ReceiveRequest& receive) noexcept;
     /// Processes the peer's confirmation that it will not use a withdrawn advertisement.
     /// @return the cancelled receive; nullptr for a protocol error
@@ -84,8 +84,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
 
     [[nodiscard]] bool has_work() const noexcept { return !answers_.empty() || cancels_ != 0; }
     /// Sends the control messages that wait for room in the send queue.
-    /// @param finished  called with each receive whose `rget_done` message was sent: its data has
-    ///                  arrived
+    /// @param finished  called with each receive whose `rget_done` message was sent; all its data
+    ///                  has arrived
     template <class Finished>
     void advance(const Finished& finished) noexcept {
         while (!answers_.empty() && rails_.can_send()) {
@@ -120,8 +120,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// Sends the CTS, NACK or `rget_done` message of a receive. @return false if it cannot be sent
     /// now
     [[nodiscard]] bool answer(ReceiveRequest& receive) noexcept;
-    /// Checks that a receive waits for data. If the receive is advertised and not matched yet,
-    /// matches it with the message whose data a device of the peer has written to its buffer.
+    /// Checks that a receive waits for data. If the receive is advertised and has not matched a
+    /// message yet, matches it with the message whose data the peer has written to its buffer.
     /// @return false if the receive does not wait for data, or if @p length is not valid for it
     [[nodiscard]] bool take_advertised(ReceiveRequest& receive,
                                        const std::uint64_t* length) noexcept;

@@ -21,7 +21,7 @@ namespace rdmabuf::transport::detail {
 /// receiver read them. See Kind for the protocol.
 class RDMABUF_EXPORT RendezvousSender {
   public:
-    /// @param max_unanswered  maximum number of RTS messages that the peer has not answered
+    /// @param max_unanswered  maximum number of RTS messages without an answer of the peer
     RendezvousSender(SharedState& shared, RailSet& rails, ControlChannel& control,
                      const ChannelState* channel, std::uint32_t max_unanswered) noexcept
         : shared_(shared),
@@ -58,9 +58,9 @@ class RDMABUF_EXPORT RendezvousSender {
     /// already sent.
     /// @return false if the advertisement violates the protocol
     [[nodiscard]] bool advertisement_arrived(Tag tag, std::span<const std::byte> bytes) noexcept;
-    /// Removes an advertised receive that the peer has cancelled, and confirms this to the peer
-    /// later. Does nothing if this end has already sent the message that matches the receive: the
-    /// receive then ends with this message.
+    /// Removes an advertised receive that the peer has cancelled. advance() then confirms the
+    /// cancellation to the peer. Does nothing if this end has already sent the message that matches
+    /// the receive: the receive then ends with this message.
     void cancel_arrived(std::uint32_t number) noexcept;
     /// Ends a send because the receiver has sent `nack` or `rget_done`.
     /// @param error  the errno value with which the send ends; 0 if it was successful
@@ -90,8 +90,8 @@ class RDMABUF_EXPORT RendezvousSender {
     /// The number of sends that wait for the answer to their RTS.
     std::uint32_t unanswered_ = 0;
 
-    /// The advertised receives of the peer, to which this end may write. Most channels never need
-    /// the ring, so it is allocated when the first advertisement arrives.
+    /// The advertised receives of the peer, to which this end may write; nullptr until the first
+    /// advertisement arrives, because most channels never need the ring.
     std::unique_ptr<CtsRing> ring_;
     SentTags sent_tags_;
     /// The sends whose FIN must be sent.

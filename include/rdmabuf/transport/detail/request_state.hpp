@@ -85,8 +85,8 @@ struct RequestFlags {
     /// `context` pointer. RequestPool::recycle() is sufficient after its completion if `delivered`
     /// is true.
     bool simple = false;
-    /// True if a loopback work request was flushed, because another one has failed. The request is
-    /// then repeated on a new loopback queue pair.
+    /// True if a loopback work request was flushed, because another loopback work request has
+    /// failed. The request is then repeated on a new loopback queue pair.
     bool flushed = false;
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
@@ -133,7 +133,7 @@ struct RequestState : RequestFlags {
     [[nodiscard]] RequestType type() const noexcept {
         return static_cast<RequestType>(index >> type_shift);
     }
-    /// Resets the members that are not set when the next request begins to use the object.
+    /// Resets the members that are not initialized when the next request uses this object.
     void reset() noexcept {
         error = 0;
         pending = 0;
@@ -171,7 +171,7 @@ struct SendRequest : RequestState {
     Link<SendRequest> link{};
 };
 
-/// The members of a receive that have their initial values when the receive is started.
+/// The members of a receive that are reset to their initial values before the receive is started.
 struct ReceiveProgress {
     enum class Stage : std::uint8_t {
         /// No message has matched the receive yet.
@@ -216,8 +216,8 @@ struct ReceiveProgress {
 
 struct ReceiveRequest : RequestState, ReceiveProgress {
     Tag mask = full_mask;
-    /// The number of receives that were added to TagMatcher::wildcards_ until this one was posted,
-    /// including this one if it was added there.
+    /// The number of receives that had been added to TagMatcher::wildcards_ when this receive was
+    /// posted. Includes this receive if it was added there.
     std::uint64_t sequence = 0;
     /// The number of bytes of the message for which a CTS or an advertisement was already sent.
     std::uint64_t cts_bytes = 0;
@@ -241,13 +241,13 @@ struct OneSidedRequest : RequestState {
     Operation operation{};
     /// True if a notification must still be sent to the peer, after the data.
     bool notifies = false;
-    /// True if the write is posted without a completion of its own: that of the notification shows
-    /// that the write has completed.
+    /// True if the write is unsignaled: the completion of the notification shows that the write has
+    /// completed.
     bool unsignaled = false;
     /// The number of bytes in `notification`.
     std::uint16_t notification_size = 0;
-    /// True if all work requests are posted, or if the RdmaTransfer of the request exists, which
-    /// posts those that are left.
+    /// True if all work requests are posted, or if an RdmaTransfer of the request will post the
+    /// others.
     bool posted = false;
     /// For iput_list() and iget_list(): the entries whose work requests are not all posted.
     std::span<const TransferEntry> list{};
@@ -313,7 +313,6 @@ class RequestPool {
     [[nodiscard]] T* at(std::uint32_t position) const noexcept {
         return contains(position) ? objects_[position] : nullptr;
     }
-    /// Returns true if the pool has an object at @p position.
     [[nodiscard]] bool contains(std::uint32_t position) const noexcept { return position < size_; }
     /// Returns the object at @p position. contains() must be true.
     [[nodiscard]] T& operator[](std::uint32_t position) const noexcept {

@@ -8,7 +8,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The kind of work request that a completion belongs to.
+/// The kind of work request to which a completion belongs.
 enum class Work : std::uint8_t {
     /// A receive of a shared receive queue. The other bits of its wr_id are not those of a WorkId:
     /// see ReceiveReplenisher::contains().
@@ -20,8 +20,8 @@ enum class Work : std::uint8_t {
     /// work request of the same request completes after it.
     remote_part,
     /// A fence on a queue pair that is connected to a peer; see RailSet::post_fence().
-    /// WorkId::number has the lower 24 bits of the number of the fence, as
-    /// ChannelRail::immediates_posted counts it.
+    /// WorkId::number has the lower 24 bits of its sequence number
+    /// (ChannelRail::immediates_posted).
     fence,
     /// A work request on a loopback queue pair. WorkId::number is RequestState::index.
     loopback,
@@ -85,8 +85,8 @@ class SendQueue {
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= signal_interval_;
     }
-    /// Returns how many unsignaled work requests can be posted such that must_signal() is false for
-    /// each of them, and at least @p reserve entries are still free.
+    /// Returns how many unsignaled work requests can be posted before must_signal() becomes true,
+    /// such that at least @p reserve entries stay free.
     [[nodiscard]] std::uint32_t unsignaled_left(std::uint32_t reserve) const noexcept {
         const std::uint32_t used = posted_ - completed_ + reserve;
         const std::uint32_t unsignaled = posted_ + 1 - signaled_;

@@ -38,8 +38,8 @@ class RDMABUF_EXPORT SetupQueuePair {
     /// @throws Error: the errors of AddressHandle
     [[nodiscard]] std::shared_ptr<const AddressHandle> path_to(const QueuePairAddress& peer) const;
 
-    /// Sends a datagram. If ibv_post_send(3) fails, the function also returns true, as for a
-    /// datagram that the network loses.
+    /// Sends a datagram. Also returns true if ibv_post_send(3) fails, as if the network had lost
+    /// the datagram.
     /// @param path  the address handle for @p peer; used until the send has completed
     /// @return false if all send buffers are in use: the datagram was not sent
     [[nodiscard]] bool send(std::shared_ptr<const AddressHandle> path, const QueuePairAddress& peer,

@@ -49,8 +49,8 @@ struct ChannelLinks {
     /// The time until which EndpointState::close() waits for acknowledgements, in nanoseconds of
     /// now_ns(); 0 before close().
     std::int64_t linger_end_ns = 0;
-    /// The time until which close() waits for the end of the requests; 0 before this step of
-    /// close().
+    /// The time until which close() waits for the requests to end, in nanoseconds of now_ns(); 0
+    /// before this step of close().
     std::int64_t drain_end_ns = 0;
 };
 
@@ -99,12 +99,13 @@ struct SharedRail {
     /// Finds the channel of each queue pair of this device. Each device has its own table, because
     /// queue pairs of different devices can have the same number.
     QueuePairTable queue_pairs{};
-    /// Why the device, or a queue that all channels share, has failed; nullptr while both work.
+    /// Why the device or one of its shared queues has failed, as a constant text; nullptr while
+    /// they work.
     const char* failure = nullptr;
     /// True while the port of the device is not active.
     bool port_down = false;
-    /// True if a queue pair of a channel has waited for a completion for so long that the device
-    /// may have failed. EndpointState::test_silent_devices() then tests the device.
+    /// True if a completion on a queue pair of a channel is overdue, so that the device may have
+    /// failed. EndpointState::test_silent_devices() then tests the device.
     bool silent = false;
     /// True if the work request of a test is posted.
     bool test_posted = false;
@@ -125,8 +126,8 @@ class RDMABUF_EXPORT SharedState {
     SharedState& operator=(const SharedState&) = delete;
     ~SharedState();
 
-    /// Creates the loopback queue pairs of the devices that work and whose ports are active, unless
-    /// they exist. They are needed for requests with GPU memory.
+    /// Creates the loopback queue pairs, which requests with GPU memory need, on each working
+    /// device whose port is active, unless they exist.
     /// @throws Error with the errno value of creating or connecting a queue pair
     void create_loopback();
     /// Reserves @p entries entries of the completion queue of a device.
@@ -169,7 +170,7 @@ class RDMABUF_EXPORT SharedState {
         state.context = context;
         begin(state, channel, channel_number, buffer, request);
     }
-    /// Like the function above, but does not set `bytes` and `context`.
+    /// Like the overload above, but does not set `bytes` and `context`.
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request) const noexcept {
         state.buffer = buffer;
@@ -178,7 +179,8 @@ class RDMABUF_EXPORT SharedState {
         state.channel_number = channel_number;
         request = {.channel = channel_number, .generation = state.generation, .index = state.index};
     }
-    /// Gives a request the whole of EndpointOptions::timeout.
+    /// Sets the deadline of a request to EndpointOptions::timeout from now, unless this timeout is
+    /// 0.
     void set_deadline(RequestState& state) const noexcept {
         if (options.timeout.count() > 0) [[unlikely]] {
             state.deadline = now_ns() + to_ns(options.timeout);
@@ -256,12 +258,12 @@ class RDMABUF_EXPORT SharedState {
     List<ChannelLinks, &ChannelLinks::busy> busy;
     /// The channels that have failed and that Endpoint::poll_failed() has not reported.
     List<ChannelLinks, &ChannelLinks::failed> failed;
-    /// The completed requests that were started with a `context` pointer. They are reported by
-    /// Endpoint::poll_completions().
+    /// The completed requests that were started with a `context` pointer and that
+    /// Endpoint::poll_completions() has not reported.
     List<RequestState, &RequestState::completed> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
-    /// The last time at which check() has polled all completions; see RailSet::drain().
+    /// The last time at which check() polled all completions; see RailSet::drain().
     std::int64_t polled_ns = 0;
     /// True if a queue pair has failed and its channel may still be recovering.
     bool recovers = false;
@@ -269,7 +271,7 @@ class RDMABUF_EXPORT SharedState {
     bool several_rails = false;
 
   private:
-    /// The bits of RequestState::index, and of wire_number(), that are the position of the request
+    /// The bits of RequestState::index and wire_number() that contain the position of the request
     /// in its pool.
     static constexpr std::uint32_t position_mask = (1U << RequestState::type_shift) - 1;
     /// The bits of RequestState::generation that wire_number() contains.

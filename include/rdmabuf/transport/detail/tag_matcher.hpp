@@ -49,13 +49,13 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     static void destroy(UnexpectedMessage* message) noexcept;
 };
 
-// The memory that EndpointOptions::unexpected_limit permits is documented with this size.
+// The documentation of EndpointOptions::unexpected_limit states 96 bytes for this object.
 static_assert(sizeof(UnexpectedMessage) <= 96);
 
-/// Matches messages with receives, for all channels of an endpoint. A message that arrives matches
-/// the first posted receive that accepts it. A receive that is posted matches the first stored
-/// message that it accepts. Receives for one channel and one tag are found by a hash table. All
-/// other receives (any channel, or a mask) are in a list in the order in which they were posted.
+/// Matches messages with receives, for all channels of an endpoint. An arriving message matches the
+/// first posted receive that accepts it. A new receive matches the first stored message that it
+/// accepts. Receives for one channel and one tag are found by a hash table. All other receives (any
+/// channel, or a mask) are in a list in the order in which they were posted.
 class RDMABUF_EXPORT TagMatcher {
   public:
     TagMatcher() = default;
@@ -68,8 +68,8 @@ class RDMABUF_EXPORT TagMatcher {
     void post(ReceiveRequest& receive) noexcept {
         post(receive, receive.channel, receive.tag, receive.mask);
     }
-    /// Posts a receive. The other parameters are equal to the members of @p receive with these
-    /// names.
+    /// Posts a receive. The other parameters must be equal to the members of @p receive with the
+    /// same names.
     void post(ReceiveRequest& receive, const ChannelState* channel, Tag tag, Tag mask) noexcept {
         if (!is_exact(channel, mask)) {
             ++wildcards_posted_;
@@ -84,8 +84,7 @@ class RDMABUF_EXPORT TagMatcher {
     /// nullptr if no receive accepts it.
     [[nodiscard]] ReceiveRequest* find_receive(const ChannelState* channel, Tag tag) noexcept;
     /// Removes and returns the first posted receive that accepts a message of this channel with
-    /// this tag, and sets the tag of the receive to this one. Returns nullptr if no receive accepts
-    /// it.
+    /// this tag; nullptr if there is none. Sets ReceiveRequest::tag to the tag of the message.
     [[nodiscard, gnu::always_inline]] ReceiveRequest* take_receive(const ChannelState* channel,
                                                                    Tag tag) noexcept {
         if (!wildcards_.empty()) [[unlikely]] {
@@ -134,8 +133,8 @@ class RDMABUF_EXPORT TagMatcher {
     /// there is none.
     [[nodiscard]] UnexpectedMessage* find_claimed(const ChannelState* channel,
                                                   std::uint64_t number) noexcept;
-    /// Hides the messages of a channel from receives of any channel, until release(), because the
-    /// program does not know the channel yet.
+    /// Until release(), hides the messages of a channel from receives that accept any channel,
+    /// because the program does not know the channel yet.
     /// @throws std::bad_alloc
     void hold(const ChannelState* channel) { held_.push_back(channel); }
     void release(const ChannelState* channel) noexcept { std::erase(held_, channel); }
@@ -202,7 +201,7 @@ class RDMABUF_EXPORT TagMatcher {
     }
 
     /// Returns the list that contains the unclaimed messages of a channel, in the order of arrival.
-    /// It can also contain messages of other channels.
+    /// The list can also contain messages of other channels.
     [[nodiscard]] SameChannel& messages_of(const ChannelState* channel) noexcept {
         return of_channels_[hash(channel, 0)];
     }

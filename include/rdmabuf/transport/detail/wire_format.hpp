@@ -25,7 +25,7 @@ static_assert(std::endian::native == std::endian::little,
 /// A message up to the eager limit is sent as `eager`, unless the sender has no credits for it or
 /// the send is synchronous. Other messages use one of two methods:
 ///   - If the receiver has advertised its receive buffer (`advertisement`) before the message was
-///     sent, and the message is longer than the eager limit but not than this buffer, the sender
+///     sent, and the message is longer than the eager limit and fits into this buffer, the sender
 ///     writes the data to this buffer by RDMA. If each queue pair needs only one work request,
 ///     these writes have immediate data, and the length of the message is the sum of their lengths.
 ///     Otherwise a `fin` with the length follows the data of the first queue pair.
@@ -68,9 +68,9 @@ enum class Kind : std::uint8_t {
     /// `rails` is the index of the queue pair. `value` is the number of RDMA writes with immediate
     /// data that have arrived on it.
     rail_down = 13,
-    /// The sender has written `value` bytes for the receive that `number` identifies. They were
-    /// written on the first queue pair, because the queue pair that should have written them has
-    /// failed. `rails` is an encoded RepeatedRails.
+    /// The sender has written `value` bytes for the receive that `number` identifies. It has
+    /// written them on the first queue pair, in place of a queue pair that has failed. `rails` is
+    /// an encoded RepeatedRails.
     range_repeated = 14,
     /// The sender has posted again, on the first queue pair, all RDMA writes that were lost with a
     /// failed queue pair. `rails` is the index of the failed queue pair.
@@ -151,7 +151,7 @@ struct NotificationFences {
 /// The immediate data of an RDMA write. The write is either the last one of a queue pair to a
 /// receive buffer, or a fence of a notification (see NotificationFences).
 struct Immediate {
-    /// The number of bits of `request`. They are the lower bits of the immediate data.
+    /// The number of bits of `request`, which are the lower bits of the immediate data.
     static constexpr unsigned request_bits = 27;
     static constexpr std::uint32_t max_request = (1U << request_bits) - 1;
 
@@ -253,7 +253,7 @@ static_assert(std::is_trivially_copyable_v<Hello> &&
               std::has_unique_object_representations_v<Hello>);
 
 /// The datagram with which one end of a channel informs the other end that all queue pairs of the
-/// sender are connected. It is used with PreparedChannel only; see PeerSetup.
+/// sender are connected. Only prepared channels use it; see PeerSetup.
 struct ConnectedDatagram {
     static constexpr std::uint32_t expected_magic = 0x43444452; // "RDDC"
 
@@ -275,7 +275,8 @@ static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<Co
 using ConnectResult = std::uint32_t;
 
 /// The byte that an end sends on the socket before it closes a channel whose messages are all
-/// acknowledged. The peer then knows this even if the `close` message does not arrive.
+/// acknowledged. The peer then knows that the channel was closed, even if the `close` message does
+/// not arrive.
 inline constexpr std::uint8_t goodbye = 1;
 
 } // namespace rdmabuf::transport::detail
