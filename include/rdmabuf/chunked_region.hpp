@@ -152,7 +152,7 @@ class TransferSplitter {
 
     /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, EINVAL
     /// if the maximum message size is 0, or the status that was passed to the constructor. next()
-    /// does not change the status. If it is an error, there are no pieces.
+    /// does not change the status. If the status is an error, there are no pieces.
     [[nodiscard]] Status status() const noexcept { return status_; }
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }

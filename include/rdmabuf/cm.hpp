@@ -182,10 +182,10 @@ class RDMABUF_EXPORT Listener {
     detail::Id id_;
 };
 
-/// How a connection leaves this machine.
+/// The local address and the type of service of a connection.
 struct RouteOptions {
     /// A local IP address or host name, which selects the NIC. If it is empty, the routing table
-    /// selects the NIC: if several NICs are in one subnet, always the same one.
+    /// selects the NIC. If several NICs are in one subnet, it always selects the same NIC.
     std::string local_host = {};
     /// The type of service of the IP packets, whose upper six bits are the DSCP. The type of
     /// service becomes the traffic class of the queue pair on RoCE, and the QoS class of the path

@@ -174,7 +174,8 @@ struct DeviceAttributes {
     [[nodiscard]] std::uint64_t odp_capabilities() const noexcept {
         return native.odp_caps.general_caps;
     }
-    /// Returns whether the device supports remote atomics.
+    /// Returns whether the device supports remote atomics. See make_compare_swap() for atomicity
+    /// with respect to the CPU.
     [[nodiscard]] bool atomics() const noexcept {
         return native.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
     }
@@ -202,7 +203,7 @@ struct AsyncEvent {
     /// do not dereference it: the event is already acknowledged, so another thread may have
     /// destroyed the object.
     const void* object = nullptr;
-    /// The number of the port for port events; 0 for other events.
+    /// The port number for port events; 0 for other events.
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 

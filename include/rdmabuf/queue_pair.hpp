@@ -463,9 +463,9 @@ class RDMABUF_EXPORT QueuePair {
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
     /// Opens a queue pair of the type xrc_receive that this or another process has created in @p
-    /// domain. The device destroys the queue pair only when every process that opened or created it
-    /// has closed it. So the queue pair stays usable for the other processes of the domain if its
-    /// creator ends. ibv_open_qp(3).
+    /// domain. The device destroys the queue pair only when every process that created or opened it
+    /// has closed it or has ended. So it stays usable for the other processes of the domain after
+    /// its creator has ended. ibv_open_qp(3).
     /// @param number  QueuePair::number() of the queue pair
     /// @throws Error EINVAL if @p domain has no such queue pair; EOPNOTSUPP if the provider has no
     ///         ibv_open_qp(3); EBADF if @p domain was closed, released or moved from

@@ -145,8 +145,7 @@ struct NicPath {
     MappingKind mapping = MappingKind::standard;
 };
 
-/// The memory regions of one registration, and the data about the registration, such as the paths
-/// and mappings.
+/// One registration: its memory regions, and how they were registered.
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
@@ -309,8 +308,8 @@ class RDMABUF_EXPORT PathOrder {
 struct RegistrationOptions {
     /// The registration paths to try. Device memory is never registered by the path `host`. This
     /// path is for memory that belongs to no exporter, and for host memory that a device's driver
-    /// has pinned. For device memory, each of the two dma-buf paths may also try the other one if
-    /// it is not listed, unless `mapping` or `dma_handle` is set.
+    /// has pinned. For device memory, each of the two dma-buf paths may also try the other dma-buf
+    /// path, if that path is not listed and neither `mapping` nor `dma_handle` is set.
     PathOrder paths = {};
     /// The access flags of the registration. The dma-buf paths accept only local_write,
     /// remote_write, remote_read, remote_atomic and relaxed_ordering.

@@ -84,8 +84,8 @@ struct RegistrationCacheOptions {
     /// their values are for a single registration. `topology` must not be set, because the cache
     /// would keep the pointer: set the member below.
     RegistrationOptions registration = {};
-    /// RegistrationOptions::topology of all registrations, which the cache owns together with the
-    /// program. The program must not change the topology while the cache exists.
+    /// The topology for all registrations; see RegistrationOptions::topology. The cache shares the
+    /// ownership. The program must not change the topology while the cache exists.
     std::shared_ptr<const Topology> topology = nullptr;
 };
 

@@ -117,7 +117,7 @@ enum class PathType : std::uint8_t {
 /// Returns the name that NCCL uses, such as "PIX"; "unknown" for PathType::unknown.
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PathType type) noexcept;
 
-/// The path between memory and a NIC.
+/// The path between memory and a NIC, as Topology::path() returns it.
 struct Path {
     PathType type = PathType::unknown;
     /// The number of PCI bridges on the path, as sysfs shows them: root ports, and the ports of
@@ -189,8 +189,7 @@ struct MemoryLocation {
 struct RankedNic {
     std::string name;
     Path path;
-    /// The number of the NIC's group, which is 0 for the nearest NICs. NICs that are equally near
-    /// and equally fast have the same rank.
+    /// 0 for the nearest NICs. NICs that are equally near and equally fast have the same rank.
     unsigned rank = 0;
     /// False if it is known that all ports of the NIC are inactive. Such NICs are last in the list.
     bool usable = true;

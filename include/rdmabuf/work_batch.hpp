@@ -165,15 +165,15 @@ class RDMABUF_EXPORT WorkBatch {
     }
 
     /// Returns the extended queue pair, for ibv_wr_* functions of the provider between the requests
-    /// of this batch, such as mlx5dv_wr_mr_interleaved(3). The caller sets wr_id and wr_flags
+    /// of this batch, such as mlx5dv_wr_mr_interleaved(3). The caller must set wr_id and wr_flags
     /// before each request, and must not start, complete or abort the batch. Functions of a
-    /// provider need a queue pair that was created for them with mlx5dv_create_qp(3);
-    /// QueuePair::borrow() makes it usable here.
+    /// provider need a queue pair that was created for them with mlx5dv_create_qp(3) and wrapped
+    /// with QueuePair::borrow().
     ///
     /// RDMA FLUSH is also used in this way. libibverbs has ibv_wr_flush(3) since rdma-core 45, and
     /// only librxe supports it (as of rdma-core 65). Set IBV_QP_EX_WITH_FLUSH in
     /// QueuePairOptions::batch_operations, register the target with Access::flush_global or
-    /// flush_persistent, and compile the program with such a version.
+    /// flush_persistent, and compile the program with rdma-core 45 or newer.
     [[nodiscard]] ibv_qp_ex* native() const noexcept { return qp_; }
 
     /// Posts all requests and closes the batch.

@@ -114,7 +114,7 @@ enum class SendFlags : unsigned {
 }
 
 struct WorkOptions {
-    /// An ID of the request, which the completion of the request contains.
+    /// An ID that the program chooses. The completion of the request contains this ID.
     std::uint64_t wr_id = 0;
     SendFlags flags = SendFlags::signaled;
 };

@@ -38,8 +38,7 @@ class CreatorProcess {
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
-/// The relation between a handle and its object. The relation determines the action of the
-/// destructor of the handle.
+/// Determines what the destructor of a handle does with the object.
 enum class Ownership : std::uint8_t {
     /// The handle created the object or took ownership of it. Destroy::call() destroys the object.
     created,
@@ -84,9 +83,9 @@ class HandleDeleter {
         }
     }
 
-    /// Destroys a created @p handle, or ends the import of an imported one. Does nothing for a
-    /// borrowed one, and in a child process after fork(2), because the object belongs to the parent
-    /// process.
+    /// Destroys a created object, or ends the import of an imported object. Does nothing for a
+    /// borrowed object, and nothing in a child process after fork(2), because the object belongs to
+    /// the parent process.
     /// @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {

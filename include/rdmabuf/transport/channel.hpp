@@ -222,9 +222,10 @@ class Channel {
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->probe(channel_.get(), tag, mask) : std::nullopt;
     }
-    /// Like probe(), but also takes the message, so that only imrecv() receives it. Until then, or
-    /// until the channel is destroyed, the message counts towards EndpointOptions::unexpected_limit
-    /// of this end (or towards `depth`, if only its RTS has arrived).
+    /// Like probe(), but also takes the message, so that only imrecv() receives it. Until imrecv()
+    /// is called, or the channel is destroyed, the message counts towards
+    /// EndpointOptions::unexpected_limit of this end (or towards `depth`, if only its RTS has
+    /// arrived).
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
     }
@@ -485,15 +486,15 @@ class Channel {
         return channel_ ? channel_->in_flight() : 0;
     }
     /// Returns the number of queue pairs of the channel, including failed ones; 0 after close().
-    /// Long messages are striped over these queue pairs. Each device has the same number of them;
-    /// see EndpointOptions::queue_pairs_per_device.
+    /// Long messages are striped over these queue pairs. All devices have the same number of queue
+    /// pairs; see EndpointOptions::queue_pairs_per_device.
     [[nodiscard]] std::size_t rails() const noexcept {
         return channel_ ? channel_->rails().size() : 0;
     }
     /// Returns the number of queue pairs that have not failed. If the first queue pair fails, the
     /// channel fails. If another queue pair fails, the channel continues without it: the first
-    /// queue pair transfers the data that the failed one has not transferred. A new queue pair
-    /// replaces the failed one later; see EndpointOptions::probation.
+    /// queue pair takes over its remaining data. A new queue pair replaces the failed one later;
+    /// see EndpointOptions::probation.
     [[nodiscard]] std::size_t working_rails() const noexcept {
         std::size_t working = 0;
         for (std::size_t i = 0; i < rails(); ++i) {
@@ -501,9 +502,8 @@ class Channel {
         }
         return working;
     }
-    /// Returns a text that describes why queue pair @p rail has failed; an empty text if it works,
-    /// or if the channel has no such queue pair. The text is a constant, which the caller does not
-    /// free.
+    /// Returns a text that describes why queue pair @p rail has failed; an empty text if the queue
+    /// pair works or does not exist. The text is a constant, which the caller does not free.
     [[nodiscard]] const char* rail_reason(std::size_t rail) const noexcept {
         return rail >= rails() || channel_->rails().is_used(rail) ? ""
                                                                   : channel_->rails()[rail].failure;

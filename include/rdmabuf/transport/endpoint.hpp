@@ -246,8 +246,8 @@ class Endpoint {
         state_->progress();
         return state_->poll_completions(completions);
     }
-    /// Reports a channel that has failed, also one without requests. Each channel is reported once.
-    /// The call does not make progress: call progress() before.
+    /// Reports a channel that has failed, even if it has no requests. Each channel is reported
+    /// once. The call does not make progress: call progress() first.
     /// @return Channel::number() of the channel, whose state() has the error; std::nullopt if every
     ///         channel that has failed was reported or closed
     [[nodiscard]] std::optional<std::uint32_t> poll_failed() const noexcept {

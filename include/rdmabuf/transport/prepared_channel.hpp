@@ -24,9 +24,9 @@ namespace rdmabuf::transport {
 /// example MPI, PMI, etcd or a job launcher.
 ///
 /// An address must be kept secret. A process that has the bytes can connect in place of the
-/// intended peer. It can then send messages to this end, and write to receive buffers whose rkeys
-/// this end sends to its peer. Transfer addresses only over a connection that others can neither
-/// read nor modify.
+/// intended peer. Such a process can send messages to this end, and write to receive buffers whose
+/// rkeys this end sends to its peer. Transfer addresses only over a connection that others can
+/// neither read nor modify.
 class RDMABUF_EXPORT ChannelAddress {
   public:
     /// The size of an address in bytes; the wire format is the memory layout.

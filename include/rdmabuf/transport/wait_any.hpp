@@ -12,7 +12,7 @@
 
 namespace rdmabuf::transport {
 
-/// A request together with what has started it: the element type of the parameter of wait_any().
+/// A request, and the channel or endpoint that has started it, for wait_any().
 struct Pending {
     /// The channel that has started the request; nullptr for a receive of Endpoint::irecv().
     Channel* channel = nullptr;

@@ -11,8 +11,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// One queue pair of a channel, with the counters of its work requests and the state of its
-/// failure.
+/// One queue pair of a channel, with the counters of its work requests and its failure state.
 struct ChannelRail {
     /// @param used_device  the index of the device in SharedState::rails
     ChannelRail(QueuePair pair, std::size_t used_device, std::uint32_t depth) noexcept
@@ -60,9 +59,8 @@ struct ChannelRail {
     /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
     /// The number wraps around. Not counted on the first queue pair.
     std::uint32_t immediates_posted = test_first_count;
-    /// The highest number, as immediates_posted counts them, of a fence that has succeeded, or of
-    /// an RDMA write whose whole transfer has succeeded. The peer has therefore received this
-    /// write.
+    /// The highest sequence number (see immediates_posted) of a fence that has succeeded, or of an
+    /// RDMA write whose whole transfer has succeeded. The peer has received this write.
     std::uint32_t immediates_confirmed = test_first_count;
     /// The number of RDMA writes with immediate data that the peer has posted on this queue pair
     /// and that have arrived. Not counted on the first queue pair.

@@ -31,7 +31,7 @@ class RDMABUF_EXPORT ControlChannel {
         header.received = window.received();
         header.number = eager_credits.consumed();
     }
-    /// Called after a message was sent whose header add_credits() has set.
+    /// Must be called after sending a message whose header add_credits() has set.
     void credits_sent(Kind kind) noexcept {
         window.reported();
         if (returns_eager_credits(kind)) {

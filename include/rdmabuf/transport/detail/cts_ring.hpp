@@ -44,7 +44,8 @@ class SentTags {
 };
 
 /// The posted receives that the peer has advertised, in the order in which they were posted. The
-/// next message with a tag that this end sends matches the first of these receives with this tag.
+/// next message that this end sends with a given tag matches the first of these receives with that
+/// tag.
 class CtsRing {
   public:
     /// Maximum number of receives that each end of a channel may advertise at a time.

@@ -276,7 +276,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// The error of the last failed registration in start_leased().
     ErrorInfo registration_error;
 
-    /// Returns a number for a channel or an endpoint: the next one of this process, except 0.
+    /// Returns the next number for a channel or an endpoint of this process; never 0.
     [[nodiscard]] static std::uint32_t next_number() noexcept;
     /// The value of Request::channel for receives from any channel of this endpoint.
     const std::uint32_t any_channel = next_number();
@@ -308,22 +308,24 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// that have failed.
     bool poll_other_devices() noexcept;
     bool poll(std::size_t device) noexcept;
-    /// Posts the receives that wait for a full batch.
+    /// Posts the receives that are collected in incomplete batches.
     void post_all_receives() noexcept;
     /// Processes a completion of anything but a receive on a shared receive queue.
     void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
-    /// Processes the completion of a receive that is not a message on the first queue pair of a
-    /// channel.
+    /// Processes any other receive completion of a channel than a message on its first queue pair:
+    /// a failed receive, an RDMA write with immediate data, or a message on another queue pair,
+    /// which is a protocol error.
     static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
     void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
     void setup_completed(const WorkId& id, const WorkCompletion& completion) noexcept;
-    /// Creates new loopback queue pairs in place of those that have failed or are missing.
+    /// Creates new loopback queue pairs for devices whose loopback queue pair has failed or is
+    /// missing.
     void restore_loopback() noexcept;
     /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
-    /// Their requests are repeated with new loopback queue pairs, except those of failed channels:
-    /// see ChannelState::drop_copies().
+    /// Their requests are repeated with new loopback queue pairs, except requests of failed
+    /// channels: see ChannelState::drop_copies().
     void reset_loopback() noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. The cause
     /// can also be a peer that posts no receives. Therefore the work request of the test is posted

@@ -12,8 +12,8 @@ namespace rdmabuf::transport::detail {
 /// counters wrap around; only their differences are used.
 class ByteCredits {
   public:
-    /// Each message counts as its length plus these bytes, which the object that stores the message
-    /// takes.
+    /// The number of bytes that a message counts in addition to its length, for the object that
+    /// stores it.
     static constexpr std::uint32_t overhead = 64;
 
     /// @param ours    maximum number of bytes that this end stores until its program consumes them
@@ -54,8 +54,8 @@ class ByteCredits {
     /// Returns true if this end has room for a message of @p length bytes, so that the peer may
     /// send it.
     [[nodiscard]] bool has_room(std::uint32_t length) const noexcept { return length < room(); }
-    /// Returns the length of the longest message for which this end has room, plus 1; 0 if it has
-    /// no room.
+    /// Returns the length of the longest message for which this end has room, plus 1; 0 if there is
+    /// no room for any message.
     [[nodiscard]] std::uint32_t room() const noexcept {
         return room_ < overhead ? 0 : room_ - overhead + 1;
     }
@@ -114,7 +114,8 @@ class MessageWindow {
     static constexpr std::uint32_t size = 128;
 
     [[nodiscard]] bool available() const noexcept { return left() != 0; }
-    /// Returns how many messages this end may send before the peer confirms further ones.
+    /// Returns how many messages this end may send before it must wait for a confirmation of the
+    /// peer.
     [[nodiscard]] std::uint32_t left() const noexcept { return size - unreceived(); }
     /// Returns the total number of messages that this end has sent. The number wraps around.
     [[nodiscard]] std::uint32_t sent() const noexcept { return sent_; }
@@ -166,10 +167,10 @@ struct FastLimits {
     /// The number of short messages that may be sent on the short path. Set after a short message
     /// has taken the longer path. Each work request on the first queue pair decrements it.
     std::uint32_t sends = 0;
-    /// An eager message that returns no new credits takes the short path if it is shorter than
-    /// this, in bytes.
+    /// An eager message takes the short path if it returns no new credits and is shorter than this
+    /// number of bytes.
     std::uint32_t arrivals = 0;
-    /// A receive takes the short path while fewer than this number of requests are in flight.
+    /// A receive takes the short path if fewer requests than this number are in flight.
     std::uint32_t requests = 0;
 };
 

@@ -28,10 +28,10 @@ struct RegisteringDevices {
 };
 
 /// Copies the lkeys and rkeys of a cached registration to @p state. @p state keeps the lease, so
-/// the memory stays registered. The members address, length and rails of @p state must be set. Does
-/// not allocate memory if `chunks` of each device have capacity.
-/// @param devices  the devices that have registered the memory. The keys of the others are 0: no
-///                 channel uses a device that has failed.
+/// the memory stays registered. The members address, length and rails of @p state must be set.
+/// Allocates no memory if MemoryState::chunks of each device has capacity for one element.
+/// @param devices  the devices that have registered the memory. The keys for failed devices are 0,
+///                 because no channel uses them.
 inline void use_lease(MemoryState& state, RegistrationCache::Lease lease,
                       const RegisteringDevices& devices) {
     state.lease = std::move(lease);

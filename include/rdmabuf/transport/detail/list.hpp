@@ -55,8 +55,8 @@ class List {
     }
 
   private:
-    /// Returns the link that must change when the object after @p item gets another predecessor:
-    /// its `to_this`, or end_ if @p item is the last object.
+    /// Returns the pointer to update when the object after @p item gets another predecessor:
+    /// `to_this` of that object, or end_ if @p item is the last object.
     [[nodiscard]] T**& to_next(const T* item) noexcept {
         T* const next = (item->*Member).next;
         return next == nullptr ? end_ : (next->*Member).to_this;

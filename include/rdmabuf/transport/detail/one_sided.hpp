@@ -50,8 +50,8 @@ class RDMABUF_EXPORT OneSided {
     /// has completed. Ends the request if it is complete.
     void settled(OneSidedRequest& request) noexcept;
     /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
-    /// This entry is still posted, because the last work request of a list must be signaled. A
-    /// notification that is not posted is not sent.
+    /// This entry is still posted, because the last work request of a list must be signaled. An
+    /// unposted notification is dropped.
     /// @return 0; EALREADY if at most one entry is not posted completely, and the request has no
     ///         unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;

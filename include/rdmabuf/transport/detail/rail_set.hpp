@@ -51,7 +51,6 @@ class RDMABUF_EXPORT RailSet {
     RailSet& operator=(const RailSet&) = delete;
     ~RailSet() = default;
 
-    /// Returns the number of queue pairs.
     [[nodiscard]] std::size_t size() const noexcept { return rails_.size(); }
     [[nodiscard]] std::size_t devices() const noexcept { return rails_.back().device + 1; }
     [[nodiscard]] std::uint32_t queue_pairs_per_device() const noexcept {
@@ -452,8 +451,8 @@ class RDMABUF_EXPORT RailSet {
     /// Returns a transfer to its pool if it is posted completely and all its work requests have
     /// succeeded.
     void release_if_done(RdmaTransfer& transfer) noexcept;
-    /// Posts again, on the first queue pair, the part of a transfer that was assigned to queue pair
-    /// @p rail, which has failed; see repeat().
+    /// Posts again, on the first queue pair, the part of a transfer that was assigned to the failed
+    /// queue pair @p rail; see repeat().
     template <class EndRange>
     [[nodiscard]] bool repeat_range(RdmaTransfer& transfer, std::size_t rail,
                                     const EndRange& end_range) noexcept {

@@ -115,8 +115,8 @@ struct RequestState : RequestFlags {
     /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
     int error = 0;
-    /// The `context` pointer of the program. If it is not nullptr, Endpoint::poll_completions()
-    /// reports the request.
+    /// The `context` pointer of the program, unless `leased` is true. If the program's pointer is
+    /// not nullptr, Endpoint::poll_completions() reports the request.
     void* context = nullptr;
     /// The time at which the request fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;

@@ -76,7 +76,6 @@ class RDMABUF_EXPORT SetupQueuePair {
     /// The address handles of the sends that have not completed. An address handle must exist until
     /// its send has completed.
     std::array<std::shared_ptr<const AddressHandle>, sends> paths_;
-    /// The number of sends that were posted.
     std::uint32_t posted_ = 0;
     /// The number of sends that have completed.
     std::uint32_t sent_ = 0;

@@ -109,7 +109,7 @@ struct SharedRail {
     bool silent = false;
     /// True if the work request of a test is posted.
     bool test_posted = false;
-    /// The time at which the time limit of the last test began.
+    /// The time at which the time limit of the last test began, in nanoseconds of now_ns().
     std::int64_t test_ns = 0;
     /// True from the beginning of a test until a work request of the loopback queue pair completes.
     bool tested = false;
