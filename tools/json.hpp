@@ -45,7 +45,7 @@ class Json {
     /// Returns the member @p name of an object, and adds it if the object does not have it. Null
     /// becomes an object.
     Json& operator[](std::string_view name);
-    /// Appends to an array.
+    /// Appends an element. This value must be an array.
     void push_back(Json value);
 
     /// @throws std::invalid_argument, with the position and the cause, if @p text is not JSON

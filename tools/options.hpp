@@ -28,7 +28,7 @@ struct DeviceOptions {
     /// is used.
     std::optional<std::uint8_t> gid_index;
 };
-/// Checks that @p name, the value of --device, is one of @p devices, which is not empty.
+/// Checks that @p name, the value of --device, is one of @p devices. @p devices must not be empty.
 /// @throws UsageError with all names if it is not
 void check_device_name(const std::string& name, const std::vector<std::string>& devices);
 /// Returns the device of @p list with the name @p name, which is the value of --device.
@@ -50,7 +50,7 @@ struct MemoryOptions {
     std::optional<std::string> heap = std::nullopt;
     std::optional<std::string> drm_node = std::nullopt;
     std::optional<std::string> drm_driver = std::nullopt;
-    /// Only for "cuda", "level_zero" and "rocm": the number of the GPU in its driver.
+    /// Only for "cuda", "level_zero" and "rocm": the device ordinal in the driver of the GPU.
     std::optional<int> gpu = std::nullopt;
 };
 /// Returns the valid values of MemoryOptions::type.

@@ -8,7 +8,7 @@
 
 namespace rdmabuf::tools {
 
-/// The layout of text for people.
+/// The style of human-readable output.
 struct TextStyle {
     /// The maximum number of columns of a line. A longer word is not broken.
     std::size_t width = 80;

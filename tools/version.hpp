@@ -21,7 +21,6 @@ struct FoundLibrary {
 /// A function that only newer versions of rdma-core have, and that rdmabuf looks up at run time.
 struct OptionalFunction {
     std::string name;
-    /// The library that has the function.
     std::string library;
     /// The first release of rdma-core that has the function; empty if all supported releases have
     /// it, and only the library can be missing.

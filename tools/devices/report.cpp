@@ -109,7 +109,6 @@ std::string describe_limit(const Limit& limit) {
                        limit.bytes ? format_size(limit.value) : std::to_string(limit.value));
 }
 
-/// Describes what the kernel driver does with dma-bufs.
 std::string describe_quirk(const ImporterQuirk& quirk) {
     std::string text =
         quirk.kernel.empty()

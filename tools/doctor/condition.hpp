@@ -21,7 +21,7 @@ class Check;
 struct Condition {
     const char* id;
     Severity severity;
-    /// The condition as a short statement.
+    /// The requirement, such as "an RDMA device exists".
     const char* statement;
     const char* source;
     /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
@@ -84,17 +84,16 @@ class Check {
     /// once, because cuInit() can take seconds.
     [[nodiscard]] const CudaDevices& cuda();
 
-    /// Executes the function of @p condition. A function that throws adds a finding with
-    /// Verdict::unknown.
+    /// Calls Condition::check. If it throws, adds a finding with Verdict::unknown.
     void run(const Condition& condition);
 
-    // These functions add a finding of the current condition.
+    // Only Condition::check may call these functions. They add a finding of this condition.
     void pass(Subject subject, std::string found);
     void fail(Subject subject, std::string found, Advice advice);
     void unknown(Subject subject, std::string found, Advice advice = {});
 
     [[nodiscard]] const std::vector<Finding>& findings() const noexcept { return findings_; }
-    /// Returns the findings, which this object then no longer has.
+    /// Moves the findings out of this object.
     [[nodiscard]] std::vector<Finding> take_findings() noexcept { return std::move(findings_); }
 
   private:

@@ -157,8 +157,8 @@ void check_namespace(Check& check) {
     }
 }
 
-/// The device nodes of a GPU driver. A name that ends with '*' stands for all names with this
-/// beginning.
+/// The device nodes of a GPU driver. A name that ends with '*' matches the names in which a digit
+/// follows: "/dev/nvidia*" matches /dev/nvidia0.
 struct GpuNodes {
     const char* driver;
     std::array<const char*, 3> nodes;

@@ -13,7 +13,7 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-// CUdevice_attribute of cuda.h.
+// Values of CUdevice_attribute in cuda.h.
 constexpr int attribute_integrated = 18;
 constexpr int attribute_major = 75;
 constexpr int attribute_minor = 76;

@@ -10,14 +10,14 @@ namespace rdmabuf::tools::doctor {
 
 /// A GPU that the CUDA driver lists.
 struct CudaDevice {
-    /// The number of the device in the CUDA driver.
+    /// The CUDA device ordinal.
     int number = 0;
     /// In the format of sysfs; empty if the driver does not report it.
     std::string pci_address = {};
-    /// The compute capability, 9 and 0 for an H100.
+    /// The compute capability: major 9 and minor 0 for an H100.
     int major = 0;
     int minor = 0;
-    /// Values of cuDeviceGetAttribute(); empty if this driver does not know the attribute.
+    /// CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED; nullopt if the driver does not know the attribute.
     std::optional<int> dmabuf = std::nullopt;
     std::optional<int> gpu_direct_rdma = std::nullopt;
     std::optional<int> integrated = std::nullopt;
@@ -37,7 +37,7 @@ struct CudaDevices {
 /// Loads libcuda.so.1 and calls cuInit(), which can take seconds. Creates no context.
 [[nodiscard]] CudaDevices query_cuda_devices();
 
-/// The size of BAR1 of an NVIDIA GPU, through which RDMA devices access its memory, in bytes.
+/// The size in bytes of BAR1, through which RDMA devices access the memory of an NVIDIA GPU.
 struct Bar1 {
     std::uint64_t total = 0;
     std::uint64_t free = 0;

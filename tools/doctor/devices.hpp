@@ -17,7 +17,7 @@ struct OpenedDevice {
     std::string name;
     /// The open device; empty if it could not be opened.
     std::optional<Context> context = std::nullopt;
-    /// The errno value with which opening failed, and the text of the error.
+    /// The errno value with which opening failed, described by `message`; 0 if it succeeded.
     int error = 0;
     std::string message = {};
 };
@@ -25,7 +25,7 @@ struct OpenedDevice {
 /// The RDMA devices that this process can open. The list is empty for a recorded machine.
 class Devices {
   public:
-    /// Opens all devices.
+    /// Opens the devices, and adds their data-direct functions to Machine::topology().
     /// @param only  the name of the only device to open; empty for all
     Devices(Machine& machine, std::string_view only);
 

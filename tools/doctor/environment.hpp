@@ -7,8 +7,8 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Formats the variables with which UCX, NCCL and NVSHMEM use the NICs that are nearest to each
-/// selected GPU, as lines of a shell with the reasons as comments.
+/// Returns shell lines that set the variables of UCX, NCCL and NVSHMEM, so that each selected GPU
+/// uses its nearest NICs. Comments in the lines give the reasons.
 [[nodiscard]] std::string format_environment(const Check& check);
 
 } // namespace rdmabuf::tools::doctor

@@ -9,7 +9,7 @@ namespace rdmabuf::tools::doctor {
 
 /// The effect of a condition that is not met.
 enum class Severity : std::uint8_t {
-    /// dma-bufs, or those of one kind of allocation, cannot be registered.
+    /// No dma-buf, or no dma-buf of one kind of allocation, can be registered.
     blocks,
     /// The NIC cannot access the memory of the GPU directly, or data is lost.
     no_peer_to_peer,
@@ -24,7 +24,6 @@ enum class Severity : std::uint8_t {
 [[nodiscard]] const char* to_string(Severity severity) noexcept;
 
 enum class Verdict : std::uint8_t { pass, fail, unknown };
-/// Returns "pass", "fail" or "unknown".
 [[nodiscard]] const char* to_string(Verdict verdict) noexcept;
 
 /// The explanation of a failed or unknown condition.

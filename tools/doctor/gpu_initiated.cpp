@@ -144,8 +144,8 @@ void check_completion_counters(Check& check) {
         }
         std::vector<std::string> missing;
         const std::string kernel = check.machine().kernel_release();
-        // The driver of Linux has no version, so the kernel release decides. The driver that Amazon
-        // distributes has a version, and also works with older kernels.
+        // The driver in the Linux sources has no module version, so the kernel release decides.
+        // Amazon's own driver has a module version, and also works with older kernels.
         const std::string driver = check.machine().line("/sys/module/efa/version");
         if (driver.empty() && first_numbers(kernel) < std::pair(7U, 3U)) {
             missing.push_back(fmt::format("kernel {}", kernel.empty() ? "?" : kernel));

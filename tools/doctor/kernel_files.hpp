@@ -10,15 +10,15 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Decompresses the contents of a gzip file. Returns nullopt if they are not complete and valid, or
-/// longer than 4 MiB.
+/// Decompresses a gzip file. Returns nullopt if the file is truncated or invalid, or if the result
+/// is longer than 4 MiB.
 [[nodiscard]] std::optional<std::string> decompress(std::string_view compressed);
 
 /// An option of the kernel's configuration.
 struct KernelOption {
     enum class State : std::uint8_t { on, off, unknown };
     State state = State::unknown;
-    /// The file that contains the option, or the reason why the state is not known.
+    /// The configuration file that was read, or the reason why the state is not known.
     std::string where;
 };
 /// Finds an option in the configuration of the running kernel: in /proc/config.gz, or else in the
@@ -39,8 +39,8 @@ struct KernelLog {
 /// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.
 enum class NvidiaModules : std::uint8_t { none, proprietary, open };
 [[nodiscard]] NvidiaModules read_nvidia_modules(const Machine& machine);
-/// Returns the name of the loaded module that registers memory of NVIDIA GPUs without dma-bufs;
-/// empty if no such module is loaded.
+/// Returns the name of the loaded peer memory module, such as "nvidia_peermem", which registers
+/// memory of NVIDIA GPUs without dma-bufs; empty if none is loaded.
 [[nodiscard]] std::string peer_memory_module(const Machine& machine);
 
 } // namespace rdmabuf::tools::doctor

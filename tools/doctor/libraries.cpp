@@ -101,7 +101,7 @@ void check_one_library(Check& check) {
     check.pass({}, copies.empty() ? "linked statically" : *copies.begin());
 }
 
-/// Returns true if the environment, with which this process was started, has a variable.
+/// Returns true if this process was started with the environment variable @p name.
 bool has_variable(const Machine& machine, std::string_view name) {
     const FileText environment = machine.read("/proc/self/environ");
     std::string_view all = environment.view();

@@ -155,7 +155,7 @@ void check_object_counts(Check& check) {
     }
 }
 
-/// Finds a registration that the firmware of an mlx5 device has refused.
+/// Searches the kernel log for a memory key that the firmware of an mlx5 device has refused.
 void check_refused_keys(Check& check) {
     const auto is_mlx5 = [](const NicFiles* nic) { return nic->driver == "mlx5_core"; };
     if (std::ranges::none_of(check.nics(), is_mlx5)) {

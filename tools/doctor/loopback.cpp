@@ -63,7 +63,7 @@ Loopback::Ends Loopback::connect(const ProtectionDomain& pd, const CompletionQue
                 .handle = std::nullopt,
                 .target_address = target_address};
     }
-    // Both queue pairs have the same GID, so one address handle would serve both directions.
+    // Both queue pairs have the same GID, so one address handle serves both directions.
     AddressHandle handle(pd, target_address, initiator.connection().path);
     return {.initiator = std::move(initiator).activate(),
             .target = std::move(target).activate(),

@@ -29,7 +29,7 @@ class FailedRequest : public Error {
 /// Two queue pairs of one device that are connected with each other: RC, or SRD on EFA.
 class Loopback {
   public:
-    /// The maximum number of requests in flight.
+    /// The maximum number of requests in flight. The caller must not exceed it.
     static constexpr std::uint32_t depth = 16;
     /// The maximum time to wait for a completion.
     static constexpr std::chrono::seconds timeout{20};

@@ -51,8 +51,8 @@ bool is_gpu(const PciFunction& function, std::string_view driver) {
     if (driver == "neuron") {
         return true;
     }
-    // Other vendors make display controllers without memory that RDMA devices access, such as the
-    // controllers of management processors and of virtual machines.
+    // Display controllers of other vendors, such as those of BMCs and virtual machines, have no
+    // memory that RDMA devices access.
     return (base_class == display || base_class == accelerator) &&
            std::ranges::find(vendors, vendor) != vendors.end();
 }

@@ -75,8 +75,8 @@ std::string verbs_variables(std::string_view environment) {
     return kept;
 }
 
-/// Returns the target of a symbolic link in @p directory that leads to the absolute path @p target
-/// below the same root.
+/// Returns the relative path from @p directory to @p target. Both are absolute paths below the same
+/// root.
 std::string relative_target(const std::string& directory, std::string_view target) {
     std::string up;
     for (auto i = std::ranges::count(directory, '/'); i > 0; --i) {
@@ -85,14 +85,13 @@ std::string relative_target(const std::string& directory, std::string_view targe
     return up.append(target.substr(1));
 }
 
-/// Collects the files of a machine.
 class Collector {
   public:
     explicit Collector(const Machine& machine) : machine_(machine) {}
 
     /// Adds a file or directory with the symbolic links on its path. Does nothing if it does not
     /// exist.
-    /// @param listed  true if also the names in the directory are added
+    /// @param listed  true to add the names in the directory as well
     void add(std::string_view path, bool listed = false) {
         // The resolved beginning of the path, which contains no symbolic links.
         std::string done;
@@ -234,7 +233,7 @@ class Writer {
     }
 
   private:
-    /// Creates the directory of @p path. Refuses a path that leads out of the root.
+    /// Creates the parent directory of @p path. Refuses a path that leads out of the root.
     [[nodiscard]] fs::path prepare(const std::string& path) const {
         const fs::path relative = fs::path(path).relative_path();
         if (!path.starts_with('/') || relative.lexically_normal() != relative ||
@@ -242,7 +241,7 @@ class Writer {
             refuse(fmt::format("\"{}\" is not an absolute path", path));
         }
         fs::path full = root_ / relative;
-        // The dump may have come from anywhere: nothing is written outside of the root.
+        // A dump is untrusted input: its links must not lead writes out of the root.
         const fs::path real = fs::weakly_canonical(full.parent_path());
         if (std::mismatch(root_.begin(), root_.end(), real.begin(), real.end()).first !=
             root_.end()) {
@@ -285,7 +284,7 @@ void write_files(const Writer& writer, const Json& files) {
     }
 }
 
-/// Returns the bytes of a text in base64. Ignores other characters.
+/// Decodes base64. Ignores the padding and all other characters that are not base64 digits.
 std::string from_base64(std::string_view text) {
     constexpr std::string_view digits =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

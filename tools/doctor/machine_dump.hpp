@@ -15,8 +15,8 @@ namespace rdmabuf::tools::doctor {
 /// @throws Error if @p file cannot be written
 void write_dump(const std::filesystem::path& file, const Machine& machine, const Report& report);
 
-/// A directory with the files of a dump, which can be the root of a Machine. The destructor removes
-/// it.
+/// A temporary directory with the files of a dump, which can be the root of a Machine. The
+/// destructor removes the directory.
 class ReplayedMachine {
   public:
     /// @param dump  a file of write_dump(), or the output of `rdma_topo dump` of rdma-core, which

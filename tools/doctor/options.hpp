@@ -11,12 +11,11 @@ namespace rdmabuf::tools::doctor {
 struct Options {
     /// The name of the only RDMA device to check; empty for all devices.
     std::string device = {};
-    /// The number of the only GPU to check, in the order of the PCI addresses.
+    /// The index of the only GPU to check, in the order of the PCI addresses; nullopt for all GPUs.
     std::optional<unsigned> gpu = std::nullopt;
     /// True if the conditions of a pair of GPU and NIC are checked for all pairs. By default, they
     /// are checked for each GPU and the NICs that are nearest to it.
     bool pair = false;
-    /// True if the result is printed as one JSON object.
     bool json = false;
     /// True if the commands that correct the failed conditions are printed as a shell script.
     bool fix_script = false;

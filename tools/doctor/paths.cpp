@@ -146,8 +146,8 @@ void check_iommu(Check& check) {
     }
 }
 
-/// The size in bytes and the number of the largest prefetchable BAR of a PCI function. Size 0:
-/// there is none.
+/// The largest prefetchable BAR of a PCI function: its size in bytes and its index. Size 0: there
+/// is none.
 struct Bar {
     std::uint64_t size = 0;
     unsigned number = 0;
@@ -214,7 +214,7 @@ void check_bar(Check& check) {
             check.unknown({gpu->name}, "sysfs lists no prefetchable BAR");
             continue;
         }
-        // Bit n means that the BAR can have 2^n MiB.
+        // Bit n of resourceN_resize is set if the BAR can have 2^n MiB.
         const std::string sizes = check.machine().line(
             fmt::format("{}/resource{}_resize", directory_of(gpu->name), bar.number));
         const std::uint64_t possible = hexadecimal("0x" + sizes) * mebibyte;

@@ -30,7 +30,7 @@ namespace {
 
 constexpr std::chrono::milliseconds measured_time{50};
 
-/// The error of bytes that differ although the requests completed with success.
+/// Thrown if bytes differ although all requests completed with IBV_WC_SUCCESS.
 class LostBytes : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -78,7 +78,7 @@ std::byte transferred_byte(std::size_t offset) {
     return static_cast<std::byte>((offset * 13 + (offset >> 8U) + 101) & 0xffU);
 }
 
-/// Registered host memory, from and to which the tested memory is transferred.
+/// Registered host memory: the local buffer of the RDMA writes and reads.
 struct HostBuffer {
     HostBuffer(const ProtectionDomain& pd, std::size_t size)
         : bytes(size),
@@ -130,7 +130,7 @@ void compare(std::span<const std::byte> bytes, std::span<const std::byte> expect
 
 void write_parts(const Loopback& loopback, const TestMemory& memory, HostBuffer& host,
                  const Plan& plan) {
-    // The bytes are copied, because the region must stay at its address.
+    // Copy the bytes and do not assign the vector: the registered memory must not move.
     std::ranges::copy(expected_bytes(plan, [](std::size_t) { return std::byte{0}; }),
                       host.bytes.begin());
     for (const Part& part : plan.parts) {

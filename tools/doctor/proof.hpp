@@ -14,7 +14,6 @@ namespace rdmabuf::tools::doctor {
 
 /// Memory that this process can allocate, or the reason why it cannot.
 struct MemoryKindEntry {
-    /// The options with which the memory is allocated.
     MemoryOptions options;
     /// The name in the output: "udmabuf", "cuda:1".
     std::string name;
@@ -68,7 +67,7 @@ struct Proof {
     bool no_memory = false;
 };
 
-/// Allocates memory and exports it as a dma-buf, which no NIC registers: condition C-59.
+/// Checks condition C-59: memory can be allocated and exported as a dma-buf. Uses no NIC.
 [[nodiscard]] Finding prove_export(const MemoryKindEntry& memory);
 
 /// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and

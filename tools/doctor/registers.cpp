@@ -58,7 +58,7 @@ std::set<std::string> bridges_between(const Check& check) {
 struct DirectNic {
     std::string function;
     std::string gpu;
-    /// The root port above both.
+    /// The root port above the function and the GPU.
     std::string root_port;
     /// The downstream ports of the switch where the paths part, toward the function and the GPU.
     std::string function_port;
@@ -78,7 +78,7 @@ std::vector<DirectNic> direct_nics(const Machine& machine) {
             const PciFunction* const found = machine.topology().find_pci_function(gpu.address);
             const auto& here = function.ancestors;
             const auto& there = found->ancestors;
-            // The first ancestor is the host bridge, the second one the root port.
+            // The first two ancestors are the host bridge and the root port. Both must be common.
             const auto part = std::ranges::mismatch(here, there);
             if (part.in1 - here.begin() >= 2 && part.in1 != here.end() && part.in2 != there.end()) {
                 all.push_back({.function = to_string(function.address),

@@ -20,7 +20,6 @@ struct Section {
 /// Everything that `rdmabuf doctor` has found.
 struct Report {
     std::vector<Section> sections = {};
-    /// The proofs, empty if no proof was made.
     std::vector<Proof> proofs = {};
     /// The reason why no proof was made; empty if proofs were made.
     std::string no_proofs = {};
@@ -37,7 +36,6 @@ struct Report {
 /// Converts the proofs to findings of condition C-55, and of C-36 if the driver moved the memory.
 [[nodiscard]] std::vector<Finding> findings_of(const std::vector<Proof>& proofs);
 
-/// Formats one section, one finding after the other.
 [[nodiscard]] std::string format_section(const Section& section, const TextStyle& style);
 /// Formats the matrix of memory and NICs, the details of each proof, and the result.
 [[nodiscard]] std::string format_result(const Report& report, const TextStyle& style);

@@ -16,11 +16,11 @@ namespace rdmabuf::tools::doctor {
 
 /// Returns true if a library of this process has the function with this symbol version.
 [[nodiscard]] bool has_function(const char* name, const char* version);
-/// Returns whether the exporter can be used. Initialises the driver of a GPU.
+/// Returns whether the exporter can be used. May initialise the driver of a GPU.
 [[nodiscard]] Availability query_exporter(const std::string& exporter);
 
-/// What the conditions ask the libraries, the drivers and the kernel of the running system, beyond
-/// the files of the machine. Tests replace the functions. A recorded machine has none of them.
+/// Queries of the libraries, the drivers and the kernel of the running system. Tests replace the
+/// functions. A recorded machine has no SystemQueries.
 struct SystemQueries {
     std::function<bool(const char* name, const char* version)> has_function = doctor::has_function;
     std::function<ibv_fork_status()> fork_status = ::ibv_is_fork_initialized;

@@ -15,7 +15,7 @@ namespace rdmabuf::tools::exporters {
 struct ExporterInfo {
     /// The value of Exporter::name().
     std::string name;
-    /// The memory of the exporter, in a few words.
+    /// A short description of the memory, such as "NVIDIA GPU".
     std::string memory;
     /// False if this build of rdmabuf does not contain the exporter.
     bool built = false;
@@ -25,8 +25,8 @@ struct ExporterInfo {
     /// True if the exporter can also allocate memory (Allocator).
     bool allocates = false;
     Availability availability = {};
-    /// The loaded kernel modules of the driver: "nvidia 570.86.15", or only the name if sysfs has
-    /// no version of the module, which is so for most modules of the kernel's own sources.
+    /// The loaded kernel modules of the driver: "nvidia 570.86.15", or only the name if the module
+    /// has no version. Most modules of the Linux sources have none.
     std::vector<std::string> modules = {};
 };
 

@@ -28,7 +28,7 @@ class CheckError : public std::runtime_error {
 struct Checked {
     /// The number of received bytes that were compared.
     std::uint64_t data = 0;
-    /// The number of compared bytes outside the received data. No transfer may change these bytes.
+    /// The number of all other compared bytes. Only atomic operations may change some of them.
     std::uint64_t guard = 0;
 };
 
@@ -37,8 +37,8 @@ struct Checked {
 /// another transfer and data at a wrong position.
 void fill_pattern(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
 
-/// Returns the value in the responder's memory before the atomic operation with the number @p
-/// transfer. The first operation has the number 0.
+/// Returns the value in the responder's memory before atomic operation @p transfer. Operations are
+/// counted from 0.
 [[nodiscard]] std::uint64_t atomic_value(Verb verb, std::uint64_t transfer,
                                          std::uint32_t depth) noexcept;
 /// The operand of each fetch-and-add.
@@ -57,7 +57,7 @@ class Checker {
         : access_(std::move(access)), layout_(layout), verb_(verb), role_(role) {}
 
     /// Fills the whole buffer: the outgoing data, and all other bytes as guards (bytes that must
-    /// not change). For atomic operations, the outgoing data of the responder is the values that
+    /// not change). For atomic operations, the outgoing data of the responder are the values that
     /// the first operations change.
     void initialise();
     /// Prepares the slot of a transfer (the part of the region that the transfer uses) before the

@@ -43,7 +43,7 @@ enum class Role : std::uint8_t { initiator, responder };
 
 /// The options of `rdmabuf perf`.
 struct Options {
-    /// Exactly one of the options loopback, listen and host is set.
+    /// Exactly one of loopback, listen and host must be set.
     bool loopback = false;
     bool listen = false;
     std::string host;

@@ -13,7 +13,6 @@ namespace rdmabuf::tools::perf {
 
 namespace {
 
-/// The number of columns of the table of latencies.
 constexpr std::size_t columns_of_table = 69;
 
 const char* latency_meaning(Verb verb) {

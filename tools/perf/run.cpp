@@ -44,7 +44,6 @@ void send(Channel& control, const Message& message) {
     control.send(std::as_bytes(std::span(bytes)));
 }
 
-/// Receives a message over the TCP connection.
 /// @throws Error ECONNABORTED if the message reports a failure of the other end, and the errors of
 ///         Channel::receive()
 Message receive(Channel& control) {
@@ -138,7 +137,6 @@ Message drive(std::span<Transfers> ends, Channel* control, const Options& option
     return message;
 }
 
-/// Sets Result::figures from the times that the initiator measured.
 void set_times(Result& result, Transfers& initiator, Verb verb) {
     const int divisor = is_exchange(verb) ? 2 : 1;
     std::vector<std::chrono::nanoseconds> times = initiator.take_times();

@@ -21,7 +21,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Returns the paths as the argument of register_memory().
 /// @throws UsageError for a path that is listed twice
 PathOrder order_of(const std::vector<RegistrationPath>& list) {
     for (std::size_t i = 0; i < list.size(); ++i) {

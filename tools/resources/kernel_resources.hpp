@@ -36,13 +36,13 @@ struct RegionInfo {
 };
 
 struct DeviceResources {
-    /// The number by which the kernel identifies the device in other requests.
+    /// The device index (RDMA_NLDEV_ATTR_DEV_INDEX), which selects the device in other requests.
     std::uint32_t index = 0;
     std::string name;
-    /// The number of objects of each type: "pd", "cq", "qp", "cm_id", "mr", "ctx", "srq".
+    /// The object counts by type: "pd", "cq", "qp", "cm_id", "mr", "ctx", "srq".
     std::map<std::string, std::uint64_t> counts = {};
-    /// The maximum numbers of the same types that the device reports to this process. Types without
-    /// a known limit are missing.
+    /// The limits that the device reports for the same types. Types without a known limit are
+    /// missing.
     std::map<std::string, std::uint64_t> limits = {};
     std::vector<QueuePairInfo> queue_pairs = {};
     std::vector<RegionInfo> regions = {};

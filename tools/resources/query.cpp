@@ -58,7 +58,6 @@ std::string describe(int error) {
     return nl_geterror(error);
 }
 
-/// Sets the limits that the device reports to this process.
 void read_limits(DeviceResources& device) {
     const ibv_device_attr attributes = Context::open(device.name).attributes().native.orig_attr;
     const auto set = [&device](const char* name, int value) {

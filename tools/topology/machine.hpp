@@ -27,8 +27,7 @@ struct Node {
     std::vector<Node> children = {};
 };
 
-/// Returns true if the function is a GPU or another accelerator. A display controller of a board
-/// management controller is none.
+/// Returns true for GPUs and other accelerators, but not for the display controller of a BMC.
 [[nodiscard]] bool is_gpu(const PciFunction& function) noexcept;
 
 /// Returns the GPUs and accelerators, ordered by address.

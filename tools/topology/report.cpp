@@ -129,7 +129,7 @@ std::string describe(const RankedNic& nic) {
     return nic.path.reason.empty() ? text : text + ": " + nic.path.reason;
 }
 
-/// Describes the best NIC, and the names of the NICs that are as good.
+/// Describes the best NIC, and names the other NICs of the same rank.
 std::string describe_best(const std::vector<RankedNic>& ranked) {
     std::vector<std::string> equal;
     for (const RankedNic& nic : ranked) {
