@@ -12,8 +12,8 @@
 
 namespace callgrind {
 
-/// Instructions that callgrind counts inside @p function, of C linkage, and what it calls, when
-/// this program runs itself with @p arguments.
+/// Runs this program with @p arguments under callgrind. Returns the number of instructions in
+/// @p function, which must have C linkage, and in its callees. Throws if callgrind counts nothing.
 inline long count(const std::string& function, const std::string& arguments) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
     const std::string command =

@@ -7,11 +7,11 @@
 
 #include <rdmabuf/protection_domain.hpp>
 
-/// Which entry is looked up next: any, and the same ones for every contender.
+/// A pseudorandom sequence of entries to look up, which is the same for equal seeds.
 class Sequence {
   public:
     explicit Sequence(std::uint32_t seed) noexcept : state_(seed) {}
-    /// Below @p limit, which is at most 65536.
+    /// Returns a number below @p limit, which must be at most 65536.
     [[nodiscard]] std::uint32_t next(std::uint32_t limit) noexcept {
         state_ = state_ * 1664525U + 1013904223U;
         return ((state_ >> 16U) * limit) >> 16U;
@@ -21,8 +21,8 @@ class Sequence {
     std::uint32_t state_;
 };
 
-/// What is registered: pieces of memory, with as much between two of them, so that no cache takes
-/// them for one.
+/// The memory to register: pieces with gaps of the same size between them, so that no cache merges
+/// adjacent pieces.
 struct Memory {
     static constexpr std::size_t piece = 4096;
     static constexpr std::size_t stride = 2 * piece;
@@ -42,7 +42,7 @@ class Contender {
     Contender(const Contender&) = delete;
     Contender& operator=(const Contender&) = delete;
 
-    /// Finds a piece, reads its key, and gives it back, as often. @return something of the keys.
+    /// Looks up a piece, reads its key and releases it, @p times times. @return a value of all keys
     virtual std::uint32_t hit(long times, std::uint32_t seed) = 0;
 
   protected:
@@ -51,12 +51,12 @@ class Contender {
 
 std::unique_ptr<Contender> make_library_cache(const rdmabuf::ProtectionDomain& pd,
                                               const Memory& memory);
-/// std::map by address, with a mutex and a reference count: what programs write for themselves.
+/// A std::map by address with a mutex and a reference count, as programs write it themselves.
 std::unique_ptr<Contender> make_map_cache(const Memory& memory);
-/// UCX's, registering nothing; nullptr where the benchmark was built without libucs.
+/// The cache of UCX without real registrations; nullptr in a build without libucs.
 std::unique_ptr<Contender> make_ucx_cache(const Memory& memory);
 
-// What callgrind counts inside of.
+// The functions whose instructions callgrind counts.
 extern "C" {
 std::uint32_t hit_library(Contender& contender, long times);
 std::uint32_t hit_map(Contender& contender, long times);

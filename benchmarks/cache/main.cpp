@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a hit of RegistrationCache costs, beside UCX's cache and a std::map with a mutex: find the
-// entry, read its key, give it back. All are measured in turn, round by round, so that whatever
-// else the machine does meets all; medians are compared.
+// Measures a hit of RegistrationCache, UCX's cache, and a std::map with a mutex: find the entry,
+// read its key, release it. The caches are measured in turn, so that other load of the machine
+// affects all of them. The medians are compared.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ constexpr std::array<std::uint32_t, 3> sizes{16, 1024, 65536};
 constexpr std::array<unsigned, 4> thread_counts{1, 2, 4, 8};
 constexpr std::array<const char*, 3> names{"rdmabuf", "ucx", "map"};
 
-/// Addresses, of which the cache registers every other page.
+/// An address range that the pieces of Memory lie in.
 class Mapping {
   public:
     explicit Mapping(std::uint32_t entries)
@@ -64,7 +64,7 @@ class Mapping {
     void* address_;
 };
 
-/// One of each, filled; nullptr for what was not built.
+/// One cache of each kind, with all entries; nullptr for UCX in a build without it.
 class Contenders {
   public:
     Contenders(const rdmabuf::ProtectionDomain& pd, std::uint32_t entries)
@@ -79,10 +79,10 @@ class Contenders {
     std::array<std::unique_ptr<Contender>, names.size()> all_;
 };
 
-/// Seconds for one hit of one thread, when all @p threads of them run at once: what the machine
-/// does in a second, on as many cores as it has.
+/// Returns the elapsed time divided by the number of hits of all threads, in seconds. All
+/// @p threads run at the same time.
 double seconds_per_hit(Contender& contender, unsigned threads, long times) {
-    // They look at the clock themselves: another thread may be woken when they are done already.
+    // Each thread reads the clock itself: this thread may wake up only after the others have ended.
     std::vector<timing::Clock::time_point> begins(threads);
     std::vector<timing::Clock::time_point> ends(threads);
     std::barrier start(static_cast<std::ptrdiff_t>(threads));
@@ -129,7 +129,7 @@ void compare_times(const rdmabuf::ProtectionDomain& pd, int rounds, long times) 
     }
 }
 
-/// What the program does when it runs itself under callgrind.
+/// Executes the hits to count. The program runs itself with --counted under callgrind.
 int run_counted(const rdmabuf::ProtectionDomain& pd, const std::string& name, std::uint32_t entries,
                 long times) {
     const Contenders contenders(pd, entries);
@@ -143,7 +143,7 @@ int run_counted(const rdmabuf::ProtectionDomain& pd, const std::string& name, st
     return EXIT_SUCCESS;
 }
 
-/// Instructions of one hit: the difference of two counts, so that filling is not in it.
+/// Returns the instructions of one hit: the difference of two counts, without the fixed costs.
 long instructions(std::size_t i, std::uint32_t size) {
     constexpr std::array<const char*, names.size()> functions{"hit_library", "hit_ucx", "hit_map"};
     const auto counted = [&](long times) {
@@ -156,7 +156,7 @@ long instructions(std::size_t i, std::uint32_t size) {
     return (counted(many) - counted(few)) / (many - few);
 }
 
-/// @return whether a hit costs at most @p most instructions, however many entries there are.
+/// @return true if a hit needs at most @p most instructions with each number of entries
 bool compare_instructions(bool with_ucx, long most) {
     std::printf("instructions for a hit\n%8s %10s %10s %10s\n", "entries", names[0], names[1],
                 names[2]);

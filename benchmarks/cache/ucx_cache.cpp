@@ -21,8 +21,8 @@ void describe_nothing(void*, ucs_rcache_t*, ucs_rcache_region_t*, char* text, st
     *text = '\0';
 }
 
-/// With the parameters that UCX's InfiniBand transport gives it, and without hooks for memory
-/// events: they cost nothing on a hit.
+/// Uses the parameters of UCX's InfiniBand transport, but no hooks for memory events, which cost
+/// nothing on a hit.
 class UcxCache final : public Contender {
   public:
     explicit UcxCache(const Memory& memory) : memory_(memory) {

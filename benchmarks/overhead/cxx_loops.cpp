@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// c_loops.c, line by line, with this library.
+// The loops of c_loops.c, line by line, with this library.
 #include <array>
 
 #include "loops.h"

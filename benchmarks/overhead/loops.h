@@ -10,13 +10,12 @@
 extern "C" {
 #endif
 
-// C declarations, and named as C names them.
+// C declarations, with names in the style of C.
 // NOLINTBEGIN(readability-identifier-naming,modernize-*)
 
-/// Requests in one batch.
 enum { batch_size = 32 };
 
-/// Where a C program keeps what it posts to and polls.
+/// The verbs objects that the C loops post to and poll.
 struct endpoint {
     struct ibv_qp* qp;
     struct ibv_qp_ex* qpx;
@@ -24,7 +23,7 @@ struct endpoint {
     struct ibv_cq_ex* cqx;
 };
 
-/// What all requests transfer.
+/// The local and the remote memory of all requests.
 struct transfer {
     struct ibv_sge local;
     uint64_t remote_address;
@@ -41,14 +40,14 @@ c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c
 #ifdef __cplusplus
 }
 
-/// What a program with this library keeps instead of struct endpoint.
+/// The objects of this library that correspond to struct endpoint.
 struct Endpoint {
     rdmabuf::QueuePair qp;
     rdmabuf::CompletionQueue cq;
     rdmabuf::ExtendedCompletionQueue cqx;
 };
 
-/// The same loops with this library. C linkage only so that callgrind can be told their names.
+/// The same loops with this library. They have C linkage, so that callgrind finds them by name.
 extern "C" {
 using CxxLoop = int(const Endpoint& e, const transfer& t, long iterations);
 CxxLoop cxx_send_poll, cxx_write_poll, cxx_fetch_add_poll, cxx_post_recv, cxx_write_list,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Counts, with callgrind, the instructions of the same loops in plain C verbs and with this
-// library, and fails when the library costs one more.
+// Counts by callgrind the instructions of equal loops in plain C verbs and with this library. The
+// exit status is 1 if the library needs more instructions in a loop.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -20,7 +20,7 @@ struct Loop {
     const char* what;
     c_loop* c;
     CxxLoop* cxx;
-    /// Operations in one iteration.
+    /// The number of operations in one iteration.
     int operations;
 };
 
@@ -35,7 +35,7 @@ constexpr std::array<Loop, 7> loops{{
      batch_size},
 }};
 
-/// Runs one loop: what the program does when it runs itself under callgrind.
+/// Runs one loop. The program runs itself with --loop under callgrind.
 int run_loop(const std::string& name, bool with_library, long iterations) {
     null_device device{};
     null_device_init(&device);
@@ -55,7 +55,7 @@ int run_loop(const std::string& name, bool with_library, long iterations) {
     throw std::runtime_error("no such loop: " + name);
 }
 
-/// Instructions callgrind counts inside one loop function.
+/// Returns the instructions of one call of a loop function.
 long count(const Loop& loop, bool with_library, long iterations) {
     return callgrind::count((with_library ? "cxx_" : "c_") + std::string(loop.name),
                             "--loop " + std::string(loop.name) + " --iterations " +
@@ -63,8 +63,8 @@ long count(const Loop& loop, bool with_library, long iterations) {
                                 (with_library ? " --with-library" : ""));
 }
 
-/// Instructions of one operation: the difference of two counts, so that entering the loop is not in
-/// it.
+/// Returns the instructions of one operation: the difference of two counts, without the cost of
+/// entering the loop.
 double per_operation(const Loop& loop, bool with_library) {
     constexpr long few = 1000;
     constexpr long many = 3000;

@@ -7,19 +7,19 @@
 extern "C" {
 #endif
 
-/// A device that does nothing, at once, and successfully: what is left of a loop is its own cost.
+/// A device whose operations do nothing and succeed at once: only the cost of a loop remains.
 struct null_device { // NOLINT(readability-identifier-naming): as C names things
     struct ibv_device device;
     struct ibv_context context;
     struct ibv_pd pd;
     struct ibv_cq cq;
     struct ibv_cq_ex cqx;
-    /// Completions of cqx that the current batch has not read.
+    /// The number of completions of cqx that the current batch has not read.
     int left;
     struct ibv_qp_ex qpx;
 };
 
-/// Wires the objects to each other and to the operations. @p device must stay where it is.
+/// Connects the objects with each other, and sets their operations. @p device must not move later.
 void null_device_init(struct null_device* device);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The time that register_ranges() needs to register many ranges on one NIC, two, four and so on,
-// beside a loop that calls register_memory() for each range and NIC. Runs on all verbs devices that
-// can be opened.
+// Compares register_ranges() for many ranges on one NIC, two, four and so on with a loop that calls
+// register_memory() for each range and NIC. Runs on all verbs devices, or on the first --nics
+// devices.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -66,7 +66,7 @@ class Benchmark {
         for (std::size_t nics = 1; nics <= pds_.size(); nics = next(nics)) {
             all.push_back({.nics = nics});
         }
-        // In turn, so that other load of the machine meets all of them.
+        // The series are measured in turn, so that other load of the machine affects all of them.
         for (int round = 0; round < parameters_.rounds; ++round) {
             for (Series& series : all) {
                 measure(series);
@@ -102,7 +102,7 @@ class Benchmark {
         std::vector<double> parallel = {};
     };
 
-    /// Doubles, and ends with all NICs.
+    /// Returns the number of NICs to measure after @p nics: twice as many, and all NICs at the end.
     [[nodiscard]] std::size_t next(std::size_t nics) const {
         return nics < pds_.size() ? std::min(2 * nics, pds_.size()) : nics + 1;
     }

@@ -10,10 +10,10 @@ namespace timing {
 
 using Clock = std::chrono::steady_clock;
 
-/// About as long as one measurement takes: many times the clock's resolution.
+/// The approximate duration of one measurement: many times the resolution of the clock.
 inline constexpr double measured_seconds = 200e-6;
 
-/// Seconds that each of @p times calls took.
+/// Returns the average time of @p times calls in seconds.
 template <class Call>
 double measure(long times, const Call& call) {
     const auto start = Clock::now();
@@ -29,7 +29,7 @@ inline double median(std::vector<double> values) {
     return *middle;
 }
 
-/// How often a call is made for one measurement.
+/// Returns the number of calls, 1 to 1000, that together take about `measured_seconds`.
 template <class Call>
 long times_of(const Call& call) {
     const double once = std::max(measure(3, call), 1e-9);

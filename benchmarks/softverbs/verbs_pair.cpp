@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two processes, each on a processor of its own, and what verbs cost between them: one figure a
-// line,
-// "<test> <value> <unit>". Runs on whatever verbs device there is.
+// Measures verbs between two processes, each of which runs on its own processor. Prints one figure
+// per line: "<test> <value> <unit>". Runs on any verbs device.
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -36,7 +35,7 @@ constexpr unsigned queue_depth = 256;
 constexpr unsigned signal_every = 32;
 constexpr std::uint32_t small = 8;
 
-/// What travels between the two before verbs can be used: a socket of the pair.
+/// The socket over which the processes exchange addresses and wait for each other.
 class Wire {
   public:
     explicit Wire(int fd) : fd_(fd) {}
@@ -58,8 +57,8 @@ class Wire {
 
 constexpr rdmabuf::Access writable = rdmabuf::Access::local_write | rdmabuf::Access::remote_write;
 
-/// Memory that is registered both ways: as this process's own, and as a dma-buf (a memfd, which
-/// only softverbs takes for one), which both processes can map.
+/// Memory that is registered twice: as memory of this process, and as a dma-buf, which both
+/// processes can map. The dma-buf is a memfd, which only softverbs accepts.
 class Memory {
   public:
     explicit Memory(const rdmabuf::ProtectionDomain& pd)
@@ -88,7 +87,7 @@ class Memory {
     std::optional<rdmabuf::DmaBufMR> shared_;
 };
 
-/// One end, connected.
+/// One end of the connection, with a connected queue pair.
 class End {
   public:
     End(const std::string& device, const Wire& wire)
@@ -110,7 +109,7 @@ class End {
     [[nodiscard]] const rdmabuf::RemoteRegion& remote_own() const { return remote_own_; }
     [[nodiscard]] const rdmabuf::RemoteRegion& remote_shared() const { return remote_shared_; }
     void receive() const { qp_.post_recv(sge(0, small)).throw_if_failed(); }
-    /// @returns how many requests are done
+    /// @return the number of completions
     unsigned poll_send() { return poll(send_cq_); }
     unsigned poll_recv() { return poll(recv_cq_); }
     void wait_send() {
@@ -165,9 +164,9 @@ rdmabuf::SendFlags flags(bool signal) {
                   : rdmabuf::SendFlags::inline_data;
 }
 
-// Each test is run by both ends; the first one's return value is the figure.
+// Both ends run each test. The value that the first end returns is the figure.
 
-/// Nanoseconds one way.
+/// Returns the time of one direction in nanoseconds.
 double send_latency(End& end, bool first, long iterations) {
     const auto send = [&](long i) {
         const bool signal = i % signal_every == 0;
@@ -190,7 +189,8 @@ double send_latency(End& end, bool first, long iterations) {
     return seconds_since(start) / static_cast<double>(iterations) / 2 * 1e9;
 }
 
-/// Nanoseconds one way. The one that waits looks at its memory, and polls as transports do.
+/// Returns the time of one direction in nanoseconds. The waiting end reads its memory until the
+/// value arrives, and polls its completion queue meanwhile, as transports do.
 double write_latency(End& end, bool first, long iterations) {
     std::byte* const memory = end.memory().data();
     const std::atomic_ref<std::uint64_t> arrived(
@@ -220,7 +220,7 @@ double write_latency(End& end, bool first, long iterations) {
     return seconds_since(start) / static_cast<double>(iterations) / 2 * 1e9;
 }
 
-/// Sends one message to say that it is over, for tests in which one end only watches.
+/// Ends a test in which the second end is passive: it waits for a message of the first end.
 void finish(End& end, bool first) {
     if (first) {
         end.qp().post_send(end.sge(0, small)).throw_if_failed();
@@ -231,7 +231,7 @@ void finish(End& end, bool first) {
     end.receive();
 }
 
-/// Bytes a nanosecond, of writes of 1 MiB, several in flight.
+/// Returns the bandwidth in GB/s, with several writes of 1 MiB in flight.
 double write_bandwidth(End& end, bool first, long iterations, const rdmabuf::Region& from,
                        const rdmabuf::RemoteRegion& to) {
     constexpr long in_flight = 16;
@@ -257,7 +257,7 @@ double own_write_bandwidth(End& end, bool first, long iterations) {
     return write_bandwidth(end, first, iterations, end.memory().own(), end.remote_own());
 }
 
-/// Millions of messages of 8 bytes a second.
+/// Returns the rate of messages of 8 bytes, in millions per second.
 double message_rate(End& end, bool first, long iterations) {
     const auto start = Clock::now();
     if (first) {
@@ -282,7 +282,7 @@ double message_rate(End& end, bool first, long iterations) {
     return static_cast<double>(iterations) / seconds_since(start) / 1e6;
 }
 
-/// Bytes a nanosecond of memcpy() in one process, for comparison.
+/// Returns the bandwidth of memcpy() in one process in GB/s, for comparison.
 double copy_bandwidth(End& end, bool first, long iterations) {
     const auto start = Clock::now();
     if (first) {
@@ -327,7 +327,7 @@ void run(const std::string& device, const std::string& only, double scale, int f
     for (unsigned i = 0; i < queue_depth; ++i) {
         end.receive();
     }
-    // Nobody sends before both have posted their receives.
+    // Waits until both ends have posted their receives.
     static_cast<void>(wire.exchange(rdmabuf::RemoteRegion{}));
     for (const Test& test : tests) {
         if (!only.empty() && only != test.name) {
@@ -336,7 +336,7 @@ void run(const std::string& device, const std::string& only, double scale, int f
         const long iterations = std::max(
             long{signal_every}, static_cast<long>(static_cast<double>(test.iterations) * scale));
         static_cast<void>(test.run(end, first, std::max(long{signal_every}, iterations / 10)));
-        // Writing latency starts from memory that does not hold its first value.
+        // Clear the word in which write_latency() waits for the value 1.
         std::memset(end.memory().data() + bulk_size, 0, small);
         static_cast<void>(wire.exchange(rdmabuf::RemoteRegion{}));
         const double figure = test.run(end, first, iterations);
@@ -383,7 +383,7 @@ int main(int argc, char** argv) {
         std::perror("verbs_pair: socketpair");
         return 1;
     }
-    // Before any verbs, which a child would share with its parent.
+    // A child process cannot use devices that its parent has opened, so fork(2) comes first.
     const pid_t child = ::fork();
     if (child < 0) {
         std::perror("verbs_pair: fork");

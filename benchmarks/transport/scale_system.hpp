@@ -17,8 +17,8 @@ class ScaleSystem {
     virtual void connect(std::size_t count) = 0;
     /// Polls for completions and messages once.
     virtual void progress() = 0;
-    /// Sends a message of 8 bytes on each of the first `busy_connections` connections, and receives
-    /// the peers' replies.
+    /// Sends a message of 8 bytes on each of `busy_connections` connections, which are spread over
+    /// all connections, and receives the peers' replies.
     virtual void exchange() = 0;
 
     static constexpr std::size_t busy_connections = 8;

@@ -174,7 +174,7 @@ int main(int argc, char** argv) try {
     app.add_option("--limit", limit, "maximum time of each measurement in seconds")
         ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    // Handshakes use sockets.
+    // Each handshake uses a socket, so many connections need a high limit of descriptors.
     rlimit files{};
     if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
