@@ -49,8 +49,8 @@ inline std::array<int, 2> connected_sockets(std::chrono::seconds patience) {
     return sockets;
 }
 
-/// Starts two children as fork_child(). Each gets one end of a connected socket. This socket has no
-/// limit of its own, with which recv(2) would fail with EINTR when a stopped process continues.
+/// Starts two children as fork_child() does, each with one end of a connected socket without
+/// SO_RCVTIMEO, with which recv(2) fails with EINTR when a stopped process continues.
 inline std::array<pid_t, 2> fork_pair(std::chrono::seconds limit,
                                       const std::function<int(int)>& one,
                                       const std::function<int(int)>& other) {
@@ -67,14 +67,13 @@ inline std::array<pid_t, 2> fork_pair(std::chrono::seconds limit,
     return children;
 }
 
-/// Waits for a child. @return the status of waitpid(2)
+/// Waits for a child. @return its wait status, for WIFEXITED() and the like
 inline int status_of_child(pid_t child) {
     int status = -1;
     EXPECT_EQ(::waitpid(child, &status, 0), child);
     return status;
 }
 
-/// Expects that a child exits with 0.
 inline void expect_success(pid_t child) {
     const int status = status_of_child(child);
     EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);

@@ -267,7 +267,7 @@ TEST_P(ExporterSuite, ForgetsABufferThatIsFreed) {
 }
 
 TEST_P(ExporterSuite, GivesAReusedAddressANewGeneration) {
-    // The address space decides when it hands an address out again; with nothing in between, soon.
+    // The kernel reuses an address soon if nothing else is mapped in between.
     std::set<std::uintptr_t> addresses;
     std::set<std::uint64_t> generations;
     constexpr std::size_t rounds = 32;
@@ -319,7 +319,7 @@ TEST_P(ExporterSuite, GivesEverythingBack) {
         const Buffer buffer = exporter().allocate(page_size());
         const Buffer moved_to = exporter().allocate(page_size());
         ExportedRange range = exporter().export_range(buffer.address(), 1);
-        // Assigned over, the first range gives its descriptor back.
+        // The assignment must close the descriptor of the first range.
         range = exporter().export_range(moved_to.address(), page_size());
         EXPECT_EQ(range.length(), page_size());
         EXPECT_TRUE(exporter().availability());

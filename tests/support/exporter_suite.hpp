@@ -16,24 +16,24 @@
 
 namespace rdmabuf::testing {
 
-/// An exporter under test, and the machine it needs around it.
+/// An exporter under test, and the fake machine that it needs.
 struct Subject {
-    /// Its Exporter::name().
+    /// The value of Exporter::name().
     std::string name;
     std::function<std::shared_ptr<Allocator>()> make;
-    /// Lives as long as a test. Null: the machine that the tests run on.
+    /// Creates the fake machine of one test. A null pointer: the exporter uses the real machine.
     std::function<std::shared_ptr<void>()> machine = [] { return nullptr; };
-    /// What its availability() names.
+    /// A text that the reason of Exporter::availability() must contain.
     std::string works_with = "/dev/";
-    /// False for a stand-in, which opens no device and knows no DMA_BUF_IOCTL_SYNC.
+    /// False if the exports are not real dma-bufs, so that they lack DMA_BUF_IOCTL_SYNC.
     bool makes_dmabufs = true;
-    /// False for memory without a mapping for the CPU: its driver copies.
+    /// False if the CPU cannot map the memory, so that the driver copies the bytes.
     bool mapped = true;
-    /// A dma-buf holds the pages of the range asked for, and not the whole buffer.
+    /// True if a dma-buf holds only the pages of the exported range, and not the whole buffer.
     bool exports_pages = false;
-    /// A dma-buf holds more than the buffer: what it was cut out of.
+    /// True if a dma-buf holds the whole block of memory from which the buffer was allocated.
     bool exports_more = false;
-    /// MappingKind::pcie is there on some machines, and falls back on the others.
+    /// True if an export with MappingKind::pcie falls back to MappingKind::standard.
     bool falls_back = false;
 
     friend std::ostream& operator<<(std::ostream& out, const Subject& subject) {
@@ -41,11 +41,11 @@ struct Subject {
     }
 };
 
-/// Fills a buffer as fill() does, through its mapping where it has one. @return its bytes
+/// Fills a buffer as fill() does, through its mapping if it has one. @return the bytes
 std::vector<std::byte> fill_buffer(const Buffer& buffer, unsigned seed);
 
-/// What every exporter that makes memory must do. The tests are in exporter_suite.cpp; a provider
-/// instantiates them: INSTANTIATE_TEST_SUITE_P(Drm, ExporterSuite, Values(Subject{...})).
+/// Tests that every exporter with an allocator must pass. exporter_suite.cpp has the tests. A
+/// provider instantiates them: INSTANTIATE_TEST_SUITE_P(Drm, ExporterSuite, Values(Subject{...})).
 class ExporterSuite : public ::testing::TestWithParam<Subject> {
   protected:
     [[nodiscard]] Allocator& exporter() const { return *exporter_; }
@@ -53,7 +53,7 @@ class ExporterSuite : public ::testing::TestWithParam<Subject> {
     [[nodiscard]] std::vector<std::byte> bytes_of(const ExportedRange& range) const {
         return bytes_through(range, GetParam().makes_dmabufs);
     }
-    /// The test's own handle goes; buffers stay.
+    /// Releases the reference of the test to the exporter, while buffers of the exporter exist.
     void drop_exporter() { exporter_.reset(); }
 
   private:
@@ -61,8 +61,8 @@ class ExporterSuite : public ::testing::TestWithParam<Subject> {
     std::shared_ptr<Allocator> exporter_ = GetParam().make();
 };
 
-/// When each system call of an exporter fails in turn, nothing leaks and the reason is reported.
-/// Needs a FakeKernel for a machine.
+/// Makes each system call of an exporter fail in turn. Checks that nothing leaks, and that the
+/// error is reported. Subject::machine must create a FakeKernel.
 class ExporterFaults : public ExporterSuite {};
 
 } // namespace rdmabuf::testing

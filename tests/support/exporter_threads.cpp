@@ -17,10 +17,10 @@ namespace {
 constexpr std::size_t workers = 4;
 constexpr unsigned rounds = 60;
 
-/// Where each worker's buffer is now, for the others to look up.
+/// The address of each worker's current buffer, for lookups by another thread.
 using Addresses = std::array<std::atomic<std::uintptr_t>, workers>;
 
-/// Makes, uses and frees buffers. Returns how much went wrong.
+/// Allocates, uses and frees buffers. Returns the number of failed checks.
 unsigned make_and_free(Allocator& exporter, std::atomic<std::uintptr_t>& published, unsigned seed,
                        bool synced) {
     unsigned wrong = 0;
@@ -36,8 +36,8 @@ unsigned make_and_free(Allocator& exporter, std::atomic<std::uintptr_t>& publish
     return wrong;
 }
 
-/// Looks up and exports buffers of @p size that other threads may be freeing: each is there or it
-/// is not.
+/// Looks up and exports buffers of @p size bytes while other threads free them. Each must be found
+/// whole or not at all. Returns the number of failed checks.
 unsigned look_up(const Allocator& exporter, const Addresses& addresses, std::size_t size,
                  const std::atomic<bool>& stop) {
     unsigned wrong = 0;

@@ -10,7 +10,7 @@
 
 namespace rdmabuf {
 
-/// For GoogleTest, which would print its bytes, and looks for this name.
+/// GoogleTest calls a function of this name to print an Error. Otherwise it prints the bytes.
 inline void PrintTo(const Error& error, // NOLINT(readability-identifier-naming)
                     std::ostream* out) {
     *out << error.what();

@@ -9,7 +9,7 @@
 
 namespace softverbs::fuzz {
 
-/// What a fuzzer made up, taken bit by bit. Zeroes follow its end.
+/// Reads values from the bytes of a fuzzer. After the last byte, values are filled up with zeros.
 class Input {
   public:
     Input(const std::uint8_t* data, std::size_t size) : rest_(data, size) {}
@@ -26,7 +26,7 @@ class Input {
         return value;
     }
 
-    /// The next bytes, at most @p count.
+    /// Returns the next @p count bytes, or fewer at the end.
     [[nodiscard]] std::span<const std::byte> take(std::size_t count) {
         const auto taken = rest_.first(std::min(count, rest_.size()));
         rest_ = rest_.subspan(taken.size());

@@ -41,19 +41,19 @@ class HostMemory : public Memory {
 Resolver exporters([[maybe_unused]] const std::string& wanted,
                    [[maybe_unused]] const Context& context) {
 #if RDMABUF_HAVE_PROVIDER_MEMFD
-    if (wanted == "memfd") { // which the system's are without
+    if (wanted == "memfd") { // Resolver::system() has no memfd exporter.
         return Resolver({make_memfd_exporter()});
     }
 #endif
 #if RDMABUF_HAVE_PROVIDER_VERBS_DM
-    if (wanted == "verbs_dm") { // which is that of one device
+    if (wanted == "verbs_dm") { // This exporter belongs to one device.
         return Resolver({make_verbs_dm_exporter(context)});
     }
 #endif
     return Resolver::system();
 }
 
-/// A range inside a buffer, which begins in the middle of a page, at a place for atomics.
+/// A range of a buffer, which begins inside a page at a multiple of 8, as atomics require.
 class DmaBufMemory : public Memory {
   public:
     DmaBufMemory(const std::string& exporter, const ProtectionDomain& pd, std::size_t length,

@@ -14,8 +14,8 @@
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
 
-/// What tests of verbs share that run on softverbs or on the rig's device: connections of the
-/// device with itself, and memory of each kind to move data between.
+/// Shared by the tests of verbs that run on softverbs or on the rig's device: loopback connections
+/// of a device, and memory of each kind.
 namespace rdmabuf::testing {
 
 /// One side of a connection, on a protection domain of its own.
@@ -25,9 +25,9 @@ struct End {
     CompletionQueue cq;
     std::optional<QueuePair> qp = std::nullopt;
 
-    /// The next completion, successful or not.
+    /// Waits for the next completion, which may be a failure.
     [[nodiscard]] WorkCompletion next() const;
-    /// The next completion, which must be that of @p wr_id, and a success.
+    /// Waits for the next completion. Expects that it is a success of the request @p wr_id.
     WorkCompletion expect(std::uint64_t wr_id) const;
 };
 
@@ -35,15 +35,15 @@ struct Loopback {
     Context context = Context::open_first();
     End a{context}, b{context};
 
-    /// What the options are besides the completion queues.
+    /// Changes the options of a queue pair, whose completion queues and type are set already.
     using Adjust = void (*)(QueuePairOptions&);
     void connect(QueuePairType type = QueuePairType::reliable_connected, Adjust adjust = nullptr);
     [[nodiscard]] PreparedQueuePair prepare(const End& end, QueuePairType type,
                                             Adjust adjust = nullptr) const;
 };
 
-/// Registered memory whose bytes a test can reach behind verbs' back. Offsets count from the begin
-/// of the region.
+/// Registered memory whose bytes a test can read and write without verbs. Offsets are relative to
+/// the start of the region.
 class Memory {
   public:
     virtual ~Memory() = default;
@@ -58,16 +58,16 @@ class Memory {
     Memory() = default;
 };
 
-/// The kinds of memory there are: "host", "dm", and the exporters' names. Each program has its own.
+/// Returns the kinds to test: "host", "dm" or exporters. Each test program defines the function.
 [[nodiscard]] std::vector<std::string> memory_kinds();
 
-/// @param kind  of memory_kinds()
+/// @param kind  one of memory_kinds()
 /// @param length  a multiple of 4
 [[nodiscard]] std::unique_ptr<Memory> make_memory(const std::string& kind,
                                                   const ProtectionDomain& pd, std::size_t length,
                                                   Access access = full_access);
 
-/// Bytes that differ from place to place and from seed to seed.
+/// Returns bytes as fill() writes them.
 [[nodiscard]] std::vector<std::byte> pattern(std::size_t length, unsigned seed);
 
 } // namespace rdmabuf::testing

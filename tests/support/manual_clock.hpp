@@ -19,7 +19,7 @@ using rdmabuf::testing::is_readable;
 using rdmabuf::testing::lasts_at_least;
 using rdmabuf::testing::time_limit;
 
-/// Brings the process to rest. Does nothing while the clock runs.
+/// Processes all packets and timers that are due. Does nothing while the clock runs.
 inline void settle() {
     while (softverbs_step() == 1) {
     }

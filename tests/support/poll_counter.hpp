@@ -19,7 +19,7 @@ class PollCounter {
         current = this;
         ops_.poll_cq = [](ibv_cq* cq, int count, ibv_wc* completions) {
             ++current->polls;
-            // The function may replace itself.
+            // Call a copy, because the function may replace itself.
             if (const std::function<void()> action = current->action_) {
                 action();
             }

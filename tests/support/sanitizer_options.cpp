@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the run-time libraries of the sanitizers ask the test programs.
+// Functions by which the sanitizer runtimes query the options of the test programs.
 #include <unistd.h>
 
 namespace {
 const pid_t test_program = ::getpid();
 }
 
-/// LeakSanitizer reports no leaks of child processes: the end of a child frees its verbs objects,
-/// and what the threads of the parent refer to seems lost in it.
+/// Turns LeakSanitizer off in child processes. The end of a child frees its verbs objects, and
+/// memory to which only threads of the parent refer would be reported as leaked.
 extern "C" int __lsan_is_turned_off() { // NOLINT(bugprone-reserved-identifier)
     return ::getpid() == test_program ? 0 : 1;
 }

@@ -31,7 +31,7 @@ ibv_port_attr active_port(std::uint8_t link_layer) {
     return port;
 }
 
-/// Limits a test can go beyond.
+/// Sets limits that are low enough for a test to exceed them.
 void set_limits(unsigned device, std::uint64_t guid) {
     const auto change = [guid](ibv_device_attr_ex& attributes) {
         ibv_device_attr& base = attributes.orig_attr;
@@ -63,7 +63,7 @@ void make_roce(unsigned device, std::uint64_t guid) {
     ASSERT_EQ(softverbs_set_gid_table(device, 1, gids.data(), gids.size()), 0);
 }
 
-/// Once. With its first queue pair softverbs opens what it keeps until the end.
+/// Must run first: with its first queue pair, softverbs opens descriptors that it never closes.
 void warm_up() {
     softverbs_hide_real_devices(1);
     use_roce_device();
@@ -71,7 +71,7 @@ void warm_up() {
     static_cast<void>(QueuePair::prepare(basics.pd, {.send_cq = basics.cq, .recv_cq = basics.cq}));
 }
 
-/// Before each test: how many violations there were so far.
+/// Prepares a test. Returns the number of violations so far.
 unsigned begin() {
     static const bool warm = [] {
         warm_up();
@@ -169,7 +169,7 @@ SoftverbsTest::SoftverbsTest()
     forget_calls();
 }
 
-// Here rather than in TearDown(): the members of the test are gone by now.
+// Not in TearDown(), which runs before the members of the derived class are destroyed.
 SoftverbsTest::~SoftverbsTest() {
     EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U) << "objects were leaked";
     // A thread of softverbs may have a descriptor open for a moment.

@@ -30,7 +30,7 @@ std::set<int> open_descriptors() {
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
         numbers.insert(std::stoi(entry.path().filename().string()));
     }
-    // The iterator's own descriptor was among them, and is closed by now.
+    // Remove the descriptor of the directory iterator, which is closed by now.
     std::erase_if(numbers, [](int fd) { return ::fcntl(fd, F_GETFD) < 0; });
     return numbers;
 }

@@ -15,12 +15,12 @@
 
 namespace rdmabuf::testing {
 
-/// The numbers of the descriptors that this process has open.
+/// Returns the open file descriptors of this process.
 [[nodiscard]] std::set<int> open_descriptors();
 [[nodiscard]] bool closed_on_exec(int fd);
 [[nodiscard]] std::size_t page_size();
 
-/// The Error that @p action throws; none when it throws none.
+/// Returns the Error that @p action throws; nullopt if it throws none.
 template <class Action>
 std::optional<Error> error_of(Action&& action) {
     try {
@@ -31,15 +31,15 @@ std::optional<Error> error_of(Action&& action) {
     return std::nullopt;
 }
 
-/// The bytes of @p range, read through a mapping of its own descriptor.
-/// @param synced  whether DMA_BUF_IOCTL_SYNC has to bracket that
+/// Returns the bytes of @p exported, read through a mapping of its descriptor.
+/// @param synced  true to call DMA_BUF_IOCTL_SYNC before and after reading
 [[nodiscard]] std::vector<std::byte> bytes_through(const ExportedRange& exported,
                                                    bool synced = true);
 
-/// Fills @p bytes with a pattern that differs from place to place and from seed to seed.
+/// Fills @p bytes with a pseudorandom sequence that depends on @p seed.
 void fill(std::span<std::byte> bytes, unsigned seed);
 
-/// Collects what goes to the teardown failure handler for as long as it lives; one at a time.
+/// Collects the teardown failures while the object exists. There must be one object at a time.
 class TeardownFailures {
   public:
     using Failure = std::pair<std::string, int>;

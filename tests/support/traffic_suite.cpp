@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every verb between memory of every kind: what DmaBufTestCase and DeviceMemoryTest of rdma-core's
-// pyverbs do for some of them. Both sides have the kind under test. On softverbs in the unit tier,
-// under a real kernel in the rig.
+// Tests each verb with each kind of memory, which both ends have. DmaBufTestCase and
+// DeviceMemoryTest of rdma-core's pyverbs test some of these verbs. The unit tier runs the suite on
+// softverbs, and the rig on a real kernel.
 #include <endian.h>
 
 #include <array>
@@ -24,14 +24,14 @@ class Traffic : public ::testing::TestWithParam<std::string> {
     std::unique_ptr<Memory> from_ = make_memory(GetParam(), net_.a.pd, guard + length + guard);
     std::unique_ptr<Memory> to_ = make_memory(GetParam(), net_.b.pd, guard + length + guard);
 
-    /// New bytes on both sides, for transfers into @p destination.
+    /// Writes new bytes to both ends, for transfers from @p source to @p destination.
     void begin(unsigned seed, Memory& source, Memory& destination) {
         sent_ = pattern(length, seed);
         before_ = pattern(guard + length + guard, seed + 1000);
         source.put(guard, sent_);
         destination.put(0, before_);
     }
-    /// All that was sent has arrived, and nothing but that.
+    /// Expects that the sent bytes have arrived, and that the bytes around them are unchanged.
     void expect_arrived(Memory& destination) {
         std::vector<std::byte> wanted = before_;
         std::copy(sent_.begin(), sent_.end(), wanted.begin() + guard);
@@ -43,7 +43,7 @@ class Traffic : public ::testing::TestWithParam<std::string> {
         return to_->region().remote().slice(guard, length);
     }
 
-    // Eight bytes, for atomics
+    // The 8 bytes of the atomic operations
     static std::uint64_t word(Memory& memory) {
         std::uint64_t value = 0;
         const auto bytes = memory.get(guard, sizeof(value));

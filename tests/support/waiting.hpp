@@ -20,8 +20,8 @@ namespace rdmabuf::testing {
 /// a broken library does.
 inline constexpr std::chrono::seconds time_limit{60};
 
-/// Waits until @p condition returns true. Calls @p step, which makes progress, each time that it
-/// returns false. @return false if the time limit expired
+/// Waits until @p condition returns true. Calls @p step, which makes progress, each time that
+/// @p condition returns false. @return false if the time limit expired
 template <class Condition, class Step>
 [[nodiscard]] bool eventually(const Condition& condition, const Step& step) {
     // A condition that needs more calls is likely to wait for another thread, which may need this
@@ -46,7 +46,6 @@ template <class Condition>
     return eventually(condition, [] { std::this_thread::yield(); });
 }
 
-/// Returns true if poll(2) reports a descriptor as readable.
 [[nodiscard]] inline bool is_readable(int fd) {
     pollfd request{.fd = fd, .events = POLLIN, .revents = 0};
     return ::poll(&request, 1, 0) == 1;
@@ -77,7 +76,7 @@ template <class Condition>
 /// Then nothing happens in the process until a signal, another process or a timer wakes it.
 /// @param looks  how many times the threads are compared with their first state
 [[nodiscard]] inline bool is_at_rest(pid_t process, unsigned looks = 1) {
-    // The states and the numbers of context switches. Returns nothing if a thread is not asleep.
+    // Returns the voluntary context switches of the other threads; nullopt if one is not asleep.
     const auto look = [process]() -> std::optional<std::string> {
         std::string threads;
         const std::string tasks = "/proc/" + std::to_string(process) + "/task";

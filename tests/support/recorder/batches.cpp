@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// ibv_wr_*: what is built between ibv_wr_start() and ibv_wr_complete().
+// Records the requests that a program builds between ibv_wr_start() and ibv_wr_complete().
 #include <iterator>
 #include <map>
 #include <span>
@@ -11,7 +11,7 @@ namespace rdmabuf::testing::recorder {
 namespace {
 
 struct Batch {
-    /// With the functions that stood where the recorder stands now.
+    /// A copy of the queue pair with the function pointers that the recorder has replaced.
     ibv_qp_ex original{};
     std::vector<Send> requests;
 };
@@ -21,13 +21,13 @@ std::map<ibv_qp_ex*, Batch>& batches() {
     return the_batches;
 }
 
-/// That of a queue pair. Others do not move it.
+/// Returns the batch of a queue pair. The reference stays valid when other queue pairs are added.
 Batch& batch_of(ibv_qp_ex* qp) {
     const Writing lock;
     return batches().at(qp);
 }
 
-/// Begins a request of a batch.
+/// Adds a request to the batch. The functions that follow set its parts.
 ibv_send_wr& add(ibv_qp_ex* qp, ibv_wr_opcode opcode) {
     Send send{};
     send.request.wr_id = qp->wr_id;
@@ -193,7 +193,7 @@ void enter_queue_pair(ibv_qp* qp) {
 
 void leave_queue_pair(ibv_qp* qp) {
     const Writing lock;
-    // Its memory is gone: only the address may be looked at.
+    // The queue pair is freed, so only its address may be used.
     batches().erase(reinterpret_cast<ibv_qp_ex*>(qp));
 }
 

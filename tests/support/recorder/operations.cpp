@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The functions that verbs.h reaches through a context, and through device memory.
+// Replaces the functions that verbs.h calls by pointers in a context or in device memory.
 #include <map>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace rdmabuf::testing::recorder {
 namespace {
 
-/// What stood where the recorder stands now.
+/// The function pointers that the recorder has replaced.
 struct Operations {
     ibv_context_ops ops{};
     decltype(verbs_context::create_qp_ex) create_qp_ex = nullptr;
@@ -41,7 +41,7 @@ Copying original(ibv_dm* dm) {
     return memories().at(dm);
 }
 
-/// Posts a list, and records what was taken of it.
+/// Posts a list of requests, and records those that were accepted.
 template <class Request, class Queue, class Post, class Keep>
 int post(Post* original, Queue* queue, Request* request, Request** failed, const Keep& keep) {
     const int error = original(queue, request, failed);
@@ -120,7 +120,7 @@ int copy_from_dm(void* host, ibv_dm* dm, std::uint64_t offset, std::size_t lengt
     return original(dm).from(host, dm, offset, length);
 }
 
-/// Whether it could be called: what a provider did not set may be anything.
+/// Returns false for a pointer that a provider has left uninitialised.
 template <class Function>
 bool is_code(Function* function) {
     Dl_info info{};

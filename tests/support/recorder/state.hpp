@@ -9,7 +9,7 @@
 
 #include "verbs_recorder.hpp"
 
-/// What the parts of the recorder share.
+/// The state that the source files of the recorder share.
 namespace rdmabuf::testing::recorder {
 
 struct State {
@@ -20,7 +20,7 @@ struct State {
 };
 [[nodiscard]] State& state();
 
-/// For what is recorded of a call.
+/// Locks the record while the object exists, and gives access to it.
 class Writing {
   public:
     Writing() : lock_(state().mutex) {}
@@ -30,10 +30,10 @@ class Writing {
     std::scoped_lock<std::recursive_mutex> lock_;
 };
 
-/// At the begin of each call that makes, changes or asks for something.
+/// Must be called at the start of each recorded call that creates, modifies or queries an object.
 void notify_observer(const char* verb);
 
-/// The function of that name that the program would have called.
+/// Returns the function that the program would call without the recorder. Aborts if there is none.
 template <class Function>
 Function* next(const char* name) {
     void* const found = ::dlsym(RTLD_NEXT, name);
@@ -44,8 +44,8 @@ Function* next(const char* name) {
     return reinterpret_cast<Function*>(found);
 }
 
-/// Puts the recorder into the function pointers of a context or queue pair; once that is gone,
-/// forgets what it had there.
+/// The enter functions replace the function pointers of a context or queue pair. The leave
+/// functions forget the original pointers, and must be called after the object is destroyed.
 void enter_context(ibv_context* context);
 void leave_context(ibv_context* context);
 void enter_queue_pair(ibv_qp* qp);

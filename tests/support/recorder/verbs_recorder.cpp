@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exported functions. A program's own definitions win over those of shared libraries.
+// The ibv_*() functions of the program, which the dynamic linker prefers to those of libibverbs.
 #include "verbs_recorder.hpp"
 
 #include <utility>

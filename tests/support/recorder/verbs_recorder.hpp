@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-/// Sees what the program asks of verbs. Linked into it, the recorder stands before the ibv_*
-/// functions, and in the function pointers of the contexts, queue pairs and device memory that come
-/// out of them. Every call goes on as it was made, and what it is answered is not the recorder's.
+/// Records the verbs calls of the program that links the recorder. The recorder defines ibv_*
+/// functions, and replaces function pointers in contexts, queue pairs and device memory. It passes
+/// each call on unchanged to the original function, and returns its result.
 namespace rdmabuf::testing {
 
 struct Registration {
     std::string function;
-    /// The address or, in device memory and dma-bufs, the offset.
+    /// The address; for device memory and dma-bufs, the offset.
     std::uint64_t start;
     std::size_t length;
     std::uint64_t iova;
@@ -43,11 +43,11 @@ struct QpModification {
 struct Send {
     ibv_send_wr request;
     std::vector<ibv_sge> entries;
-    /// Instead of entries, with IBV_SEND_INLINE through ibv_wr_*.
+    /// The inline data of a request that ibv_wr_*() built; `entries` is then empty.
     std::vector<std::vector<std::uint8_t>> inline_data;
-    /// Made with ibv_wr_*.
+    /// True if ibv_wr_*() built the request, false for ibv_post_send(3).
     bool extended;
-    /// Requests of one call have the same number.
+    /// The ordinal of the posting call, which all requests of one call share.
     unsigned call;
     /// The number of the queue pair.
     std::uint32_t queue_pair;
@@ -55,25 +55,25 @@ struct Send {
 struct Receive {
     ibv_recv_wr request;
     std::vector<ibv_sge> entries;
-    /// Into a shared receive queue.
+    /// True for a shared receive queue.
     bool shared;
     unsigned call;
 };
 
-/// All since forget_calls(), each list in order.
+/// The calls since forget_calls(). Each list is in chronological order.
 struct Record {
-    // Calls, whatever became of them.
+    // All calls, also those that failed.
     std::vector<Registration> registrations;
     std::vector<QpModification> modifications;
     std::vector<std::uint32_t> srq_limits;
     std::vector<Advice> advice;
-    std::vector<bool> notifications; // solicited only?
+    std::vector<bool> notifications; // true: solicited only
     /// The number of events in each call of ibv_ack_cq_events().
     std::vector<unsigned> acknowledgements;
     unsigned dm_copies = 0;
     unsigned aborted_batches = 0;
 
-    // What was made of what was asked.
+    // The arguments of the calls that created an object.
     std::vector<CqCreation> cqs;
     std::vector<ibv_cq_init_attr_ex> extended_cqs;
     std::vector<ibv_srq_init_attr> srqs;
@@ -83,12 +83,12 @@ struct Record {
     /// The queue pairs of `qps`. Some of them may be destroyed.
     std::vector<ibv_qp*> queue_pairs;
 
-    // Requests the device took, and batches that it did not.
+    // Accepted requests, and the requests of refused batches.
     std::vector<Send> sends;
     std::vector<Send> refused_batches;
     std::vector<Receive> receives;
 
-    /// The kinds of what was destroyed: "list", "context", "pd", "channel", "cq", "srq", "ah",
+    /// The kinds of the destroyed objects: "list", "context", "pd", "channel", "cq", "srq", "ah",
     /// "mr", "dm", "qp".
     std::vector<std::string> destroyed;
     /// The objects whose last call to destroy them has failed, and their kinds.
@@ -97,7 +97,7 @@ struct Record {
 
 [[nodiscard]] const Record& record();
 void forget_calls();
-/// For what is destroyed by other libraries, in between.
+/// Records an object that another library destroys, such as librdmacm.
 void record_destroyed(std::string kind);
 /// Until forget_calls(), calls @p observer before each recorded call that creates, modifies or
 /// queries an object.
