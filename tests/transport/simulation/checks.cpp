@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the transport has to guarantee.
+// Checks what the transport has to guarantee.
 #include <softverbs/softverbs.h>
 
 #include <algorithm>
@@ -209,7 +209,7 @@ void World::notified(std::size_t which, std::size_t at) {
             const std::size_t slot = side.window[notice.cell[i]];
             expect(has_pattern(node.bytes(slot).first(notice.length[i]), notice.id[i]),
                    "all data arrives before its notification");
-            // The program uses the memory for something else.
+            // The program now uses the memory for something else: write new bytes.
             fill_pattern(node.bytes(slot), ++last_id_);
             node.remember(slot);
             side.cell[notice.cell[i]] = Side::Cell::reused;
@@ -220,7 +220,7 @@ void World::notified(std::size_t which, std::size_t at) {
 void World::check_memory(std::size_t which) {
     Node& node = *nodes_[which];
     if (node.lies) {
-        return; // Peers write where its messages say.
+        return; // Its wrong messages may direct writes of its peers to any address.
     }
     for (std::size_t slot = 0; slot < slots; ++slot) {
         if (node.slot[slot] == Node::Slot::free || node.slot[slot] == Node::Slot::read) {
@@ -262,7 +262,7 @@ void World::finish() {
     for (const auto& node : nodes_) {
         node->computes_until = 0;
     }
-    // A peer that lies need not end a request.
+    // A request to a peer that lies may never end: close these channels.
     for (std::size_t i = 0; i < links_.size(); ++i) {
         for (std::size_t side = 0; side < 2; ++side) {
             if (lies(*links_[i]) && links_[i]->sides[side].channel) {
@@ -396,14 +396,14 @@ std::ptrdiff_t World::descriptors() {
 void World::check_resources() {
     std::size_t queue_pairs = 0;
     for (const auto& node : nodes_) {
-        // The queue pair of the setup of all channels.
+        // The SetupQueuePair of the endpoint, which exists after the first channel.
         queue_pairs += node->state != nullptr ? 1 : 0;
         for (std::size_t i = 0; node->state != nullptr && i < devices_; ++i) {
             queue_pairs += node->state->shared.rails[i]->loopback ? 1 : 0;
         }
     }
     expect(softverbs_live(SOFTVERBS_QP) == queue_pairs, "no queue pair is left");
-    abandoned_.clear(); // Some have memory that is revoked.
+    abandoned_.clear(); // Some of these requests hold revoked memory.
     for (const auto& node : nodes_) {
         node->endpoint->cache().clear();
     }
@@ -423,7 +423,7 @@ void World::check_resources() {
             if (rail->failure != nullptr) {
                 continue;
             }
-            // As many receives as are missing can be posted.
+            // Each receive that can still be posted is one that is missing.
             unsigned receives = 0;
             while (rail->srq.post_recv(std::span<const ibv_sge>(), 0)) {
                 ++receives;

@@ -13,11 +13,11 @@ namespace rdmabuf::simulation {
 
 namespace {
 
-// What happens to work requests; a run has one World.
+// The state of post(). It is global, because a run has one World.
 decltype(ibv_context_ops::post_send) real_post_send = nullptr;
 Random* lies_random = nullptr;
 std::set<const ibv_context*> liars; // NOLINT(cert-err58-cpp)
-/// The number of calls after which one call of ibv_post_send(3) has no memory; 0: none.
+/// The number of calls until ibv_post_send(3) fails once with ENOMEM; 0: no call fails.
 std::uint64_t calls_until_full = 0;
 
 /// Changes one bit of a message, or of immediate data.
@@ -124,8 +124,8 @@ void World::fail_device(std::size_t which) {
             log("the program vanishes");
             softverbs_fail_device(node.devices[1].native());
         } else {
-            // The endpoint finds out. A receive that has matched a message ends after another
-            // second, in which completions of its channel may arrive.
+            // The endpoint detects the failure in this time. A receive that has matched a message
+            // ends a second later, because completions of its channel may still arrive.
             pass_time(2 * second);
             for (const auto& operation : node.operations) {
                 if (operation->from_any) {
@@ -209,7 +209,7 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
     log("queue pair " + std::to_string(rail) + " of link " + std::to_string(at) +
         " fails at node " + std::to_string(link.sides[side].node));
     link.may_fail = link.may_fail || rail == 0;
-    // Data is in flight.
+    // Start requests first, so that data is in flight when the queue pair fails.
     const std::size_t which = link.sides[side].node;
     for (std::uint64_t count = random_.below(4); count > 0 && !computes(*nodes_[which]); --count) {
         random_.one_in(2)
@@ -217,7 +217,7 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
             : write(which, random_.one_of({Kind::put, Kind::put_notify, Kind::put_list}));
     }
     if (random_.one_in(2)) {
-        // Its data arrives, but no acknowledgement.
+        // Let some packets arrive, and let the peer process them, before the failure.
         for (std::uint64_t steps = random_.below(200); steps > 0 && softverbs_step() == 1;
              --steps) {
         }
@@ -225,7 +225,7 @@ void World::fail_queue_pair(std::size_t at, std::size_t side) {
     }
     static_cast<void>(attempt([&] { rails[rail].queue_pair.abort(); }));
     if (random_.one_in(2) && !computes(*nodes_[which])) {
-        // A notification follows the data that the queue pair has not transferred.
+        // Write with a notification, after data that the queue pair may not have transferred.
         progress(which);
         write(which, Kind::put_notify);
     }

@@ -206,7 +206,7 @@ bool World::started(std::size_t which, std::unique_ptr<Operation>& operation,
 void World::send(std::size_t which) {
     Node& node = *nodes_[which];
     std::unique_ptr<Operation> made = operation(which, Kind::send);
-    // Without receives, the sends of both ends could wait for each other.
+    // Half of the depth is for receives: otherwise, the sends of both ends could block each other.
     if (made && links_[made->link]->sides[made->side].channel->in_flight() >= options_.depth / 2) {
         return;
     }
@@ -228,7 +228,7 @@ void World::send(std::size_t which) {
         const Message& other = messages_[id];
         return other.receive == 0 && other.tag == made->tag && other.length == made->length;
     };
-    // Of a truncated message, only the tag and the length are known.
+    // Truncated messages are identified by tag and length: choose a length that is not in use.
     while (made->length > 0 &&
            std::ranges::any_of(links_[made->link]->sides[1 - made->side].sent, is_alike)) {
         --made->length;
@@ -266,7 +266,7 @@ std::error_code World::copy_message(Node& node, Side& side, Operation& send) {
     send.by_context = false;
     const std::error_code error =
         side.channel->send_copy(node.bytes(send.slot[0]).first(send.length), send.tag);
-    // The message is sent, so that the request has ended.
+    // send_copy() starts no request: store one that has ended.
     send.request = {.channel = side.number,
                     .generation = static_cast<std::uint32_t>(send.length),
                     .index = Request::completed_index};

@@ -22,7 +22,7 @@ class Random {
         value = (value ^ value >> 27U) * 0x94d049bb133111ebU;
         return value ^ value >> 31U;
     }
-    /// Returns a number less than @p limit, which is not 0.
+    /// Returns a number less than @p limit, which must not be 0.
     [[nodiscard]] std::uint64_t below(std::uint64_t limit) noexcept { return next() % limit; }
     /// Returns true once in @p calls calls on average.
     [[nodiscard]] bool one_in(std::uint64_t calls) noexcept { return below(calls) == 0; }

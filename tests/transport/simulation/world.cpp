@@ -17,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// While a function of the transport waits: called with each look at the clock.
+/// Called each time that a waiting function of the transport reads the clock; empty if none waits.
 std::function<void()> while_waiting; // NOLINT(cert-err58-cpp)
 
 std::int64_t simulated_time() {
@@ -35,7 +35,7 @@ constexpr std::uint64_t longest_pause = 50 * millisecond;
 
 } // namespace
 
-// The order of these steps is that of the draws, which a seed repeats.
+// Each step draws random numbers, so the order of the steps decides what a seed does.
 World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter()) {
     softverbs_hide_real_devices(1);
     expect(softverbs_take_clock() == 0, "the clock can be stopped");
@@ -58,7 +58,7 @@ World::World(std::uint64_t seed) : random_(seed), memfds_(make_memfd_exporter())
                 .probation = milliseconds(random_.one_of({0, 10, 100})),
                 .linger = milliseconds(100)};
     // NOLINTNEXTLINE(cppcoreguidelines-prefer-member-initializer)
-    // The buffers of an endpoint are one region.
+    // The buffers of an endpoint are one region, so max_mr_size can be small only with few buffers.
     const bool has_small_buffers = options_.receive_buffers <= 32;
     const std::uint32_t longest_message = random_.one_of({0U, 0U, 4096U, 12288U});
     const std::size_t longest_region = has_small_buffers && random_.one_in(2) ? 20 * slot_size : 0;
@@ -212,7 +212,7 @@ void World::connect(std::size_t a, std::size_t b) {
             node.state = side.channel->endpoint();
             const auto& rails = node.state->shared.rails;
             for (std::size_t rail = 0; rail < rails.size(); ++rail) {
-                // The channel has reserved some.
+                // Subtract the entries that the new channel has reserved.
                 node.reserved[rail] = rails[rail]->cq_reserved -
                                       options_.queue_pairs_per_device * rails[rail]->send_depth;
             }
@@ -242,7 +242,7 @@ void World::close(std::size_t at, std::size_t side_index) {
     if (random_.one_in(2)) {
         wait_in(side.node, [&] { error = side.channel->close(); });
     } else {
-        // Its requests still make progress, and the program uses its other channels.
+        // Its requests make progress during try_close(), and the program uses its other channels.
         const bool linger = random_.one_in(2);
         const std::uint64_t end = softverbs_now() + 5 * second; // The device may be dead.
         while ((error = side.channel->try_close(linger)).value() == EAGAIN) {
@@ -358,7 +358,7 @@ std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use, bool reg
     const std::span<Node::Slot> all(node.slot);
     const std::span<Node::Slot> range =
         registered ? all.first(registered_slots) : all.subspan(registered_slots);
-    // The last slots are for receives of all messages at the end.
+    // The reserve is for finish(), which receives all messages that have not been received.
     constexpr std::ptrdiff_t reserve = 4;
     const auto free = std::ranges::find(range, Node::Slot::free);
     if (free == range.end() ||
@@ -370,8 +370,8 @@ std::optional<std::size_t> World::take_slot(Node& node, Node::Slot use, bool reg
 }
 
 void World::release_slot(Node& node, std::size_t slot) {
-    // The next bytes differ from those of the request, which would be found if something still used
-    // them.
+    // The new bytes differ from those of the request, so that a check detects an access after the
+    // end of the request.
     fill_pattern(node.bytes(slot), ++last_id_);
     node.remember(slot);
     node.slot[slot] = Node::Slot::free;

@@ -36,50 +36,48 @@ inline constexpr std::uint64_t microsecond = 1000;
 inline constexpr std::uint64_t millisecond = 1'000'000;
 inline constexpr std::uint64_t second = 1'000'000'000;
 
-/// Writes one line of the log.
 void log(const std::string& line);
 /// Ends the run: the transport has broken a rule. @param rule  what the transport has to guarantee
 [[noreturn]] void fail(const std::string& rule);
 void expect(bool condition, const char* rule);
 
-/// A part of the memory of a program. One request at a time uses a slot.
+/// The size in bytes of a slot: the part of a program's memory that one request at a time uses.
 inline constexpr std::size_t slot_size = 24576;
 inline constexpr std::size_t slots = 40;
 /// The first slots are registered by one Memory object. The others are registered when a request
 /// uses them.
 inline constexpr std::size_t registered_slots = 32;
-/// The longest eager limit of an endpoint.
+/// The maximum eager limit of an endpoint, in bytes.
 inline constexpr std::uint32_t eager_limit = 2048;
-/// Slots of the receiver that one sender writes by RDMA.
+/// The number of slots of each end of a channel that the other end writes by RDMA.
 inline constexpr std::size_t cells = 4;
 
-/// A message that a program has sent.
 struct Message {
     Tag tag = 0;
     std::size_t length = 0;
-    /// The number of the receive that it ended; 0 if it has not arrived.
+    /// The id of the receive that the message ended; 0 if the message has not arrived.
     std::uint64_t receive = 0;
 };
-/// A receive that a message has ended, in the order in which the program started the receives.
+/// The tag and the mask of a receive. Receives have ids in the order in which they were started.
 struct Receive {
     Tag tag = 0;
     Tag mask = 0;
 };
 
-/// The bytes that a program has written to cells of its peer, with a notification.
+/// The cells of the peer that a request writes or reads, and the notification of a write.
 struct Notice {
     std::array<std::size_t, cells> cell{};
-    /// The ids of the patterns; the first is that of the notification.
+    /// The ids of the patterns in the cells. The notification has the pattern of the first id.
     std::array<std::uint64_t, cells> id{};
     std::array<std::size_t, cells> length{};
     std::size_t count = 0;
-    /// The number of bytes of the notification.
+    /// The size of the notification in bytes.
     std::size_t size = 0;
     /// False for a write without a notification.
     bool sent = false;
 };
 
-/// What one end of a channel does with the memory of the other end.
+/// One end of a channel, with the expected effects of the requests of the other end.
 struct Side {
     std::optional<Channel> channel;
     std::size_t node = 0;
@@ -90,7 +88,7 @@ struct Side {
         free,
         /// The other end writes, or has written and this end has no notification of it.
         writing,
-        /// The other end has written cell_id, and will not write again before it has read.
+        /// The other end has written the pattern cell_id without a notification.
         written,
         /// The other end has cancelled the write, a part of which may still arrive.
         cancelled,
@@ -102,12 +100,12 @@ struct Side {
     std::array<std::size_t, cells> cell_length{};
     /// The notifications that the other end has sent and this end has not received.
     std::deque<Notice> notices;
-    /// The messages to this end, by their ids.
+    /// The ids of the messages that the other end has sent to this end.
     std::vector<std::uint64_t> sent;
-    /// The number of long messages to this end that were longer than their receives: those whose
-    /// receives have ended, minus those whose sends have ended.
+    /// The number of receives that have ended because a long message did not fit, minus the number
+    /// of sends of such messages that have ended.
     int refused = 0;
-    /// The sum of the atomic operations that the other end has started on the counter of this end.
+    /// The value of the counter after all atomic operations that the other end has started.
     std::uint64_t counter = 0;
     std::size_t counter_slot = 0;
     transport::detail::ChannelState* state = nullptr;
@@ -136,7 +134,7 @@ enum class Kind : std::uint8_t {
     flush
 };
 
-/// Memory of one request, which its exporter revokes.
+/// Memory of one request, which is revoked while the request uses it.
 struct RevokedMemory {
     RevokedMemory(const Endpoint& user, Buffer allocated)
         : endpoint(user), buffer(std::move(allocated)) {}
@@ -152,7 +150,6 @@ struct RevokedMemory {
     std::optional<Memory> memory;
 };
 
-/// A request of a program.
 struct Operation {
     std::unique_ptr<RevokedMemory> revoked;
     Kind kind{};
@@ -191,7 +188,7 @@ struct Node {
     transport::detail::EndpointState* state = nullptr;
     /// SharedRail::cq_reserved of each device before the first channel.
     std::array<std::uint32_t, transport::max_rails> reserved{};
-    /// What the memory has to be, except in slots that requests write.
+    /// The expected bytes of the memory, except in slots that requests write.
     std::vector<std::byte> shadow;
     /// The registrations of host memory and of the dma-buf.
     std::array<Memory, 2> memory;
@@ -206,7 +203,7 @@ struct Node {
     bool waits = false;
     /// True if the first device has failed.
     bool dead = false;
-    /// True if a device has failed. Before the endpoint finds out, no memory can be registered.
+    /// True if a device has failed. Until the endpoint detects this, no memory can be registered.
     bool has_failed_device = false;
     /// True if the messages of the program violate the protocol.
     bool lies = false;
@@ -230,7 +227,7 @@ struct Node {
     [[nodiscard]] std::span<std::byte> model(std::size_t which) {
         return std::span(shadow).subspan(which * slot_size, slot_size);
     }
-    /// Makes the current bytes of a slot those that it has to have.
+    /// Makes the current bytes of a slot its expected bytes.
     void remember(std::size_t which) {
         std::memcpy(model(which).data(), bytes(which).data(), slot_size);
     }
@@ -246,7 +243,7 @@ class World {
     World& operator=(const World&) = delete;
     ~World();
 
-    /// Does @p actions actions, then lets all programs end what they have begun, and checks that
+    /// Executes @p actions random actions, waits for the end of all requests, and checks that
     /// nothing is missing.
     void run(std::uint64_t actions);
 
@@ -256,7 +253,7 @@ class World {
     // world.cpp: time, channels and memory
     /// Sets max_msg_sz and max_mr_size of all devices. A value of 0 leaves the limit unchanged.
     void limit_devices(std::uint32_t longest_message, std::size_t longest_region) const;
-    /// If @p registers_itself is true, the programs register their memory themselves.
+    /// Opens @p count programs, which call Endpoint::use_regions() if @p registers_itself is true.
     void open(std::size_t count, bool registers_itself);
     /// Registers memory with all devices, at an iova that is not its address.
     [[nodiscard]] static Result<Memory> register_at_iova(Node& node, std::span<std::byte> memory,
@@ -306,18 +303,18 @@ class World {
     void act();
     void compute(std::size_t which);
     void close_or_connect(std::size_t which);
-    /// Waits as a program does before it sleeps.
+    /// Arms the endpoint, as a program does before it sleeps, and calls Endpoint::wait().
     void wait(std::size_t which);
     /// Returns a new request on any channel of a program; nullptr if it has none.
     [[nodiscard]] std::unique_ptr<Operation> operation(std::size_t node, Kind kind);
-    /// Called after a request was started. @return false if it was not, because of @p error
+    /// Stores a started request; releases the slots after an error. @return true if it was started
     bool started(std::size_t which, std::unique_ptr<Operation>& operation, std::error_code error);
     void send(std::size_t which);
     static std::error_code copy_message(Node& node, Side& side, Operation& send);
     void receive(std::size_t which);
     /// Posts a receive for each unexpected message of a link.
     void receive_arrived(std::size_t which, std::size_t at);
-    /// Posts a receive at the other end of a link, for a message that is not sent yet.
+    /// Posts a receive at one end of a link, for a message that the other end has not sent yet.
     void receive_first(std::size_t at, std::size_t side_index, Tag tag);
     void post_receive(std::size_t which, bool any, Tag tag, Tag mask, std::size_t length,
                       std::optional<std::size_t> link);
@@ -333,7 +330,7 @@ class World {
     void give_back_cells(std::size_t which);
 
     // faults.cpp
-    /// Lets faults change what ibv_post_send(3) does. Called before the node's first call.
+    /// Lets faults change ibv_post_send(3). Must be called before the node's first request.
     static void watch_posts(const Node& node);
     void fault();
     /// Moves a queue pair to the error state.
@@ -357,7 +354,6 @@ class World {
     void finish();
     [[noreturn]] void missing();
     void check_resources();
-    /// Returns the number of open descriptors of this process.
     [[nodiscard]] static std::ptrdiff_t descriptors();
 
     Random random_;
