@@ -128,10 +128,13 @@ void Agent::load_connection_info(const std::string& remote_agent, std::string_vi
     if (const auto known = peers_.find(remote_agent);
         known == peers_.end() || known->second->handle != handle) {
         drop(remote_agent);
-        const auto added = std::make_shared<Peer>();
-        added->handle = handle;
-        peers_[remote_agent] = added;
+        add_peer(remote_agent, handle);
     }
+}
+
+void Agent::add_peer(const std::string& remote_agent, const Handle& handle) {
+    peers_[remote_agent] = std::make_shared<Peer>();
+    peers_[remote_agent]->handle = handle;
 }
 
 const std::shared_ptr<Peer>& Agent::peer(const std::string& remote_agent) const {
@@ -148,10 +151,16 @@ void Agent::connect(const std::string& remote_agent) {
 }
 
 const std::shared_ptr<Peer>& Agent::connecting_peer(const std::string& remote_agent) {
-    const std::shared_ptr<Peer>& to = peer(remote_agent);
-    if (to->channel && to->channel->state()) {
-        throw LostAgent(remote_agent, to->channel->reason());
+    if (const std::shared_ptr<Peer>& known = peer(remote_agent);
+        known->channel && known->channel->state()) {
+        if (remote_agent != name_) {
+            throw LostAgent(remote_agent, known->channel->reason());
+        }
+        // NIXL loads the connection information of a lost agent again, but not that of this agent.
+        drop(name_);
+        add_peer(name_, listener_.handle());
     }
+    const std::shared_ptr<Peer>& to = peer(remote_agent);
     if (!to->channel && !to->connector) {
         auto connector = endpoint_.start_connect(to->handle);
         if (!connector) {
@@ -303,6 +312,7 @@ TransferState Agent::check(Transfer& transfer) {
 
 void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
     transfer.waits_ = false;
+    transfer.message_ = 0;
     transfer.notification_.reset();
     transfer.state_ = state;
     transfer.reason_ = std::move(reason);
@@ -311,6 +321,10 @@ void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
 
 void Agent::test(Transfer& transfer) {
     Peer& peer = *transfer.peer_;
+    if (transfer.message_ != 0 && transfer.message_ <= peer.messages_sent) {
+        end(transfer, TransferState::done, {});
+        return;
+    }
     if (!peer.channel || transfer.waits_) {
         if (!peer.error.empty()) {
             std::erase(peer.transfers, &transfer);
@@ -318,30 +332,38 @@ void Agent::test(Transfer& transfer) {
         }
         return;
     }
-    // Also after a failure, the transfer ends only when the devices no longer access its memory.
-    const Completion completion = peer.channel->test(transfer.request_);
-    if (!completion.done) {
-        return;
-    }
-    if (peer.channel->state()) {
-        end(transfer, TransferState::disconnected, peer.channel->reason());
-    } else if (completion.error) {
-        end(transfer, TransferState::failed, completion.error.message());
-    } else {
+    if (transfer.message_ == 0) {
+        // Also after a failure, the transfer ends only when the devices no longer access its
+        // memory.
+        const Completion completion = peer.channel->test(transfer.request_);
+        if (!completion.done) {
+            return;
+        }
+        if (completion.error) {
+            end(transfer,
+                peer.channel->state() ? TransferState::disconnected : TransferState::failed,
+                peer.channel->state() ? peer.channel->reason() : completion.error.message());
+            return;
+        }
         if (transfer.notification_) {
             // All blocks are transferred: read, or written and acknowledged. Now the notification
             // is sent.
             peer.messages.push_back(*std::move(transfer.notification_));
+            transfer.message_ = peer.messages_sent + peer.messages.size();
             send_messages(peer);
         }
+    }
+    if (transfer.message_ <= peer.messages_sent) {
         end(transfer, TransferState::done, {});
+    } else if (peer.channel->state()) {
+        end(transfer, TransferState::disconnected, peer.channel->reason());
     }
 }
 
 void Agent::abort(Transfer& transfer) {
     transfer.notification_.reset();
     transfer.state_ = TransferState::aborting;
-    if (transfer.waits_) {
+    if (transfer.waits_ || transfer.message_ != 0) {
         std::erase(transfer.peer_->transfers, &transfer);
         end(transfer, TransferState::failed, "the transfer was released");
     } else if (transfer.peer_->channel) {
@@ -396,6 +418,7 @@ void Agent::send_messages(Peer& peer) {
         peer.sent += length;
         if (length < max_copied_message) {
             peer.messages.pop_front();
+            ++peer.messages_sent;
             peer.sent = 0;
         }
     }

@@ -94,6 +94,9 @@ class Transfer {
     /// True if the transfer was posted but is not started, because it waits for the connection or
     /// for earlier requests.
     bool waits_ = false;
+    /// If all blocks are transferred, and the notification is in Peer::messages: the value of
+    /// Peer::messages_sent after it is sent. Otherwise 0.
+    std::uint64_t message_ = 0;
     TransferState state_ = TransferState::not_posted;
     std::string reason_;
 };
@@ -113,6 +116,8 @@ struct Peer {
     std::deque<std::string> messages;
     /// The number of bytes of the first message that are already sent.
     std::size_t sent = 0;
+    /// The number of messages that were sent and removed from `messages`.
+    std::uint64_t messages_sent = 0;
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
@@ -172,7 +177,8 @@ class Agent {
                                                     const std::string& remote_agent,
                                                     std::span<const Block> blocks) const;
     /// Posts a transfer.
-    /// @param notification  sent to the remote agent after all blocks are transferred
+    /// @param notification  sent to the remote agent after all blocks are transferred. The transfer
+    ///                      is in progress until all of it is sent
     /// @return false if the transfer is in progress
     /// @throws UnknownAgent
     /// @throws LostAgent
@@ -216,6 +222,7 @@ class Agent {
     [[nodiscard]] const std::shared_ptr<Peer>& peer(const std::string& remote_agent) const;
     /// Returns the peer, and starts to connect if no connection was started yet.
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
+    void add_peer(const std::string& remote_agent, const rdmabuf::transport::Handle& handle);
     void advance();
     /// Ends the sleep of another thread in progress_and_sleep(). That thread chose its timeout and
     /// descriptors before this thread started a transfer or a connection.

@@ -219,6 +219,22 @@ TEST_F(NixlBackend, TransfersBetweenMemoryOfOneAgent) {
     EXPECT_TRUE(std::equal(from_.data(), &from_[block], &from_[block]));
 }
 
+// NIXL's core cannot invalidate the metadata of the agent itself.
+TEST_F(NixlBackend, TransfersWithinAnAgentAgainAfterAFailure) {
+    start(2);
+    const auto transfer = [&] {
+        EXPECT_EQ(left_->create_request(NIXL_READ, {{from_.data(), &from_[block], block}}, "left",
+                                        request_),
+                  NIXL_SUCCESS);
+        const nixl_status_t status = left_->post(*request_);
+        return status == NIXL_IN_PROG ? finish() : status;
+    };
+    EXPECT_EQ(transfer(), NIXL_SUCCESS);
+    ASSERT_EQ(softverbs_fail_call("ibv_post_send", 1, EIO), 0);
+    EXPECT_EQ(transfer(), NIXL_ERR_REMOTE_DISCONNECT);
+    EXPECT_EQ(transfer(), NIXL_SUCCESS);
+}
+
 TEST_F(NixlBackend, DescribesMemoryInAsFewBytesAsUcx) {
     start(1);
     EXPECT_LE(left_->local_metadata().memory.front().metaInfo.size(), 52U);
@@ -264,6 +280,56 @@ TEST_F(NixlBackend, ReportsALostAgentAndAcceptsItsSuccessor) {
     right_.reset();
     EXPECT_TRUE(eventually(
         [&] { return left_->engine().genNotif("right", "x") == NIXL_ERR_REMOTE_DISCONNECT; }));
+}
+
+// The usual end of a consumer. The left agent looks at its request only afterwards.
+TEST_F(NixlBackend, CompletesATransferToAnAgentThatEndsAfterItsNotification) {
+    start(some);
+    await_notification();
+    to_right_.clear();
+    std::vector<std::size_t> order(some);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    create(NIXL_WRITE, order);
+    ASSERT_EQ(left_->post(*request_, "done"), NIXL_IN_PROG);
+    ASSERT_TRUE(eventually([&] { return !to_right_.empty(); }, [&] { collect(); }));
+    right_.reset();
+    ASSERT_TRUE(eventually(
+        [&] { return left_->engine().genNotif("right", "x") == NIXL_ERR_REMOTE_DISCONNECT; }));
+    EXPECT_EQ(left_->status(*request_), NIXL_SUCCESS);
+}
+
+// After the success, the program may compute, and never call the backend again.
+TEST_F(NixlBackend, CompletesATransferWhenItsNotificationIsSent) {
+    for (const nixl_xfer_op_t operation : {NIXL_READ, NIXL_WRITE}) {
+        SCOPED_TRACE(operation);
+        start(1);
+        await_notification();
+        to_right_.clear();
+        create(operation, {0});
+        const std::string message(1'000'000, 'x');
+        ASSERT_GE(left_->post(*request_, message), 0);
+        const auto collect_right = [&] {
+            for (auto& notification : right_->notifications()) {
+                to_right_.push_back(std::move(notification));
+            }
+        };
+        EXPECT_TRUE(
+            eventually([&] { return left_->status(*request_) == NIXL_SUCCESS; }, collect_right));
+        EXPECT_TRUE(eventually([&] { return !to_right_.empty(); }, collect_right));
+        EXPECT_EQ(to_right_, notif_list_t({{"left", message}}));
+    }
+}
+
+TEST_F(NixlBackend, ReportsATransferWhoseNotificationDidNotReachTheAgent) {
+    start(1);
+    await_notification();
+    create(NIXL_READ, {0});
+    ASSERT_GE(left_->post(*request_, std::string(1'000'000, 'x')), 0);
+    EXPECT_TRUE(eventually([&] { return block_arrived(0, 0) || from_ == to_; },
+                           [&] { static_cast<void>(left_->status(*request_)); }));
+    EXPECT_EQ(left_->status(*request_), NIXL_IN_PROG);
+    right_.reset();
+    EXPECT_EQ(finish(), NIXL_ERR_REMOTE_DISCONNECT);
 }
 
 TEST_F(NixlBackend, ReportsAnAgentThatEndedBeforeItWasConnected) {
