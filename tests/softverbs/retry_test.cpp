@@ -401,6 +401,27 @@ TEST_F(Ordering, MoreReadsThanMayBeInFlightAllCome) {
     EXPECT_EQ(b.number(0), 33U);
 }
 
+// The responder keeps the results of 16 atomics. While the oldest response is missing, the
+// requester must not send a 17th request.
+TEST_F(Ordering, AtomicsWaitForTheOldestResponseThatIsMissing) {
+    for (unsigned n = 1; n <= 40; ++n) {
+        SCOPED_TRACE("packet " + std::to_string(n));
+        restart([](ibv_qp_attr& attr) { attr.max_rd_atomic = attr.max_dest_rd_atomic = 16; });
+        std::vector<Request> requests;
+        for (std::uint64_t id = 0; id < 60; ++id) {
+            requests.push_back(request(IBV_WR_ATOMIC_FETCH_AND_ADD, id));
+        }
+        b.set_number(0, 0);
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, n, 0), 0);
+        ASSERT_EQ(post(a, requests), 0);
+        for (std::uint64_t id = 0; id < 60; ++id) {
+            expect(a, id, IBV_WC_SUCCESS);
+        }
+        EXPECT_EQ(b.number(0), 60U);
+        ASSERT_EQ(softverbs_pending_faults(), 0U);
+    }
+}
+
 TEST_F(Ordering, UnsignalledRequestsCompleteNothingAndAreDone) {
     join();
     b.set_number(0, 0);

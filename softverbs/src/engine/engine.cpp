@@ -173,6 +173,7 @@ void Engine::flushed(Qp& qp) {
     implementation_->forget(qp);
     qp.requester.next = qp.sends.end();
     qp.requester.reads_in_flight = qp.requester.fetches_in_flight = 0;
+    qp.requester.finished_early = 0;
 }
 
 void Engine::destroyed(Qp& qp) {

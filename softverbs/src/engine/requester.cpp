@@ -65,6 +65,13 @@ void retire(Qp& qp) {
                                 is_atomic(request.opcode) ? sizeof(std::uint64_t) : request.length)
                           : 0);
     }
+    if (qp.requester.finished_early != 0) [[unlikely]] {
+        qp.requester.finished_early = 0;
+        for (std::uint64_t i = qp.sends.first(); i < qp.requester.next; ++i) {
+            qp.requester.finished_early +=
+                returns_data(qp.sends[i].opcode) && qp.sends[i].state == SendRequest::State::done;
+        }
+    }
 }
 
 void Engine::Implementation::run(Qp& qp) {

@@ -269,6 +269,7 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     } else if (scattered == ScatterResult::stored &&
                (is_atomic(request.opcode) || request.offset == request.length)) {
         finish(qp, request);
+        requester.finished_early += all_before ? 0 : 1;
     }
     if (header.kind != Kind::nak) {
         requester.retries_left = qp.attributes.retry_cnt;

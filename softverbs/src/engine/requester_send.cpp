@@ -137,8 +137,8 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
     header.compare_add = request_.compare_add;
     header.swap = request_.swap;
     if (returns_data(request_.opcode)) {
-        header.reads_outstanding =
-            static_cast<std::uint8_t>(requester_.reads_in_flight + (begins_ ? 1 : 0));
+        header.reads_outstanding = static_cast<std::uint8_t>(
+            requester_.reads_in_flight + requester_.finished_early + (begins_ ? 1 : 0));
     }
     if (qp_.type() == IBV_QPT_UD) {
         const ibv_ah_attr& address = request_.destination;
@@ -233,7 +233,8 @@ bool OutboundRequest::has_to_wait() const {
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
-    return returns_data(request_.opcode) && reads >= qp_.attributes.max_rd_atomic;
+    return returns_data(request_.opcode) &&
+           reads + requester_.finished_early >= qp_.attributes.max_rd_atomic;
 }
 
 Step OutboundRequest::connected() {

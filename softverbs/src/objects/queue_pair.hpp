@@ -257,6 +257,9 @@ struct Requester {
     std::uint64_t next = 0;
     std::uint32_t next_psn = 0;
     unsigned reads_in_flight = 0; // including atomics
+    /// The number of reads and atomics whose response has arrived, while the response of an earlier
+    /// read or atomic is missing. The responder must still keep their results.
+    unsigned finished_early = 0;
     /// Number of reads in flight whose data this process copies directly from memory of the
     /// responder's process. Later requests that could change this memory wait for these reads.
     unsigned fetches_in_flight = 0;
