@@ -81,7 +81,18 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
 }
 
 void Plugin::stop(void* context) noexcept {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    while (true) {
+        const auto forgotten =
+            std::ranges::find(listeners_, context, [](const auto& entry) { return entry.second; });
+        if (forgotten == listeners_.end()) {
+            break;
+        }
+        Listener* const listener = forgotten->first;
+        lock.unlock();
+        close(listener);
+        lock.lock();
+    }
     std::erase_if(connections_,
                   [&](const auto& entry) { return entry.second->context == context; });
     std::erase_if(endpoints_,
@@ -165,7 +176,7 @@ abi::Result Plugin::listen(void* context, int device, void* handle, void*& liste
     if (endpoint == nullptr) {
         return abi::Result::system_error;
     }
-    const std::lock_guard lock(endpoint->mutex);
+    std::unique_lock lock(endpoint->mutex);
     auto created = endpoint->endpoint.listen(*settings_.listen);
     if (!created) {
         return log::failed("listen", chosen->name, created.error_info());
@@ -173,7 +184,12 @@ abi::Result Plugin::listen(void* context, int device, void* handle, void*& liste
     WireHandle wire{};
     std::memcpy(wire.listener.data(), created->handle().bytes().data(), wire.listener.size());
     std::memcpy(handle, &wire, sizeof wire);
-    listener = new Listener{.nic = *chosen, .endpoint = endpoint, .listener = *std::move(created)};
+    auto made = std::make_unique<Listener>(
+        Listener{.nic = *chosen, .endpoint = endpoint, .listener = *std::move(created)});
+    lock.unlock();
+    const std::lock_guard adding(mutex_);
+    listeners_.emplace(made.get(), &used);
+    listener = made.release();
     ++open_;
     return abi::Result::success;
 }
@@ -261,6 +277,12 @@ abi::Result Plugin::accept(Listener& listener, void*& comm) {
 }
 
 void Plugin::close(Listener* listener) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (listeners_.erase(listener) == 0) {
+            return; // stop() has closed the listener
+        }
+    }
     {
         // The listener may have the last reference to the endpoint, which contains the mutex. This
         // copy keeps the endpoint alive until the mutex is unlocked.

@@ -54,7 +54,8 @@ class Plugin {
     /// @return system_error if no device is usable; internal_error if the environment disables the
     ///         plugin, or selects no network interface
     abi::Result start(abi::Logger logger, int traffic_class, void** context);
-    /// Ends an NCCL communicator: the counterpart of start() with a context.
+    /// Ends an NCCL communicator: the counterpart of start() with a context. Closes its listeners:
+    /// NCCL forgets a listener if it aborts the communicator before a peer has connected.
     void stop(void* context) noexcept;
 
     /// Returns the number of devices: those that start() has found, and the merged devices that
@@ -139,6 +140,8 @@ class Plugin {
     std::vector<std::unique_ptr<Context>> contexts_;
     std::map<EndpointKey, std::shared_ptr<KnownEndpoint>> endpoints_;
     std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
+    /// The listeners that are not closed, with their NCCL communicators.
+    std::map<Listener*, const Context*> listeners_;
     std::uint64_t last_connection_ = 0;
     /// The number of listeners and communicators that NCCL has not closed.
     std::atomic<unsigned> open_ = 0;

@@ -37,11 +37,16 @@ Endpoint open_endpoint(const std::string& device) {
     // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
     // needs a work request. Therefore both limits are higher than their defaults. The handshake may
     // take 24 hours, because an agent without a progress thread can compute for a long time while a
-    // peer connects. The socket detects the end of a process or of a machine.
+    // peer connects. The socket detects the end of a process or of a machine. NIXL evicts an agent
+    // whose connection fails, so the network may be interrupted for as long as with UCX: 7 retries
+    // of one second.
     return value(Endpoint::open(
         device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
         rdmabuf::Resolver::system(),
-        {.depth = 1024, .send_depth = 256, .handshake = std::chrono::hours(24)}));
+        {.depth = 1024,
+         .send_depth = 256,
+         .handshake = std::chrono::hours(24),
+         .ack_timeout = 18}));
 }
 
 } // namespace

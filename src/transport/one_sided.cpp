@@ -11,9 +11,9 @@ namespace rdmabuf::transport::detail {
 
 void OneSided::start(OneSidedRequest& request) noexcept {
     request.posted = false;
+    request.whole_list = request.list;
     if (rails_.size() > 1 && (!request.list.empty() || request.operation == Operation::fence)) {
         request.striped = true;
-        request.whole_list = request.list;
         request.pending_on = {};
         striped_.push_back(&request);
     }
@@ -71,6 +71,15 @@ void OneSided::settled(OneSidedRequest& request) noexcept {
 }
 
 int OneSided::cancel(OneSidedRequest& request) noexcept {
+    if (!request.list.empty() && request.list.data() == request.whole_list.data() &&
+        request.operand == 0) { // Nothing is posted yet.
+        queued_.remove(&request);
+        request.list = request.whole_list = {};
+        request.notifies = false;
+        request.error = ECANCELED;
+        posted_all(request);
+        return 0;
+    }
     const bool has_entries = request.list.size() > 1;
     // An unsignaled write needs the notification: its completion shows that the write has
     // completed.

@@ -108,6 +108,14 @@ TEST_F(ListPosting, posts_at_most_one_more_entry_after_it_was_cancelled) {
         connect_with_list(1000);
         Request request;
         ASSERT_EQ(left().iput_list(entries_, request, std::span<const std::byte>()), code(0));
+        Request waiting;
+        ASSERT_EQ(
+            left().iput_list(std::span(entries_).first(1), waiting, std::span<const std::byte>()),
+            code(0));
+        ASSERT_EQ(left().cancel(waiting), code(0));
+        const Completion cancelled = left().test(waiting);
+        EXPECT_TRUE(cancelled.done);
+        EXPECT_EQ(cancelled.error, code(ECANCELED));
         ASSERT_EQ(left().cancel(request), code(0));
         EXPECT_EQ(left().cancel(request), code(EALREADY));
         EXPECT_EQ(complete(left(), request).error, code(ECANCELED));

@@ -252,12 +252,13 @@ class Channel {
     }
     /// Cancels a receive, iput_list(), iget_list(), or the notification of iput_notify(). After
     /// success, the request ends with ECANCELED. A receive may still end normally, if its message
-    /// was already in flight. A list transfers only its posted entries and at most one more;
-    /// iput_notify() transfers its data. Neither sends its notification.
+    /// was already in flight. A list transfers only its posted entries and, if there are any, at
+    /// most one more; iput_notify() transfers its data. Neither sends its notification.
     /// @return no error; EALREADY if the request has ended, was cancelled before, or cannot be
-    ///         cancelled: a receive that has matched a message, a list with at most one entry and
-    ///         no notification left to post, a notification that was posted or must be posted
-    ///         together with its data, or another one-sided request; EINVAL for an empty request, a
+    ///         cancelled: a receive that has matched a message, a posted list with at most one
+    ///         entry and no notification left to post, a notification that was posted or must be
+    ///         posted together with its data, or another one-sided request; EINVAL for an empty
+    ///         request, a
     ///         send, or a request of another channel; ESTALE if the completion of the request was
     ///         reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {

@@ -49,11 +49,11 @@ class RDMABUF_EXPORT OneSided {
     /// Called when the transfer of a request is posted completely, or when one of its work requests
     /// has completed. Ends the request if it is complete.
     void settled(OneSidedRequest& request) noexcept;
-    /// Ends a transfer list with ECANCELED after the first entry that is not posted completely.
-    /// This entry is still posted, because the last work request of a list must be signaled. An
-    /// unposted notification is dropped.
-    /// @return 0; EALREADY if at most one entry is not posted completely, and the request has no
-    ///         unposted notification, or needs it (OneSidedRequest::unsignaled)
+    /// Ends a transfer list with ECANCELED: immediately if nothing of it is posted, otherwise after
+    /// the first entry that is not posted completely. This entry is still posted, because the last
+    /// work request of a list must be signaled. An unposted notification is dropped.
+    /// @return 0; EALREADY if something is posted, at most one entry is not posted completely, and
+    ///         the request has no unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
     /// Queues a flush request again after its flush read was flushed, because another work request
     /// has failed on the loopback queue pair.
