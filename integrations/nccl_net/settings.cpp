@@ -159,20 +159,19 @@ Settings Settings::read() {
     settings.retry_count =
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
-    const auto without_effect = [](const char* name, const char* reason) {
-        log::info("init", std::string(name) + " has no effect: " + reason);
-    };
-    if (flag_of("NCCL_IB_ECE_ENABLE", false)) {
-        without_effect("NCCL_IB_ECE_ENABLE", "connections use no ECE");
-    }
-    for (const char* const name : {"NCCL_IB_AR_THRESHOLD", "NCCL_IB_ADAPTIVE_ROUTING"}) {
-        if (number_of<std::uint32_t>(name)) {
-            without_effect(name, "each message is one RDMA write with immediate data");
+    constexpr const char* one_write = "each message is one RDMA write with immediate data";
+    for (const auto& [name, reason] : {
+             std::pair("NCCL_IB_ECE_ENABLE", "connections use no ECE"),
+             {"NCCL_IB_AR_THRESHOLD", one_write},
+             {"NCCL_IB_ADAPTIVE_ROUTING", one_write},
+             {"NCCL_IB_OOO_RQ", "receives are executed in order"},
+             {"NCCL_IB_SPLIT_DATA_ON_QPS", "long messages are striped over all queue pairs"},
+             {"NCCL_IB_FIFO_TC", "advertisements of receives have the traffic class of the data"},
+             {"NCCL_GDR_FLUSH_DISABLE", "NCCL's flushes are always executed"},
+         }) {
+        if (!text_of(name).empty()) {
+            log::info("init", std::string(name) + " has no effect: " + reason);
         }
-    }
-    if (number_of<std::uint8_t>("NCCL_IB_FIFO_TC")) {
-        without_effect("NCCL_IB_FIFO_TC",
-                       "advertisements of receives have the traffic class of the data");
     }
 
     settings.gid_index_ = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");

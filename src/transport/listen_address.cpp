@@ -49,8 +49,9 @@ bool has_entry(const std::string& interface, const char* name) {
 
 bool is_literal(const std::string& host) {
     std::array<std::byte, sizeof(in6_addr)> parsed{};
+    const std::string without_scope = host.substr(0, host.find('%'));
     return ::inet_pton(AF_INET, host.c_str(), parsed.data()) == 1 ||
-           ::inet_pton(AF_INET6, host.c_str(), parsed.data()) == 1;
+           ::inet_pton(AF_INET6, without_scope.c_str(), parsed.data()) == 1;
 }
 
 socklen_t size_of(const sockaddr_storage& address) {

@@ -52,6 +52,12 @@ TEST(ListenAddress, is_that_of_the_default_route_even_on_a_bridge) {
     EXPECT_EQ(best_of({device, bridge}), "br0");
 }
 
+TEST(ListenAddress, is_the_given_one_also_with_a_scope) {
+    for (const char* const address : {"192.0.2.9", "::1", "fe80::1%lo"}) {
+        EXPECT_EQ(detail::listen_address(address), address);
+    }
+}
+
 TEST(ListenAddress, is_ipv4_and_then_the_first_among_equals) {
     EXPECT_EQ(best_of({make("a", AF_INET6), make("b"), make("c")}), "b");
     EXPECT_EQ(best_of({make("a", AF_INET6), make("b", AF_INET6)}), "a");
