@@ -57,7 +57,7 @@ struct EndpointOptions {
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
     /// 65,536. A channel takes a buffer from the last half only if it uses fewer than 8, and from
     /// the last quarter only if it uses none. So channels whose peers receive nothing do not stop
-    /// the others.
+    /// the others, if there are at most send_buffers / 4 channels.
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
