@@ -7,12 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <system_error>
-#include <vector>
 
 #include "control/commands.hpp"
 #include "control/planned_faults.hpp"
@@ -69,15 +68,16 @@ int time_to_next_change() {
 /// Makes the state changes that are due. While the clock is stopped, only step() makes them (@p
 /// by_step is true); otherwise, only the control thread does. Returns whether a change was made.
 bool change_due_states(Control& here, bool by_step) {
-    std::vector<PlannedFault> due;
-    {
+    const auto next = [&]() -> std::optional<PlannedFault> {
         const std::scoped_lock lock(here.lock);
-        if (fabric::clock_is_stopped() == by_step) {
-            due = here.planned.take_due();
-        }
+        return fabric::clock_is_stopped() == by_step ? here.planned.take_due() : std::nullopt;
+    };
+    bool any = false;
+    while (const auto due = next()) {
+        change_state(*due);
+        any = true;
     }
-    std::ranges::for_each(due, change_state);
-    return !due.empty();
+    return any;
 }
 
 /// Wakes the control thread. The caller must hold here.lock.

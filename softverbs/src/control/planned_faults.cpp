@@ -49,22 +49,17 @@ void PlannedFaults::remove_list() {
     std::erase_if(planned_, [](const PlannedFault& planned) { return planned.from_list; });
 }
 
-std::vector<PlannedFault> PlannedFaults::take_due() {
-    // Several changes can be due, for example if the calling thread was delayed. They are returned
-    // in the order of their times.
-    std::vector<PlannedFault> due;
-    const auto now = fabric::now_ns();
-    while (true) {
-        const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due);
-        if (next == planned_.end() || next->due > now) {
-            return due;
-        }
-        due.push_back(*next);
-        next->due += next->fault.period_ms * ns_per_ms;
-        if (--next->changes_left == 0) {
-            planned_.erase(next);
-        }
+std::optional<PlannedFault> PlannedFaults::take_due() noexcept {
+    const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due);
+    if (next == planned_.end() || next->due > fabric::now_ns()) {
+        return std::nullopt;
     }
+    const PlannedFault due = *next;
+    next->due += next->fault.period_ms * ns_per_ms;
+    if (--next->changes_left == 0) {
+        planned_.erase(next);
+    }
+    return due;
 }
 
 std::uint64_t PlannedFaults::next_change() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,9 +35,9 @@ class PlannedFaults {
     /// Removes the planned faults that control::plan() has added.
     void remove_list();
     void clear() noexcept { planned_.clear(); }
-    /// Removes the state changes and resets that are due. Returns them; the caller then calls
-    /// change_state() for each of them.
-    [[nodiscard]] std::vector<PlannedFault> take_due();
+    /// Removes the earliest state change or reset, if it is due. Returns it; the caller must then
+    /// call change_state(). Allocates no memory, so that no change is lost.
+    [[nodiscard]] std::optional<PlannedFault> take_due() noexcept;
     /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
     [[nodiscard]] std::uint64_t next_change() const;
 
