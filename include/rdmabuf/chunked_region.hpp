@@ -274,7 +274,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                   std::uintptr_t address, std::size_t length,
                   const ChunkedRegionOptions& options = {});
-    /// This overload registers the memory on one protection domain.
+    /// Same as the constructor above, for a single protection domain.
     ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver, std::uintptr_t address,
                   std::size_t length, const ChunkedRegionOptions& options = {})
         : ChunkedRegion(std::span(&pd, 1), resolver, address, length, options) {}

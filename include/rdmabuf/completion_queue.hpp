@@ -144,7 +144,8 @@ struct CompletionQueueOptions {
     /// After an overrun the queue cannot be used any more.
     unsigned depth = 256;
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
-    /// The queue keeps the channel alive.
+    /// The queue keeps the ibv_comp_channel open; the CompletionChannel object need not outlive the
+    /// constructor of the queue.
     const CompletionChannel* channel = nullptr;
     /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. The vector selects the
     /// interrupt with which the device reports the events of the queue.

@@ -213,7 +213,7 @@ struct AsyncEvent {
     [[nodiscard]] bool is_of(const Owner& owner) const noexcept {
         return object != nullptr && object == owner.native();
     }
-    /// Returns the description of the event type, as ibv_event_type_str(3) returns it.
+    /// Returns the text of ibv_event_type_str(3), such as "port active". The string is static.
     [[nodiscard]] const char* name() const noexcept { return ibv_event_type_str(type); }
 };
 

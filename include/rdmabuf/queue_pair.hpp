@@ -656,13 +656,16 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_read(std::span(&local, 1), remote, options);
     }
-    /// Compares and swaps eight bytes of the peer's memory. See make_compare_swap().
+    /// Posts an atomic compare-and-swap: if the 64-bit value at @p remote is equal to @p expected,
+    /// replaces it by @p swap. Stores the old value in @p local in both cases. See
+    /// make_compare_swap().
     [[gnu::always_inline]] CallStatus post_compare_swap(const ibv_sge& local, RemoteAddress remote,
                                                         std::uint64_t expected, std::uint64_t swap,
                                                         WorkOptions options = {}) const noexcept {
         return post_one(make_compare_swap(std::span(&local, 1), remote, expected, swap, options));
     }
-    /// Adds @p addend to eight bytes of the peer's memory. See make_fetch_add().
+    /// Posts an atomic fetch-and-add: adds @p addend to the 64-bit value at @p remote, and stores
+    /// the old value in @p local. See make_fetch_add().
     [[gnu::always_inline]] CallStatus post_fetch_add(const ibv_sge& local, RemoteAddress remote,
                                                      std::uint64_t addend,
                                                      WorkOptions options = {}) const noexcept {

@@ -440,7 +440,7 @@ class Registration : public RegisteredMemory {
                                                           std::uintptr_t address,
                                                           std::size_t length,
                                                           const RegistrationOptions& options = {});
-/// This overload registers memory on one protection domain.
+/// Same as the overload above, for a single protection domain.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, std::uintptr_t address,
                                                   std::size_t length,

@@ -201,7 +201,7 @@ class RDMABUF_EXPORT RegistrationCache {
     ///         closed
     RegistrationCache(std::span<const ProtectionDomain> pds, Resolver resolver,
                       const RegistrationCacheOptions& options = {});
-    /// This constructor creates a cache for registrations on one protection domain.
+    /// Same as the constructor above, for a single protection domain.
     RegistrationCache(const ProtectionDomain& pd, Resolver resolver,
                       const RegistrationCacheOptions& options = {})
         : RegistrationCache(std::span(&pd, 1), std::move(resolver), options) {}

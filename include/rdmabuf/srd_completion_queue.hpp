@@ -37,9 +37,9 @@ inline constexpr std::uint16_t unknown_address = 0xffff;
 class RDMABUF_EXPORT SrdCompletionQueue {
   public:
     /// Creates a completion queue.
-    /// @throws Error EOPNOTSUPP if the device is not an EFA device, if the device does not report
-    ///         GIDs (SrdAttributes::sender_gid), or if libefa is older than rdma-core 43. The other
-    ///         errors are those of the constructor of CompletionQueue.
+    /// @throws Error EOPNOTSUPP if the device is not an EFA device, if the device cannot report the
+    ///         GID of the sender in a completion (SrdAttributes::sender_gid), or if libefa is older
+    ///         than rdma-core 43. The other errors are those of the constructor of CompletionQueue.
     explicit SrdCompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
     /// Returns the completion queue, for QueuePairOptions. CompletionQueue::poll() and wait()

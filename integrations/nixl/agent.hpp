@@ -63,7 +63,7 @@ enum class TransferState : std::uint8_t {
     aborting,
     done,
     failed,
-    /// The connection to the remote agent has ended, or the agent was disconnected.
+    /// The connection to the remote agent has ended, or this agent has called disconnect().
     disconnected
 };
 
@@ -106,7 +106,7 @@ struct Peer {
     rdmabuf::transport::Handle handle;
     std::optional<rdmabuf::transport::Connector> connector;
     std::optional<rdmabuf::transport::Channel> channel;
-    /// Why the connection could not be opened, or that the agent was disconnected; otherwise empty.
+    /// Why the connection could not be opened, or that disconnect() was called; otherwise empty.
     std::string error;
     /// Set if messages were discarded because the connection could not be opened: the reason, which
     /// the next notify() reports once.
@@ -121,7 +121,7 @@ struct Peer {
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
-    /// The deadline for sending the messages, after the agent was disconnected.
+    /// After disconnect(): the deadline for sending the messages.
     std::chrono::steady_clock::time_point linger_end;
 };
 
@@ -146,7 +146,7 @@ class Agent {
     // Memory
 
     /// Registers host memory or memory of a GPU. Other calls do not wait for a long registration.
-    /// The memory is deregistered when its last owner releases it.
+    /// The memory is deregistered when the last copy of the returned LocalMemory is destroyed.
     [[nodiscard]] LocalMemory register_memory(std::uintptr_t address, std::size_t length);
     /// Returns the bytes that a remote agent needs to access the memory. The remote agent passes
     /// these bytes to load_remote(), together with the address of the memory.

@@ -24,9 +24,10 @@ struct Pointer {
     Device device = 0;
     /// Identifies the allocation. No later allocation in this process gets the same number.
     std::uint64_t id = 0;
-    /// Start address of the allocation; range_size is its size in bytes. For mapped memory
-    /// (cuMemMap), both describe the reserved range that contains the mapping.
+    /// Start address of the allocation; for mapped memory (cuMemMap), of the reserved range that
+    /// contains the mapping.
     DevicePointer range_start = 0;
+    /// Size of the same range in bytes.
     std::size_t range_size = 0;
 
     /// True for memory that is mapped into a reserved range (cuMemMap). A reserved range can

@@ -32,9 +32,10 @@ class Generations {
     /// because HSA may call the deallocation callback freed() until the process ends.
     [[nodiscard]] static Generations& of_process();
 
-    /// enter() adds one to the number of Runtime objects, which keep HSA initialised, and leave()
-    /// subtracts one. When no Runtime is left, leave() discards the numbers of all allocations.
+    /// Adds one to the number of Runtime objects, which keep HSA initialised.
     void enter();
+    /// Subtracts one from the number of Runtime objects. If none is left, discards the numbers of
+    /// all allocations.
     void leave(const Driver& driver) noexcept;
     /// Returns the id of the process whose Runtime objects keep HSA initialised, or 0 if there is
     /// no Runtime. In a child process after fork(2), this is the id of the parent.

@@ -19,8 +19,8 @@ class Runtime {
     /// Initialises HSA, or adds a reference if HSA is already initialised.
     /// @return an error if HSA cannot be initialised
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
-    /// Returns true if this process was created with fork(2) by a process that had a Runtime. HSA
-    /// cannot be used in this process.
+    /// Returns true if this process was created with fork(2) by a process that had a Runtime. If
+    /// so, this process cannot use HSA.
     [[nodiscard]] static bool is_parents() noexcept;
 
     ~Runtime();

@@ -39,15 +39,16 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// A symbolic link to a real library, such as libibverbs. The front library (the softverbs library
-/// of the same name) loads the real library by the name of this link.
+/// A symbolic link to a real library, such as libibverbs. The front library is the library of
+/// softverbs that has the same name as the real one, and that programs load in its place. It loads
+/// the real library through this link.
 struct Link {
     std::string name;
     std::filesystem::path target;
 };
 
-/// Returns the links that the front libraries need on this machine. Omits links to provider
-/// libraries that are not installed; programs cannot load the front library of such a provider.
+/// Returns the symbolic links to the real libraries that are installed on this machine. The front
+/// library of a provider that is not installed gets no link, and cannot be loaded.
 std::vector<Link> links_of(const Installation& installation) {
     std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
     for (const std::string provider : {"libefa", "libmlx5"}) {

@@ -314,7 +314,8 @@ void CacheCore::settle_all_after_leases(Retired& retired) noexcept {
     });
     wait();
     if (invalidated_) {
-        // A hook has marked entries that are still in the index. They have to be removed first.
+        // A hook has invalidated entries that are still in the index. Lock::give_back() removes
+        // them first, and then calls this function again, because lease_ended_ is true.
         lease_ended_ = true;
         return;
     }

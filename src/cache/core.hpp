@@ -202,9 +202,9 @@ class CacheCore {
     /// @param lock  the lock of the cache
     /// @throws Error EDEADLK if that registration cannot finish before this thread continues
     void wait_for(const Pending& pending, Lock& lock);
-    /// Returns true if the registration cannot finish before the calling thread continues, because
-    /// the calling thread is the thread that registers, or because that thread waits for a
-    /// registration of the calling thread.
+    /// Returns true if waiting for @p pending would deadlock: the calling thread performs this
+    /// registration itself, or the thread that performs it waits, directly or through other
+    /// threads, for a registration of the calling thread.
     [[nodiscard]] bool depends_on_caller(const Pending& pending) const noexcept;
     [[nodiscard]] Owner owner_of(const CacheRange& range) const;
     [[nodiscard]] bool touches_others(const CacheRange& range, Access access) const noexcept;

@@ -22,10 +22,10 @@ std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_ste
 /// True after this thread has freed its slot, because the thread is ending.
 constinit thread_local bool slot_was_freed = false;
 
-/// Calls a function when a thread ends. Uses pthread_key_create(3) instead of a thread_local object
-/// with a destructor: if there is no memory to register such a destructor, the C library ends the
-/// process. Such an object would also keep a library that contains this code loaded until the
-/// thread ends.
+/// Arranges that a function is called when a thread ends. Uses pthread_key_create(3) instead of a
+/// thread_local object with a destructor: if there is no memory to register such a destructor, the
+/// C library ends the process. Such an object would also keep a library that contains this code
+/// loaded until the thread ends.
 class ThreadEnd {
   public:
     explicit ThreadEnd(void (*function)(void*)) noexcept
@@ -39,7 +39,8 @@ class ThreadEnd {
     ThreadEnd(const ThreadEnd&) = delete;
     ThreadEnd& operator=(const ThreadEnd&) = delete;
 
-    /// Calls the function with @p argument, which must not be null, when the calling thread ends.
+    /// Arranges that the function is called with @p argument, which must not be null, when the
+    /// calling thread ends.
     /// @return false if the C library has no memory
     bool call_with(void* argument) const noexcept {
         return created_ && ::pthread_setspecific(key_, argument) == 0;

@@ -29,6 +29,8 @@ struct Platform {
     /// Registers the process for membarrier(2), if the kernel has this system call. Must be called
     /// before the first read-side section.
     static void prepare() noexcept;
+    /// Returns true if membarrier(2) works. barrier() then also orders the memory accesses of the
+    /// other threads, so that readers need only a compiler barrier.
     [[nodiscard]] static bool barrier_is_enough() noexcept {
         return membarrier_.load(std::memory_order_relaxed);
     }
@@ -36,7 +38,7 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Returns an index that is higher than those of all thread slots that are or were in use.
+    /// Returns the exclusive upper bound for a loop over all thread slots that are or were in use.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
@@ -58,21 +60,22 @@ struct Platform {
     static void free_thread_slot(void* argument) noexcept;
 
     // Hidden visibility saves instructions in a shared library: the code need not read addresses
-    // from the global offset table. The thread-local members do not use the initial-exec model: a
-    // library with static thread-local storage, such as a plugin, cannot be loaded by dlopen(3) if
-    // the static storage of the process is exhausted. In programs, the linker replaces the access
-    // by the local-exec model.
+    // from the global offset table.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
+    // The thread-local members do not use the initial-exec model: a library with static
+    // thread-local storage, such as a plugin, cannot be loaded by dlopen(3) if the static storage
+    // of the process is exhausted. In programs, the linker replaces the access by the local-exec
+    // model.
     [[gnu::visibility(
         "hidden")]] static constinit thread_local std::size_t thread_slot_; // NOLINT(*-naming)
     [[gnu::visibility(
         "hidden")]] static constinit thread_local std::size_t fast_thread_slot_; // NOLINT(*-naming)
 };
 
-/// This variant of Platform is for threads whose fast_thread_slot() is not shared_thread_slot. For
-/// these threads, barrier_is_enough() is always true.
+/// A variant of Platform for threads whose fast_thread_slot() is not shared_thread_slot. Such
+/// threads exist only if membarrier(2) works, so they need not test this at each access.
 struct FastPlatform : Platform {
     [[nodiscard]] static constexpr bool barrier_is_enough() noexcept { return true; }
 };

@@ -90,9 +90,10 @@ class detail::ConnectionState final : public AsyncId {
     const char* function_ = "rdma_resolve_addr";
     std::chrono::milliseconds timeout_{};
     std::vector<std::byte> private_data_;
-    /// Contains the queue pair from connect() or accept() until the connection is established.
+    /// Owns the queue pair from connect() or accept() until the connection is established. Then
+    /// `queue_pair_` owns it.
     std::optional<PreparedQueuePair> prepared_;
-    /// Contains the queue pair after the connection is established.
+    /// Owns the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;
     bool is_accepting_ = false;
     /// Maximum number of RDMA reads and atomics that the requesting peer can serve at the same

@@ -189,10 +189,11 @@ const char* to_string(MemoryKind kind) noexcept {
 
 std::optional<Allocation> Exporter::find_overlapping(std::uintptr_t address,
                                                      std::size_t length) const {
-    // A driver can be queried for only one address at a time. The steps limit the cost: one query
-    // takes a small part of the time to pin 2 MiB. A range of up to 32 MiB has at most 16 steps,
-    // and a longer range has steps of 2 MiB. Above 2 TiB, the steps are longer, so that their
-    // number does not grow further.
+    // A driver can be queried for only one address at a time, so this function queries addresses at
+    // equal distances (steps). One query takes a small part of the time to pin 2 MiB. The step is
+    // therefore 2 MiB for ranges from 32 MiB (16 steps) to 2 TiB (1 Mi steps). A shorter range has
+    // at most 16 steps. A longer range has longer steps, so that their number does not grow
+    // further.
     constexpr std::size_t most_steps = 16;
     constexpr auto longest_step = std::size_t{2} << 20U;
     constexpr auto most_long_steps = std::size_t{1} << 20U;

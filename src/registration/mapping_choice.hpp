@@ -38,7 +38,7 @@ struct MappingChoice {
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
 };
 
-/// The reason why the current mapping choice of a NIC has failed.
+/// How the current mapping choice of a NIC has failed.
 enum class MappingOutcome : std::uint8_t {
     /// The NIC refused the dma-buf. The registration may succeed with another mapping.
     refused,

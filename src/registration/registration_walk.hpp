@@ -78,9 +78,11 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // may_be_host() and has_on_demand_paging() return false if a registration path cannot be tried.
-    // In this case, they add the reason to the trail (the list of attempts).
+    /// Returns false if @p path (host or on_demand) must not be tried, because a part of the range
+    /// is or may be memory of an exporter that this path does not support. Adds the reason to the
+    /// trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
+    /// Returns false if a NIC has no on-demand paging. Adds the reason to the trail.
     [[nodiscard]] bool has_on_demand_paging();
     /// Adds @p exporter to `owners_` if it knows the memory. If the query fails, sets `unanswered_`
     /// and adds a failed attempt to the trail.
@@ -104,15 +106,20 @@ class RegistrationWalk {
     /// path is tried again with the next exporter that knows the memory. If there is none, the next
     /// path follows.
     void give_up();
-    // The functions choose_*() select the NICs of the next step (a round of registrations) and set
-    // the jobs of these NICs. The functions return false if the current path cannot work on one of
-    // these NICs. If choose_dmabuf_group() returns true but selects no NIC, it has changed mappings
-    // and must be called again.
+    /// Selects the NICs that use the same mapping in the next step (a round of registrations) of a
+    /// dma-buf path, and sets their jobs. If it returns true but selects no NIC, it has changed
+    /// mappings and must be called again.
+    /// @return false if the path cannot work on one of these NICs
     [[nodiscard]] bool choose_dmabuf_group();
+    /// Selects all NICs for the next step of a path without dma-buf, and sets their jobs.
+    /// @return true
     [[nodiscard]] bool choose_all();
-    // The functions complete_*() evaluate the results of a step (a round of registrations). The
-    // functions return false if the current path cannot work on one of the NICs.
+    /// Evaluates the results of a step (a round of registrations) of a dma-buf path. Selects the
+    /// next mapping of each NIC that has refused the dma-buf.
+    /// @return false if the path cannot work on one of the NICs
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
+    /// Evaluates the results of the step of a path without dma-buf.
+    /// @return false if the registration on a NIC has failed
     [[nodiscard]] bool complete_address();
 
     /// Returns the range as a dma-buf with the given mapping. The first call for a mapping exports
@@ -187,9 +194,10 @@ class RegistrationWalk {
     /// The path of this call.
     RegistrationPath answer_path_ = RegistrationPath::dmabuf;
     std::vector<Nic> nics_ = {};
-    /// The current registration path; empty between two paths. `next_path_` is the index of the
-    /// next path to try.
+    /// The current registration path; empty before the first path, and after a path has failed
+    /// until the next one begins.
     std::optional<RegistrationPath> path_ = std::nullopt;
+    /// The index of the next path to try.
     std::size_t next_path_ = 0;
     /// The NICs on which the current step (a round of registrations) registers the memory. On a
     /// dma-buf path, all these NICs use the mapping in `choice_`.

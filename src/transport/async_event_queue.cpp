@@ -21,7 +21,8 @@ constinit List<AsyncEventQueue, &AsyncEventQueue::link_> AsyncEventQueue::all;
 namespace {
 
 /// Returns true if EndpointState::async_event() processes events of this type. Events of other
-/// types are not stored: the queue of an endpoint that makes no progress would grow without limit.
+/// types are not stored: while an endpoint makes no progress, nobody removes events from its queue,
+/// so only events that are needed may occupy memory.
 bool is_processed(ibv_event_type type) noexcept {
     switch (type) {
         case IBV_EVENT_DEVICE_FATAL:

@@ -92,7 +92,8 @@ void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
     const auto& rails = endpoint_->shared.rails;
     prepared_.reserve(rails.size() * all.queue_pairs_per_device);
-    // A channel uses the devices before the first one that has failed or whose port is down.
+    // A channel uses a prefix of the device list. The prefix ends before the first device that has
+    // failed or whose port is down, even if later devices work.
     const auto has_port = [&](const SharedRail& rail) {
         // `port_down` may be out of date: see EndpointOptions::read_async_events.
         return !rail.port_down || rail.pd.context().port(all.port).state == IBV_PORT_ACTIVE;
@@ -167,8 +168,10 @@ std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {
         }
     } catch (...) {
         shared.release_completions(devices, used);
-        // The peer may have sent messages to the queue pairs that are connected already. Attach and
-        // abandon the channel, so that the endpoint posts their receive buffers again; see
+        // The peer may have sent messages to the queue pairs that are connected already. If these
+        // queue pairs were destroyed at once, the completions of the messages would be lost, and
+        // their receive buffers would never be posted again. So attach the channel and let
+        // abandon() end it: the endpoint then destroys the queue pairs later; see
         // RailSet::receives_ended().
         static_cast<void>(attempt([&] {
             if (!rails.empty()) {

@@ -314,9 +314,10 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
             loopback.failed = true;
             // A flush read of memory that cannot be accessed moves the loopback queue pair to the
             // error state, and is itself flushed. Work requests are executed in order, so the first
-            // flushed work request is the cause, unless the device has failed: state() then throws.
-            // Only the request of this work request fails; the others are repeated. A work request
-            // that fails because the port is not active is repeated, too.
+            // flushed work request is the cause, unless the device has failed. QueuePair::state()
+            // throws if the device has failed. Only the request of this work request fails; the
+            // others are repeated. A work request that fails because the port is not active is
+            // repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
                 status = IBV_WC_WR_FLUSH_ERR;

@@ -440,8 +440,8 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     if (!sleeps_ && !arm()) {
         return;
     }
-    // The sleep ends at least ten times per heartbeat, for the periodic checks. A minute is short
-    // enough for epoll_wait(2) and std::condition_variable.
+    // The sleep lasts at most a tenth of the heartbeat, for the periodic checks. It also lasts at
+    // most a minute, which fits the time types of epoll_wait(2) and std::condition_variable.
     constexpr std::int64_t minute = 60'000;
     const std::int64_t tenth = std::clamp<std::int64_t>(
         std::chrono::milliseconds(options.heartbeat).count() / 10, 1, minute);

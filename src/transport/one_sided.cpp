@@ -383,8 +383,8 @@ bool OneSided::begin_atomic(OneSidedRequest& request) noexcept {
 }
 
 bool OneSided::begin_fence(OneSidedRequest& request) noexcept {
-    // The fence must follow all earlier writes. Writes that failed with a queue pair must first be
-    // posted again.
+    // The fence must follow all earlier writes. If a queue pair has failed, its unfinished writes
+    // must be posted again first.
     if (rails_.has_transfers() || rails_.recovering() != 0) {
         return false;
     }

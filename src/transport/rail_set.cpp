@@ -187,8 +187,8 @@ void RailSet::leave_out(std::size_t rail, int error, const char* reason) noexcep
     recovering_ |= 1U << rail;
     shared_.recovers = true;
     shared_.wake(channel_);
-    // stop() posts a last work request. Its completion is polled after the completions of all
-    // data that has arrived on this queue pair.
+    // With `true`, stop() posts one last send request, even if the send queue is empty. Its
+    // completion is polled after the completions of all data that has arrived on this queue pair.
     failed.stopped = stop(rail, true);
 }
 

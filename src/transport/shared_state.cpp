@@ -175,7 +175,8 @@ void SharedState::fail(SharedRail& rail, const char* reason) noexcept {
 }
 
 std::int64_t SharedState::retransmission_ns() const noexcept {
-    // A device can wait up to four times QueuePairOptions::timeout before each retransmission.
+    // The local ACK timeout is 4096 ns times 2^ack_timeout. A device may wait up to four times as
+    // long before each retransmission.
     return 4 * (std::int64_t{4096} << options.ack_timeout) * (options.retry_count + 1);
 }
 

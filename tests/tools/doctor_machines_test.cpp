@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs the conditions of `rdmabuf doctor` on recorded machines. Each file of machines/ describes a
+// Executes the checks of `rdmabuf doctor` on recorded machines. Each file of machines/ describes a
 // machine and its verdicts.
 #include <algorithm>
 #include <filesystem>

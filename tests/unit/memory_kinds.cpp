@@ -3,7 +3,7 @@
 
 #include "loopback.hpp"
 
-// What every machine has.
+// Returns the kinds of memory that need no GPU.
 std::vector<std::string> rdmabuf::testing::memory_kinds() {
     std::vector<std::string> kinds{"host", "dm"};
 #if RDMABUF_HAVE_PROVIDER_MEMFD

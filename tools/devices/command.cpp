@@ -47,7 +47,8 @@ devices::Report read(const DevicesOptions& options) {
             report.devices.push_back(devices::query(find_device(list, options.device), topology));
             return report;
         }
-        // front() throws if the list is empty. The hint of the error says what to check.
+        // DeviceList::front() throws if the list is empty. Its Error has a hint that names the
+        // likely causes.
         static_cast<void>(list.front());
         for (const Device& device : list) {
             report.devices.push_back(devices::query(device, topology));

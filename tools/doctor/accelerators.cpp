@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for AMD and Intel GPUs, and for Gaudi accelerators.
+// Checks of `rdmabuf doctor` for AMD and Intel GPUs, and for Gaudi accelerators.
 #include <algorithm>
 #include <array>
 

@@ -87,7 +87,8 @@ class Check {
     /// Calls Condition::check. If it throws, adds a finding with Verdict::unknown.
     void run(const Condition& condition);
 
-    // Only Condition::check may call these functions. They add a finding of this condition.
+    // Only Condition::check may call these functions. They add a finding for the condition that is
+    // being checked.
     void pass(Subject subject, std::string found);
     void fail(Subject subject, std::string found, Advice advice);
     void unknown(Subject subject, std::string found, Advice advice = {});

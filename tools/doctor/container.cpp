@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for the device nodes, control groups and namespaces of a container.
+// Checks of `rdmabuf doctor` for the device nodes, control groups and namespaces of a container.
 #include <algorithm>
 #include <array>
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for operations that the GPU itself posts to the NIC (IBGDA, GDAKI).
+// Checks of `rdmabuf doctor` for operations that the GPU itself posts to the NIC (IBGDA, GDAKI).
 #include <dlfcn.h>
 #include <infiniband/mlx5dv.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for the kernel: its modules, its configuration and its log.
+// Checks of `rdmabuf doctor` for the kernel: its modules, its configuration and its log.
 
 #include <algorithm>
 #include <array>

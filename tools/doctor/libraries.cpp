@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for libibverbs and its providers.
+// Checks of `rdmabuf doctor` for libibverbs and its providers.
 #include <algorithm>
 #include <array>
 #include <set>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for the limits and the processors of this process.
+// Checks of `rdmabuf doctor` for the limits and the processors of this process.
 #include <algorithm>
 #include <array>
 #include <charconv>

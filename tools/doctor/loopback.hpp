@@ -59,8 +59,9 @@ class Loopback {
     CompletionQueue cq_;
     QueuePair initiator_;
     QueuePair target_;
-    /// SRD only: the address handle and the address of the target.
+    /// SRD only: the address handle of the target.
     std::optional<AddressHandle> handle_;
+    /// SRD only.
     QueuePairAddress target_address_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for RDMA devices and their ports.
+// Checks of `rdmabuf doctor` for RDMA devices and their ports.
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -21,7 +21,7 @@ std::string directory_of(const NicFiles& nic) {
     return "/sys/class/infiniband/" + nic.name;
 }
 
-/// The kernel module that makes RDMA devices of the network functions of a PCI vendor.
+/// The kernel module that provides the RDMA devices of NICs of a PCI vendor.
 struct RdmaModule {
     std::uint32_t vendor;
     const char* module;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for NVIDIA GPUs and their drivers.
+// Checks of `rdmabuf doctor` for NVIDIA GPUs and their drivers.
 #include <algorithm>
 #include <array>
 
@@ -115,8 +115,9 @@ void check_exports(Check& check) {
     });
 }
 
-/// A program can use memory of cuMemCreate() for RDMA only if it has passed a flag. PyTorch calls
-/// cuMemCreate() if expandable_segments is set, and only newer versions pass the flag.
+/// Checks whether memory of cuMemCreate() can be registered. Apart from support by the GPU, the
+/// program must set allocFlags.gpuDirectRDMACapable. PyTorch calls cuMemCreate() if
+/// expandable_segments is set, and older versions do not set the flag.
 void check_virtual_memory(Check& check) {
     const bool expandable =
         check.machine().read("/proc/self/environ").view().find("expandable_segments:True") !=
@@ -211,8 +212,8 @@ void check_free_bar(Check& check) {
         }
         const std::string found =
             fmt::format("{} of {} MiB are free", bar->free / mebibyte, bar->total / mebibyte);
-        // Each registration by a NIC uses as much BAR space as the registered memory has bytes. The
-        // proof needs 4 MiB. Programs need more, so less than 64 MiB is a failure.
+        // Each registration by a NIC uses as much BAR space as the registered memory has bytes. A
+        // proof (test transfers) needs 4 MiB. Programs need more, so less than 64 MiB is a failure.
         if (bar->free >= 64 * mebibyte) {
             check.pass({gpu->name}, found);
         } else {

@@ -19,8 +19,8 @@ struct Options {
     bool json = false;
     /// True if the commands that correct the failed conditions are printed as a shell script.
     bool fix_script = false;
-    /// True if only a proof with a dma-buf makes the exit status 0, and not one with memory on the
-    /// NIC or by a module for peer memory.
+    /// True if the exit status is 0 only after a successful proof (test transfers) with a dma-buf.
+    /// Proofs with memory on the NIC or through a peer memory module then do not count.
     bool require_dmabuf = false;
     /// True if the variables of UCX, NCCL and NVSHMEM are printed for each GPU.
     bool emit_env = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for the paths between GPUs and NICs, as sysfs describes them.
+// Checks of `rdmabuf doctor` for the paths between GPUs and NICs, as sysfs describes them.
 #include <algorithm>
 #include <array>
 #include <charconv>

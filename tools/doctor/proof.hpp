@@ -27,13 +27,13 @@ struct MemoryKindEntry {
     bool counts = true;
 };
 
-/// Returns the kinds of memory to prove; if Options::gpu is set, only memory of GPUs.
-/// MemoryKindEntry::missing tells which of them this process cannot allocate. Initialises the
-/// driver of a GPU only if @p check has a GPU of this driver, or if sysfs lists no GPU and the
-/// device node of the driver exists.
+/// Returns the kinds of memory for which proofs (test transfers) are made; if Options::gpu is set,
+/// only memory of GPUs. MemoryKindEntry::missing tells which of them this process cannot allocate.
+/// Initialises the driver of a GPU only if @p check has a GPU of this driver, or if sysfs lists no
+/// GPU and the device node of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
-/// The result of a proof: of test transfers between memory and a NIC, in both directions.
+/// The result of a proof (test transfers between memory and a NIC, in both directions).
 struct Proof {
     std::string memory;
     std::string nic;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The conditions of the doctor for registers of PCI functions, which only root can read.
+// Checks of `rdmabuf doctor` that read PCI configuration registers. Only root can read these
+// registers.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -53,15 +54,18 @@ std::set<std::string> bridges_between(const Check& check) {
     return bridges;
 }
 
-/// The function through which a ConnectX-8 accesses the memory of a GPU below the same root port,
-/// as in GB300, and the bridges on the path of these accesses. "Direct NIC" is NVIDIA's name.
+/// A PCI function through which a ConnectX-8 accesses the memory of a GPU below the same root port,
+/// as in GB300, and the bridges on the way from this function to the GPU. "Direct NIC" is NVIDIA's
+/// name.
 struct DirectNic {
     std::string function;
     std::string gpu;
     /// The root port above the function and the GPU.
     std::string root_port;
-    /// The downstream ports of the switch where the paths part, toward the function and the GPU.
+    /// The downstream port toward the function, in the PCIe switch above both the function and the
+    /// GPU.
     std::string function_port;
+    /// The downstream port of the same switch toward the GPU.
     std::string gpu_port;
 };
 

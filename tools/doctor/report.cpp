@@ -18,15 +18,15 @@ namespace {
 
 constexpr const char* proof_source = "mori issue 566, rocm-systems issue 6987";
 
-/// If a proof reaches less than this share of Proof::link, the report says that the pair of memory
-/// and NIC is slow.
+/// If Proof::bandwidth is less than this share of Proof::link, the report says that the pair of
+/// memory and NIC is slow.
 constexpr double slow_share = 0.7;
 
 bool is_slow(const Proof& proof) {
     return proof.bandwidth && proof.link && *proof.bandwidth < slow_share * *proof.link;
 }
 
-/// Returns the consequence of a failed proof; empty if it did not get as far as a transfer.
+/// Returns the consequence of a failed proof; empty if the memory could not be registered.
 std::string meaning_of(const Proof& proof) {
     if (proof.read) {
         return "Single writes and reads arrive, but a stream of writes fails.";

@@ -21,16 +21,16 @@ struct Section {
 struct Report {
     std::vector<Section> sections = {};
     std::vector<Proof> proofs = {};
-    /// The reason why no proof was made; empty if proofs were made.
+    /// The reason why no proofs (test transfers) were made; empty if proofs were made.
     std::string no_proofs = {};
     /// True if only proofs with a dma-buf count, see Options::require_dmabuf.
     bool require_dmabuf = false;
 };
 
-/// Returns the exit status. 0: memory of at least one kind other than host memory was proven in
-/// both directions; memory on the NIC counts, unless Report::require_dmabuf is true. 1: no pair was
-/// proven, and a proof or a condition with Severity::blocks failed. 2: no pair was proven, and no
-/// failure was found.
+/// Returns the exit status. 0: the test transfers (proof) of at least one kind of memory other than
+/// host memory succeeded in both directions; memory on the NIC counts, unless
+/// Report::require_dmabuf is true. 1: no such proof succeeded, and a proof or a check with
+/// Severity::blocks failed. 2: no such proof succeeded, and no failure was found.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
 
 /// Converts the proofs to findings of condition C-55, and of C-36 if the driver moved the memory.
@@ -41,7 +41,7 @@ struct Report {
 [[nodiscard]] std::string format_result(const Report& report, const TextStyle& style);
 /// Returns the report as a JSON object, which doctor.schema.json describes.
 [[nodiscard]] Json to_json(const Report& report);
-/// Formats the commands of all failed conditions as a shell script.
+/// Formats the commands that correct the failed checks as a shell script.
 [[nodiscard]] std::string format_script(const Report& report);
 
 } // namespace rdmabuf::tools::doctor

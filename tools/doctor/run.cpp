@@ -31,7 +31,8 @@ void check_selection(const Machine& machine, const Options& options) {
     for (const NicFiles& nic : machine.nics()) {
         names.push_back(nic.name);
     }
-    // Do not throw if there is no RDMA device at all: the conditions then report the reason.
+    // Do not throw if there is no RDMA device at all: the checks of the doctor then report why
+    // there is none.
     if (!options.device.empty() && !names.empty()) {
         check_device_name(options.device, names);
     }

@@ -9,9 +9,9 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Checks all conditions of the machine, the cheap ones first, and makes the proofs.
-/// @param on_section  called after each group of conditions, so that the output appears before the
-///                    proofs are made; may be empty
+/// Executes all checks of the machine, the cheap ones first, and then the proofs (test transfers).
+/// @param on_section  called after each group of checks, so that the output appears before the
+///                    proofs begin; may be empty
 /// @throws UsageError if the options name a device or a GPU that the machine does not have
 [[nodiscard]] Report inspect(Machine& machine, const Options& options,
                              const std::function<void(const Section&)>& on_section = {});

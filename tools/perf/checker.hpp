@@ -69,8 +69,8 @@ class Checker {
     /// arrived.
     /// @throws CheckError if a byte is wrong
     void arrived(std::uint64_t transfer);
-    /// Compares all outgoing data with the expected data after the last transfer, and checks that
-    /// all guards (bytes that must not change) are unchanged.
+    /// Checks, after the last transfer, that the outgoing data still has the expected values, and
+    /// that all guards (bytes that must not change) are unchanged.
     /// @param transfers  the number of all transfers, including the warm-up
     /// @throws CheckError if a byte is wrong
     void finish(std::uint64_t transfers);
@@ -79,25 +79,27 @@ class Checker {
 
   private:
     enum class Kind : std::uint8_t { guard, outgoing, incoming };
-    /// A part of a slot, which is the memory of one transfer in flight. The members give its offset
-    /// in the slot and its length, both in bytes.
+    /// A part of a slot (the memory of one transfer in flight). `begin` is its offset in the slot;
+    /// offset and length are in bytes.
     struct Area {
         Kind kind;
         std::size_t begin;
         std::size_t length;
     };
-    /// Returns the areas of a slot, ordered by offset. If the verb does not use the outgoing or
-    /// incoming data on this side, that area is a guard (bytes that must not change).
+    /// Returns the five areas of each slot, ordered by offset: guard, outgoing data, guard,
+    /// incoming data, guard. If this side sends nothing or receives nothing, the area for this data
+    /// is a guard, too.
     [[nodiscard]] std::array<Area, 5> areas() const noexcept;
     /// Returns the offset of a transfer's slot in the buffer, in bytes.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
         return layout_.region_offset() + layout_.slot(transfer);
     }
     void fill_guard(std::span<std::byte> bytes, std::size_t position) const noexcept;
-    /// Fills @p bytes with the outgoing or incoming data of a transfer.
+    /// Fills @p bytes with the data of a transfer. @p kind is `outgoing` or `incoming`, as this
+    /// side sees the data.
     void fill_data(std::span<std::byte> bytes, Kind kind, std::uint64_t transfer) const noexcept;
-    /// Compares the areas of a transfer's slot with the expected bytes, except the areas whose kind
-    /// is @p skipped.
+    /// Compares the slot of a transfer with the expected bytes. Areas of the kind @p skipped are
+    /// not compared.
     void check_slot(std::uint64_t transfer, Kind skipped);
     /// Compares the bytes @p found with the bytes in expected_.
     /// @param area  the name of the area, for the error text

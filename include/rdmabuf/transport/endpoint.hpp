@@ -68,9 +68,10 @@ class Endpoint {
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
-    /// Returns false if the device has failed, so that channels do not use it and memory is not
-    /// registered with it. Reads the asynchronous events of the devices first. Always returns true
-    /// for the first device, without which no channel works.
+    /// Returns false if device @p rail has failed. New channels do not use such a device, and the
+    /// library registers no memory with it. Always returns true for device 0: every channel needs
+    /// this device, so the library does not skip it. Reads the asynchronous events of the devices
+    /// first.
     [[nodiscard]] bool works(std::size_t rail) const noexcept { return state_->works(rail); }
     /// Returns the registration cache that register_memory() uses. With
     /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()

@@ -94,9 +94,9 @@ struct EndpointOptions {
     /// The time after which a failed queue pair (see Channel::working_rails()) is replaced by a new
     /// one; 0: never. Both ends create a new queue pair, and use it for transfers after a test
     /// write of 0 bytes has succeeded. If the new queue pair fails, the time until the next attempt
-    /// is doubled, up to 64 times this value. A queue pair is not replaced while the port of its
-    /// device is down, or if its device has failed. The functions that make progress create the new
-    /// queue pairs.
+    /// is doubled, to at most 64 times this value. A queue pair is not replaced while the port of
+    /// its device is down, or if its device has failed. The functions that make progress create the
+    /// new queue pairs.
     std::chrono::milliseconds probation{1000};
     /// Time limit for each of two steps of connecting to a listener: the connector proves that it
     /// has the handle; then both ends connect their queue pairs. Also the maximum time for which a

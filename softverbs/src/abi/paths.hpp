@@ -30,7 +30,7 @@ struct ServedPath {
 struct Redirection {
     /// The path to open: the original path, or a translated path in the PathBuffer of the caller.
     const char* path;
-    /// Function that opens the file. If this pointer is null, the caller calls open(2) with the
+    /// Function that opens the file. If this pointer is null, the caller must call open(2) with the
     /// member "path" above.
     int (*open)(std::string_view path, int flags);
 };

@@ -15,8 +15,8 @@ struct Tree {
     std::map<std::string, std::string> links;
 };
 
-/// The sysfs directory of the PCI bus of the softverbs devices. Real machines do not have the PCI
-/// domain 5056.
+/// The sysfs directory of the PCI bus of the softverbs devices. The PCI domain 5056 is unlikely to
+/// exist on a real machine.
 inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 
 /// Returns the PCI address of the device: "5056:00:00.1" for device 1. The addresses differ only in

@@ -191,9 +191,9 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
-                // Another thread has closed the last descriptor of the event channel. With the
-                // device of the kernel, this thread would wait forever, because no event can
-                // arrive. Therefore wait forever.
+                // Another thread has closed the last descriptor of the event channel. Wait forever,
+                // like a thread that waits for an event of the kernel's /dev/infiniband/rdma_cm in
+                // this case: no event can arrive.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

@@ -30,7 +30,7 @@ class Faults {
     int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
     /// Returns the planned faults of ports and devices that set() has parsed, and removes them from
-    /// this object. The caller passes them to control::plan().
+    /// this object. The caller must pass them to control::plan().
     [[nodiscard]] std::vector<DeviceFault> take_device_faults() {
         return std::exchange(device_faults_, {});
     }

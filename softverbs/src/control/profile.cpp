@@ -140,8 +140,8 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
         link_local.gid_index = 1;
         link_local.gid_type = IBV_GID_TYPE_ROCE_V2;
         port.gids.push_back(link_local);
-        // No machine has an IPv4 address in 192.0.2.0/24, because this range is reserved for
-        // documentation.
+        // The range 192.0.2.0/24 is reserved for documentation, so these addresses are unlikely to
+        // exist in a real network.
         const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
         port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
         port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));

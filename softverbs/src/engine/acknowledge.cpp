@@ -83,7 +83,8 @@ void Engine::handle_arrived() {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
     // Each round processes at most 64 received packets. Limit the number of rounds, because peers
-    // may continue to send packets. 256 rounds are sufficient for the full rings of one peer.
+    // may continue to send packets. 256 rounds (16,384 packets) are sufficient for the full rings
+    // of one peer: the rings have 384 KiB, and each packet occupies at least 32 bytes.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }

@@ -23,9 +23,9 @@ namespace softverbs {
 }
 
 /// Returns the address at which the CPU can access the @p length bytes that start at @p address in
-/// a memory region. Returns null if the key does not permit this access, or if the memory is not
-/// plain (see is_plain()), not pinned, or belongs to a region of another process. The caller then
-/// calls open_local(), which returns the error if there is one. @p length must not be 0.
+/// a memory region. Returns null if the key does not permit this access, if the memory is not plain
+/// (see is_plain()) or not pinned, or if it belongs to a region of another process. The caller must
+/// then call open_local(), which returns the error if there is one. @p length must not be 0.
 /// @param access  0 (read) or IBV_ACCESS_LOCAL_WRITE
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
@@ -53,13 +53,13 @@ class EntryList {
     EntryList(const EntryList&) = delete;
     EntryList& operator=(const EntryList&) = delete;
 
-    /// Checks the access to the first @p length bytes of a scatter/gather list, and begins the
-    /// access.
+    /// Checks the access to the first @p length bytes of a scatter/gather list, and begins the CPU
+    /// access (see begin_cpu_access()). The destructor ends it.
     /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
     /// Makes this list consist of the range @p window, which open_remote() must have checked, and
-    /// begins the access.
+    /// begins the CPU access.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
@@ -82,7 +82,7 @@ class EntryList {
     /// memory. Data that the CPU cannot access is copied to a bounce buffer, which all EntryLists
     /// share. Therefore the buffers are valid until the next call of parts() or fetch() of any
     /// EntryList.
-    /// @param length  at most record_payload, the size of the bounce buffer
+    /// @param length  at most record_payload, so that the data fits into the bounce buffer
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 

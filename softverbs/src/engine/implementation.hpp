@@ -34,11 +34,11 @@ inline constexpr std::size_t longest_direct_write = std::size_t{64} * 1024;
 /// space for several such packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 /// If the data of an RDMA read is sent in packets: the maximum number of bytes that the requester
-/// has requested and not yet received. The value is large enough for the round-trip time between
-/// hosts.
+/// has requested and not yet received. The value should exceed the bandwidth-delay product between
+/// hosts, so that the round-trip time does not limit long reads.
 inline constexpr std::size_t read_window = 32 * record_payload;
-/// Maximum number of bytes that the receiver of a long message copies from memory of the sender in
-/// one step. Between two steps, other threads can take Process::lock.
+/// Maximum number of bytes of a long message that the receiver copies from memory of the sender
+/// before it lets other threads take Process::lock.
 inline constexpr std::size_t copy_step_bytes = std::size_t{1} << 20U;
 
 /// A packet to be sent: a header, and buffers that contain the payload.
@@ -187,9 +187,10 @@ struct Engine::Implementation : fabric::Handler {
     static void disconnect(Qp& qp) noexcept;
     /// Returns whether the send request with the packet sequence number @p psn is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
-    /// Completes all requests in flight of a UC queue pair without waiting for a response. Called
-    /// when no ACK has arrived in time for a long message, whose data the responder copies from
-    /// memory of the requester.
+    /// Completes all requests in flight of a UC queue pair with IBV_WC_SUCCESS, as UC does for lost
+    /// messages. UC has no ACKs, but softverbs waits for one after a long message, because the
+    /// responder copies the data from memory of the requester. Called when this ACK has not arrived
+    /// in time.
     void give_up_responses(Qp& qp);
     /// Completes the oldest request in the send queue with an error, and moves the queue pair to
     /// the error state.
@@ -421,7 +422,7 @@ struct Engine::Implementation : fabric::Handler {
     /// copied from memory of the sender.
     bool copying = false;
     /// Number of bytes that may still be copied from memory of senders before Process::lock is
-    /// released. The last step may exceed this number.
+    /// released. The last call of copy_step() may exceed this number.
     std::uint64_t copy_budget = 0;
 
     struct Delayed {

@@ -13,9 +13,9 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // Each request has one packet sequence number (PSN), so the position of a request in the
-        // send queue follows from its PSN. Check this guess: it is wrong if an earlier request is
-        // executed without a packet and has no PSN.
+        // In softverbs, each request has one packet sequence number (PSN), so the position of a
+        // request in the send queue follows from its PSN. Check this guess: it is wrong if an
+        // earlier request is executed without a packet and has no PSN.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&

@@ -93,7 +93,7 @@ class OutboundRequest {
     /// Checks the length of the request, and whether the queue pair permits reads and atomics.
     /// Returns IBV_WC_SUCCESS, or the completion status for the error.
     [[nodiscard]] ibv_wc_status check_request() const;
-    /// Checks the access to the scatter/gather list of the request, and begins the access. Does
+    /// Checks the access to the scatter/gather list of the request, and begins the CPU access. Does
     /// nothing for inline data, reads and atomics. Returns IBV_WC_SUCCESS or IBV_WC_LOC_PROT_ERR.
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;

@@ -27,8 +27,9 @@ class InboundRequest {
           packet_(packet),
           header_(packet.header) {}
 
-    /// Executes the request. Returns false if its data is not completely copied from memory of the
-    /// sender yet. The caller must then execute the request again.
+    /// Executes the request. Returns false if the data is not completely copied from memory of the
+    /// sender yet. The caller must then process the packet again; the copy continues where it
+    /// ended.
     [[nodiscard]] bool operator()();
 
   private:

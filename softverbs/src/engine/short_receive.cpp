@@ -170,8 +170,8 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // Load all values of the completion before the first store to it. Otherwise, the compiler must
-    // assume that each store changes these values, and loads them again.
+    // Load all values that go into the completion before the first store to it. Otherwise, the
+    // compiler must assume that each store changes these values, and loads them again.
     const std::uint32_t number = qp.number();
     const std::uint32_t source = header.source;
     const __be32 imm_data = has_immediate ? header.imm_or_key : 0;

@@ -151,8 +151,8 @@ class Connection {
     /// Writes the bytes of all @p parts directly to memory of the other process, if that process
     /// has permitted the write with grant(). Writes nothing if the other process has not consumed
     /// all requests of this process yet, because the write must not overtake these requests.
-    /// Returns false if not all bytes were written; the caller then sends the data in a record (a
-    /// message on the connection) instead.
+    /// Returns false if not all bytes were written; the caller must then send the data in a record
+    /// (a message on the connection) instead.
     /// @param writer  the queue pairs, as in WriteGrant::writer
     /// @param key  the rkey, as in WriteGrant::key
     /// @param address  the address (iova) of the first byte to write

@@ -148,8 +148,7 @@ class Link final : public Connection {
     std::size_t longest_;
     State state_ = State::open;
     /// True if Handler::on_request() has rejected the oldest request in the ring of received
-    /// requests. In this case, refused_at_ is the value that LinkContext::deliveries had at the
-    /// time of the rejection.
+    /// requests.
     bool refused_ = false;
     /// For requests and for responses: true if a record did not fit into the ring for sending, and
     /// Handler::on_room() has not been called since then.
@@ -157,6 +156,7 @@ class Link final : public Connection {
     /// For requests and for responses: length in bytes of the shortest record that did not fit into
     /// the ring for sending.
     std::array<std::size_t, lanes> wanted_{};
+    /// If refused_ is true: the value of LinkContext::deliveries at the time of the rejection.
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t taken_here_ = 0;

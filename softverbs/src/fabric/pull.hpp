@@ -29,9 +29,9 @@ class Cookie {
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Access to the memory of another process. The file /proc/<pid>/mem belongs to the memory and not
-/// to the PID: when the other process has ended or has executed another program, the access fails,
-/// even if the kernel has assigned the PID to another process.
+/// Access to the memory of another process. An open descriptor of /proc/<pid>/mem stays with the
+/// address space for which it was opened: when that process has ended or has executed another
+/// program, the access fails, even if the kernel has given the PID to a new process.
 class ProcessMemory {
   public:
     /// Opens the memory of the process @p pid. The object stays empty if the kernel does not permit

@@ -39,11 +39,13 @@ class TcpNetwork {
     unsigned progress(Handler& handler, unsigned budget);
     /// Calls TcpLink::acknowledge() for each connection.
     void acknowledge() noexcept;
-    /// These two functions implement Node::next_deadline() and Node::clock_runs().
+    /// Implements Node::next_deadline().
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+    /// Implements Node::clock_runs().
     void set_timer() noexcept;
-    /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.
+    /// Implements Node::arm() for connections to other hosts.
     [[nodiscard]] bool arm() noexcept;
+    /// Implements Node::disarm() for connections to other hosts.
     void disarm() noexcept { context_.armed = false; }
     /// Called in a child process after fork(2). Closes the file descriptors that the child process
     /// has inherited from this object.

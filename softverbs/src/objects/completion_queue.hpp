@@ -159,9 +159,9 @@ void set_polling_functions(Cq& cq);
 /// Engine::progress() does.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// begin_push() and end_push() call these functions in infrequent cases, such as a full ring of
-/// completions or an armed completion queue.
+/// Called by begin_push() in infrequent cases, such as a full ring of completions.
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
+/// Called by end_push() in infrequent cases, such as an armed completion queue.
 void end_push_slowly(Cq& cq, Completion& completion);
 
 /// Adds a completion to the completion queue. Raises a completion event if the queue is armed. If
@@ -170,10 +170,10 @@ void end_push_slowly(Cq& cq, Completion& completion);
 /// IBV_EVENT_CQ_ERR is raised, no more completions are added, and the queue pairs that use the
 /// queue enter the error state with IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
-/// push() in two steps, so that a completion is not copied. begin_push() returns an entry of the
-/// ring, in which the caller stores the completion. The caller must set all members except the
-/// timestamps, because the entry contains an old completion. Returns null if the queue has overrun.
-/// end_push() adds the entry to the queue.
+/// Like push(), but without a copy of the completion: returns an entry of the ring, in which the
+/// caller must store the completion, and then call end_push(). The caller must set all members
+/// except the timestamps, because the entry contains an old completion. Returns null if the queue
+/// has overrun.
 [[nodiscard]] inline Completion* begin_push(Cq& cq) {
     const std::uint64_t count = cq.pushed - cq.taken;
     if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count <= cq.mask) [[likely]] {
@@ -181,6 +181,7 @@ void push(Cq& cq, const Completion& completion);
     }
     return begin_push_slowly(cq);
 }
+/// Adds the entry that begin_push() has returned to the completion queue.
 inline void end_push(Cq& cq, Completion& completion) {
     constexpr std::uint32_t timestamps =
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;

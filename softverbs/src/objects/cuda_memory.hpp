@@ -21,11 +21,11 @@ struct CudaMemory; // defined in cuda_memory.cpp
 [[nodiscard]] const CudaMemory* find_cuda_memory(std::uint64_t address,
                                                  std::size_t length) noexcept;
 
-/// read_cuda_memory() and write_cuda_memory() copy bytes from or to CUDA memory. They return false
-/// if the driver reports an error, for example because the memory was freed or its context was
-/// destroyed.
+/// Copies bytes from CUDA memory. Returns false if the driver reports an error, for example because
+/// the memory was freed or its context was destroyed.
 [[nodiscard]] bool read_cuda_memory(const CudaMemory& memory, const std::byte* from,
                                     std::span<std::byte> into) noexcept;
+/// Like read_cuda_memory(), but copies bytes to CUDA memory.
 [[nodiscard]] bool write_cuda_memory(const CudaMemory& memory, std::byte* to,
                                      std::span<const std::byte> bytes) noexcept;
 

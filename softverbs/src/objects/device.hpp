@@ -48,16 +48,17 @@ struct Rules {
     bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
-    /// The types of queue pairs that the device does not support (bits 1 << ibv_qp_type), and the
-    /// errno with which their creation fails.
+    /// The types of queue pairs that the device does not support (bits 1 << ibv_qp_type).
     unsigned refused_qp_types = 0;
+    /// The errno with which the creation of these queue pairs fails.
     int refused_qp_type_error = EOPNOTSUPP;
     /// Maximum ibv_qp_cap::max_inline_data of a queue pair.
     std::uint32_t max_inline = 1024;
-    /// Each allocation of device memory is rounded up to a multiple of dm_granule bytes, and then
-    /// to a multiple of dm_consumed bytes. The result is subtracted from the free device memory
-    /// (max_dm_size at the start).
+    /// The length of each allocation of device memory is rounded up to a multiple of this number of
+    /// bytes.
     std::size_t dm_granule = 64;
+    /// The rounded length is rounded up again, to a multiple of this number of bytes, and then
+    /// counts against max_dm_size.
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.

@@ -216,9 +216,10 @@ struct Window {
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                  std::uint64_t length, unsigned access, Window& window);
-/// begin_cpu_access() must be called before the CPU accesses the memory, and end_cpu_access()
-/// afterwards. They use DMA_BUF_IOCTL_SYNC for a real dma-buf, and do nothing for other memory.
+/// Must be called before the CPU accesses the memory. Uses DMA_BUF_IOCTL_SYNC for a real dma-buf,
+/// and does nothing for other memory.
 void begin_cpu_access(const Window& window, bool write) noexcept;
+/// Must be called after the CPU has accessed the memory, with the arguments of begin_cpu_access().
 void end_cpu_access(const Window& window, bool write) noexcept;
 
 /// Memory that other processes can map.

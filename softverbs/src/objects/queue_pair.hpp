@@ -91,7 +91,8 @@ struct SendRequest {
     /// For an RDMA read: true if this process copies the data directly from memory of the
     /// responder's process, and false if response packets contain the data.
     bool fetches = false;
-    /// Packet sequence number. Each request has one number, even if its data needs several packets.
+    /// Packet sequence number. In softverbs, each request has one number, even if its data needs
+    /// several packets.
     std::uint32_t psn = 0;
     /// For a read: number of bytes of the request that were received. Otherwise: number of bytes of
     /// the request that were sent.
@@ -325,10 +326,11 @@ struct Responder {
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
     /// For a request whose data this process copies directly from memory of the sender in several
-    /// parts: number of bytes copied so far. The next two members are the connection and the packet
-    /// sequence number of this request.
+    /// parts: number of bytes copied so far.
     std::uint64_t copied = 0;
+    /// The connection on which this request arrived.
     const fabric::Connection* copied_from = nullptr;
+    /// The packet sequence number of this request.
     std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;
@@ -548,8 +550,8 @@ void flush_receives(Qp& qp);
 /// If the queue pair is in the state SQD and no send request is in flight, ends draining. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
-/// Pushes a receive completion to the receive completion queue. Stores the queue pair number in the
-/// completion.
+/// Pushes a copy of @p completion, with the queue pair number filled in, to the receive completion
+/// queue of @p qp.
 void complete_receive(Qp& qp, const Completion& completion);
 /// Like complete_receive() above, but @p data is copied to the memory of the receive request only
 /// when the program polls the completion, as libmlx5 does.

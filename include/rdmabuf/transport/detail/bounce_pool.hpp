@@ -66,7 +66,7 @@ class RDMABUF_EXPORT BouncePool {
     [[nodiscard]] std::uint32_t take() noexcept;
     void give_back(std::uint32_t i) noexcept;
 
-    /// Describes a send buffer that is in use.
+    /// The state of a send buffer.
     struct Use {
         /// The index of the next send buffer in a list: the list of unused buffers, or HeldBuffers.
         std::uint32_t next = none;

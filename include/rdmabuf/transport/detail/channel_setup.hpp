@@ -25,8 +25,9 @@ class RDMABUF_EXPORT ChannelSetup {
     ChannelSetup& operator=(const ChannelSetup&) = delete;
     ~ChannelSetup();
 
-    /// Creates EndpointOptions::queue_pairs_per_device queue pairs, in the INIT state, on each
-    /// device before the first one that has failed or whose port is not active; always on device 0.
+    /// Creates queue pairs in the INIT state: EndpointOptions::queue_pairs_per_device on each
+    /// device of a prefix of the device list. The prefix ends before the first device, other than
+    /// device 0, that has failed or whose port is not active.
     /// @throws Error: the errors of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.
@@ -36,7 +37,8 @@ class RDMABUF_EXPORT ChannelSetup {
     /// Checks a Hello that the peer has sent.
     /// @param function  the function name in the thrown errors
     /// @throws Error EPROTO if the bytes are not a Hello or contain impossible values,
-    ///         EPROTONOSUPPORT for another version of the protocol, or Hello::error
+    ///         EPROTONOSUPPORT for another version of the protocol, or the errno value in
+    ///         theirs.error if the set-up of the peer has failed
     static void check(const Hello& theirs, const char* function);
     /// Connects the queue pairs, and attaches the new channel to the endpoint.
     /// @param theirs  a Hello for which check() has not thrown

@@ -126,7 +126,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
                            Tag tag, Tag mask, Request& request, void* context) noexcept;
     /// Starts the receive of a claimed message.
     /// @param claim  UnexpectedMessage::claim
-    /// @return also ESTALE if there is no such message
+    /// @return the result of receive(), or ESTALE if there is no such message
     int receive_claimed(const BufferRef& buffer, std::uint64_t claim, Request& request,
                         void* context) noexcept;
     int put(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
@@ -148,9 +148,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     ///         @p bytes is too small: the notification is kept
     int take_notification(std::span<std::byte> bytes) noexcept;
 
-    /// See Channel::advertised_receive().
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) noexcept;
-    /// See Channel::can_advertise().
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept {
         return broken() == 0 && rendezvous_receiver_.can_advertise(tag, count);
     }

@@ -38,8 +38,7 @@ class RDMABUF_EXPORT ControlChannel {
             eager_credits.reported();
         }
     }
-    /// Sends a message whose header also returns credits. The conditions, the parameters and the
-    /// result are those of RailSet::send().
+    /// Does the same as RailSet::send(), and also returns credits in the header of the message.
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
         add_credits(header);
@@ -49,14 +48,14 @@ class RDMABUF_EXPORT ControlChannel {
         credits_sent(header.kind);
         return true;
     }
-    /// Posts a write and, behind it, a message whose header also returns credits. The conditions,
-    /// the parameters and the result are those of RailSet::write_and_send().
+    /// Does the same as RailSet::write_and_send(), and also returns credits in the header of the
+    /// message.
     [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
                                                  std::span<const std::byte> body,
                                                  RequestState& request) noexcept;
     /// Sends a message that consists of @p header, @p body and the first `body.chunks` elements of
-    /// @p chunks, which describe memory regions. The conditions and the result are those of send()
-    /// above.
+    /// @p chunks, which describe memory regions. The send queue must have room, and the result is
+    /// that of send() above.
     template <class Body>
     [[nodiscard]] bool send(const Header& header, const Body& body,
                             std::span<const KeyedChunk, max_chunks> chunks) noexcept {

@@ -165,7 +165,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     ///   - All other events are ignored, also those of objects that the endpoint does not own.
     /// See ibv_get_async_event(3) and the InfiniBand specification, volume 1, 11.6.3.
     void async_event(const ibv_context* device, const AsyncEvent& event) noexcept;
-    /// Returns false if channels and registrations leave out the device; see Endpoint::works().
+    /// See Endpoint::works().
     [[nodiscard]] bool works(std::size_t rail) noexcept;
 
     // Requests
@@ -310,12 +310,12 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     bool poll(std::size_t device) noexcept;
     /// Posts the receives that are collected in incomplete batches.
     void post_all_receives() noexcept;
-    /// Processes a completion of anything but a receive on a shared receive queue.
+    /// Processes a completion of a work request that is not a receive of a shared receive queue.
     void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
-    /// Processes any other receive completion of a channel than a message on its first queue pair:
-    /// a failed receive, an RDMA write with immediate data, or a message on another queue pair,
-    /// which is a protocol error.
+    /// Processes a receive completion of a channel that is not a message on its first queue pair.
+    /// This is a failed receive, an RDMA write with immediate data, or a message on another queue
+    /// pair, which is a protocol error.
     static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
     void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
@@ -357,7 +357,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     void forget(ChannelState& channel) noexcept;
     /// Removes a channel from the endpoint without waiting for its requests.
     void detach(ChannelState& channel) noexcept;
-    /// Performs the next step of close() for one channel; see try_close().
+    /// Continues to close one channel, without waiting. The parameters and the result are those of
+    /// try_close().
     [[nodiscard]] bool advance_close(ChannelState& channel, bool linger) noexcept;
     /// Returns true if RailSet::receives_ended() is true for all queue pairs of a failed channel,
     /// or if the program reads the events of devices itself.

@@ -98,7 +98,8 @@ class ByteCredits {
     /// The number of bytes for which this end still has room.
     std::uint32_t room_;
     std::uint32_t consumed_ = test_first_count;
-    /// A quarter of the bytes that this end can store, minus 1.
+    /// A quarter of the bytes that this end can store, minus 1: `until_due_` starts at this value,
+    /// and is negative after a quarter was consumed.
     std::int64_t almost_quarter_;
     /// The number of bytes that this end may still consume before it must send a separate credit
     /// message; negative if it must send one.

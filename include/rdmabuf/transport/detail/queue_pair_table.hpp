@@ -92,7 +92,8 @@ class QueuePairTable {
     }
 
     std::vector<Entry> entries_;
-    /// The size of the table, which is a power of 2, minus 1.
+    /// The number of slots minus 1. The number of slots is a power of 2, so this is the bit mask
+    /// for a slot index.
     std::size_t mask_ = min_size - 1;
     std::size_t count_ = 0;
 };

@@ -92,7 +92,8 @@ class RDMABUF_EXPORT RailRecovery {
         return (rails_.recovering() >> rail & 1U) != 0;
     }
     [[nodiscard]] bool any_step_due() const noexcept;
-    /// Returns true if a message of step 1 or a transfer of step 3 can be posted.
+    /// Returns true if `rail_down` can be sent, or if the transfers of the failed queue pair can be
+    /// posted again.
     [[nodiscard]] bool is_step_due(std::size_t rail) const noexcept;
     /// Returns true if queue pairs have failed, and the transfers of all of them are posted again.
     [[nodiscard]] bool all_repeated() const noexcept;
@@ -123,8 +124,8 @@ class RDMABUF_EXPORT RailRecovery {
             one_sided_.failure_agreed(rail, steps.peer_arrived);
         }
     }
-    /// Sends the `rail_recovered` messages of step 4. The next call sends the messages that cannot
-    /// be sent now.
+    /// Sends the `rail_recovered` messages. The next call sends the messages that cannot be sent
+    /// now.
     void send_recovered() noexcept;
 
     RailSet& rails_;

@@ -366,8 +366,8 @@ class RDMABUF_EXPORT RailSet {
     /// The maximum time in nanoseconds to wait for IBV_EVENT_QP_LAST_WQE_REACHED. Some drivers do
     /// not raise this event, and some programs read the events of devices themselves.
     static constexpr std::int64_t last_receive_limit_ns = 100'000'000;
-    /// The maximum value of ChannelRail::replacements. It limits the time until the next attempt to
-    /// 64 times EndpointOptions::probation.
+    /// The maximum value of ChannelRail::replacements. Each replacement doubles the time until the
+    /// next attempt, so this time is at most 2^6 times EndpointOptions::probation.
     static constexpr std::uint8_t max_replacements = 6;
 
   private:
@@ -476,7 +476,8 @@ class RDMABUF_EXPORT RailSet {
     /// @param speed_left  the sum of the speeds of this queue pair and the next ones
     [[nodiscard]] std::uint64_t part(std::size_t rail, std::uint64_t left,
                                      std::uint64_t speed_left) const noexcept;
-    /// Divides a transfer among the queue pairs. @return the bit mask that start() returns
+    /// Divides a transfer among the queue pairs. @return a bit mask: bit i is set if queue pair i
+    /// gets a part
     [[nodiscard]] std::uint32_t share(RdmaTransfer& transfer, std::uint64_t length) const noexcept;
     /// Posts work requests of a transfer until the send queues are full. @return true if the
     /// transfer is posted completely

@@ -86,7 +86,8 @@ class ReceiveReplenisher {
     std::vector<Receive> receives_;
     /// The size of the array in bytes.
     std::uint64_t end_ = 0;
-    /// The head of the batch: `next` is the first receive.
+    /// A placeholder before the batch, which is never posted itself. Its `next` is the first
+    /// receive.
     ibv_recv_wr before_first_{};
     ibv_recv_wr* last_ = &before_first_;
     /// The number of receives that can still be added to the batch.

@@ -106,8 +106,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
             send_cancels();
         }
     }
-    /// Removes all requests from the queues, because the channel has failed. The caller ends the
-    /// requests.
+    /// Removes all requests from the queues, because the channel has failed. The caller must end
+    /// the requests.
     void stop() noexcept;
 
   private:

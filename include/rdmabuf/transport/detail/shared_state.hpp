@@ -50,7 +50,7 @@ struct ChannelLinks {
     /// now_ns(); 0 before close().
     std::int64_t linger_end_ns = 0;
     /// The time until which close() waits for the requests to end, in nanoseconds of now_ns(); 0
-    /// before this step of close().
+    /// before this wait begins.
     std::int64_t drain_end_ns = 0;
 };
 

@@ -200,8 +200,8 @@ class RDMABUF_EXPORT TagMatcher {
         return is_exact(channel, mask) ? exact_[hash(channel, tag)] : wildcards_;
     }
 
-    /// Returns the list that contains the unclaimed messages of a channel, in the order of arrival.
-    /// The list can also contain messages of other channels.
+    /// Returns the hash bucket with the unclaimed messages of a channel, in the order of arrival.
+    /// Channels can share a bucket, so the caller must check the channel of each message.
     [[nodiscard]] SameChannel& messages_of(const ChannelState* channel) noexcept {
         return of_channels_[hash(channel, 0)];
     }

@@ -261,11 +261,11 @@ struct ConnectedDatagram {
     std::uint16_t version = Hello::current_version;
     /// 1 if the sender has not received a ConnectedDatagram of the other end yet; otherwise 0.
     std::uint16_t needs_reply = 0;
-    /// Identifies the receiver. A copy of Hello::secret in the ChannelAddress that the receiver has
-    /// sent.
+    /// Identifies the receiver of this datagram: Hello::secret of the ChannelAddress that the
+    /// receiver has created.
     Handle::Secret to{};
-    /// Identifies the sender. A copy of Hello::secret in the ChannelAddress that the sender has
-    /// sent.
+    /// Identifies the sender of this datagram: Hello::secret of the ChannelAddress that the sender
+    /// has created.
     Handle::Secret from{};
 };
 static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<ConnectedDatagram>);
