@@ -248,7 +248,8 @@ bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
     if (error != 0) {
         // If no work request was posted, the receive ends below. Otherwise the receive ends when
         // the posted work requests have completed.
-        fail(ECONNABORTED, "a message cannot be copied to device memory", &receive, error);
+        fail(error == EIO ? EIO : ECONNABORTED, "a message cannot be copied to device memory",
+             &receive, error);
         receive.error = error;
         if (receive.pending == 0) {
             ++receive.pending;
@@ -293,6 +294,10 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     wake();
     if (status == IBV_WC_WR_FLUSH_ERR) {
         request.flushed = true; // Another work request has failed: repeat this one.
+    } else if (status == IBV_WC_RETRY_EXC_ERR) {
+        fail(EHOSTUNREACH, "a device of this side does not deliver to its own port", &request,
+             EHOSTUNREACH);
+        request.error = EHOSTUNREACH;
     } else if (status != IBV_WC_SUCCESS) {
         fail(ECONNABORTED, "this side's device could not access the memory of a request", &request,
              EFAULT);

@@ -141,8 +141,8 @@ EagerProtocol::Sent ChannelState::try_send(SendRequest& request) noexcept {
 }
 
 int ChannelState::check_receive(const BufferRef& buffer) noexcept {
-    if (broken() != 0 && broken() != ECONNRESET) [[unlikely]] {
-        return broken();
+    if (broken() == EBADF) [[unlikely]] {
+        return EBADF;
     }
     if (const int error = buffer.check(endpoint_); error != 0) [[unlikely]] {
         return error;
@@ -178,8 +178,8 @@ int ChannelState::receive_claimed(const BufferRef& buffer, std::uint64_t claim, 
 
 int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag,
                                 Tag mask, Request& request, void* context) noexcept {
-    // The callers have excluded all errors except ECONNRESET. After ECONNRESET, a receive starts
-    // only if its message has already arrived completely, which is true of an eager message.
+    // After a failure, a receive starts only if its message has already arrived completely, which
+    // is true of an eager message.
     if (broken() != 0 && (message == nullptr || message->kind != Kind::eager)) [[unlikely]] {
         return broken();
     }

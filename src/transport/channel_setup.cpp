@@ -94,19 +94,30 @@ void ChannelSetup::create_queue_pairs() {
     prepared_.reserve(rails.size() * all.queue_pairs_per_device);
     // A channel uses a prefix of the device list. The prefix ends before the first device that has
     // failed or whose port is down, even if later devices work.
-    const auto has_port = [&](const SharedRail& rail) {
-        // `port_down` may be out of date: see EndpointOptions::read_async_events.
-        return !rail.port_down || rail.pd.context().port(all.port).state == IBV_PORT_ACTIVE;
+    const auto has_active_port = [&](std::size_t device) {
+        return rails[device]->pd.context().port(all.port).state == IBV_PORT_ACTIVE;
     };
     std::size_t devices = 1;
-    while (devices < rails.size() && endpoint_->works(devices) && has_port(*rails[devices])) {
+    while (devices < rails.size() && endpoint_->works(devices) &&
+           // `port_down` may be out of date: see EndpointOptions::read_async_events.
+           (!rails[devices]->port_down || has_active_port(devices))) {
         ++devices;
     }
     const Unlocked unlocked(all.mutex);
     for (std::size_t device = 0; device < devices; ++device) {
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
-            prepare(rails[device]->pd,
-                    channel_queue_pair_options(*rails[device], all, i, inline_data_));
+            const auto made = attempt([&] {
+                prepare(rails[device]->pd,
+                        channel_queue_pair_options(*rails[device], all, i, inline_data_));
+            });
+            if (!made && device != 0 && !has_active_port(device)) {
+                const auto kept = static_cast<std::ptrdiff_t>(device * all.queue_pairs_per_device);
+                prepared_.erase(prepared_.begin() + kept, prepared_.end());
+                return; // The port has gone down since the check above.
+            }
+            if (!made) {
+                made.error_info().raise();
+            }
         }
     }
 }
@@ -115,7 +126,7 @@ void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions options)
     // If creating the queue pair fails, the reason may be the length of inline data: bnxt_re has 96
     // bytes, which is enough for most messages of the protocol. The queue pair is created again
     // with shorter inline data, and then without any.
-    for (const std::uint32_t shorter : {96U, 0U}) {
+    while (true) {
         try {
             prepared_.emplace_back(pd, options);
             return;
@@ -123,10 +134,9 @@ void ChannelSetup::prepare(const ProtectionDomain& pd, QueuePairOptions options)
             if (options.max_inline_data == 0) {
                 throw;
             }
-            inline_data_ = options.max_inline_data = std::min(shorter, options.max_inline_data - 1);
+            inline_data_ = options.max_inline_data = options.max_inline_data > 96 ? 96 : 0;
         }
     }
-    prepared_.emplace_back(pd, options);
 }
 
 std::unique_ptr<ChannelState> ChannelSetup::connect(const Hello& theirs) {

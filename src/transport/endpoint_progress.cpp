@@ -204,6 +204,9 @@ int EndpointState::cancel(std::uint32_t channel, const Request& request) noexcep
         return EALREADY;
     }
     if (state->type() == RequestType::one_sided) {
+        if (state->channel->broken() != 0) {
+            return EALREADY; // The request ends with the error of the channel.
+        }
         return state->channel->cancel(static_cast<OneSidedRequest&>(*state));
     }
     auto& receive = static_cast<ReceiveRequest&>(*state);
@@ -320,11 +323,17 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
             // repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
-                status = IBV_WC_WR_FLUSH_ERR;
+                // The event of the port may arrive later than the completion.
+                constexpr unsigned most_repetitions = 3;
+                if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
+                    status = IBV_WC_WR_FLUSH_ERR;
+                }
             } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
                        attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
                 status = IBV_WC_GENERAL_ERR;
             }
+        } else {
+            shared_rail.undelivered = 0;
         }
         if (id.work == Work::loopback_receive) {
             --loopback.receives;

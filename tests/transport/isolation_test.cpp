@@ -327,7 +327,13 @@ TEST_P(Visible, a_copy_that_cannot_be_posted_is_repeated) {
     EXPECT_EQ(right().state(), code(0)) << right().reason();
 }
 
-class VisibleByTwo : public Visible {};
+class VisibleByTwo : public Visible {
+  protected:
+    VisibleByTwo() {
+        options_.ack_timeout = 10;
+        options_.retry_count = 1;
+    }
+};
 
 INSTANTIATE_TEST_SUITE_P(devices, VisibleByTwo, ::testing::Values(2));
 
@@ -341,6 +347,19 @@ TEST_P(VisibleByTwo, data_is_flushed_by_the_first_device_just_after_the_other_ha
     EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
     EXPECT_EQ(pass_to_device(100, true), 2);
     EXPECT_EQ(right().state(), code(0)) << right().reason();
+}
+
+// By the address of the second device, the first one is reached.
+TEST_P(VisibleByTwo, a_flush_fails_if_a_device_does_not_deliver_to_its_own_port) {
+    ibv_port_attr attributes = Context::open("soft1").port(1);
+    attributes.lid = Context::open("soft0").port(1).lid;
+    ASSERT_EQ(softverbs_set_port_attr(1, 1, &attributes), 0);
+    register_memory(Visibility::running_kernel);
+    Request flush;
+    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+              code(0));
+    EXPECT_EQ(complete(right(), flush).error, code(EHOSTUNREACH));
+    EXPECT_EQ(right().state(), code(EHOSTUNREACH));
 }
 
 TEST_P(Visible, memory_for_a_running_kernel_needs_remote_read) {

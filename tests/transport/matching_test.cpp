@@ -236,6 +236,22 @@ TEST_F(Matching, a_taken_message_that_has_arrived_outlives_its_sender) {
     EXPECT_TRUE(received(0, 0, 10));
 }
 
+TEST_F(Matching, a_message_that_has_arrived_can_be_received_after_any_failure) {
+    Request sent = send(10, 1);
+    ASSERT_TRUE(progress_until([&] { return right().probe(1).has_value(); }));
+    EXPECT_EQ(complete(left(), sent).error, code(0));
+    ASSERT_EQ(softverbs_fail_call("ibv_post_send", 1, EIO), 0);
+    Request own;
+    static_cast<void>(right().isend(to_->memory(), to_->data(), 10, 3, own));
+    ASSERT_TRUE(progress_until([&] { return static_cast<bool>(right().state()); }));
+    ASSERT_NE(right().state(), code(ECONNRESET));
+    Request request;
+    EXPECT_EQ(right().irecv(to_->memory(), to_->data(), 10, 2, request), right().state());
+    ASSERT_EQ(right().irecv(to_->memory(), to_->data(), 10, 1, request), code(0));
+    EXPECT_EQ(complete(right(), request).bytes, 10);
+    EXPECT_TRUE(received(0, 0, 10));
+}
+
 TEST_F(Matching, a_taken_message_is_freed_with_its_channel) {
     Request sent = send(10, 1);
     ASSERT_TRUE(progress_until([&] { return right().mprobe(1).has_value(); }));

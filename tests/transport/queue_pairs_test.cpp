@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "raw_connector.hpp"
@@ -114,6 +115,21 @@ TEST_F(QueuePairs, are_up_to_sixteen_on_up_to_eight_devices) {
     const auto queue_pairs = open_with(8, 3);
     EXPECT_EQ(queue_pairs.error(), EINVAL);
     EXPECT_THAT(queue_pairs.message(), ::testing::HasSubstr("a channel has up to 16 queue pairs"));
+}
+
+TEST_F(QueuePairs, are_not_created_on_a_device_whose_port_goes_down_meanwhile) {
+    use_devices(2);
+    open();
+    transport::Listener listener = listen();
+    before_each_call([](std::string_view verb) {
+        if (verb.starts_with("ibv_create_qp")) { // the first one is on the first device
+            EXPECT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+        }
+    });
+    ASSERT_NO_FATAL_FAILURE(connect_to(listener));
+    EXPECT_EQ(left_->rails(), 1);
+    EXPECT_EQ(right_->rails(), 1);
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);
 }
 
 TEST_F(QueuePairs, of_a_device_have_consecutive_flow_labels) {

@@ -526,6 +526,7 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
             exchange();
             return;
         }
+        finish_all(); // One end may have failed just after the requests had ended.
         for (Channel* const channel : {&left(), &right()}) {
             EXPECT_NE(std::string_view(channel->reason()), "");
             EXPECT_EQ(channel->in_flight(), 0);

@@ -78,7 +78,10 @@ namespace rdmabuf::transport {
 ///     deregistered or its exporter revoked it
 ///   - ECONNRESET: the peer closed the channel, its process ended, or it sent an RDMA request that
 ///     the device of this side rejected
-///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed
+///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed;
+///   or
+///     a device of this side does not deliver to its own port, by which it copies and flushes data
+///     in device memory
 ///   - EPROTO: the peer violated the protocol
 ///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, and this ended the
 ///     channel

@@ -113,6 +113,9 @@ struct SharedRail {
     std::int64_t test_ns = 0;
     /// True from the beginning of a test until a work request of the loopback queue pair completes.
     bool tested = false;
+    /// The number of loopback queue pairs in succession that have failed with IBV_WC_RETRY_EXC_ERR
+    /// while the port was active.
+    unsigned undelivered = 0;
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
