@@ -766,9 +766,11 @@ class RDMABUF_EXPORT QueuePair {
     /// connection. See PreparedQueuePair::set_ece().
     [[nodiscard]] ibv_ece ece() const;
     /// Moves the queue pair to the error state. All outstanding requests complete with
-    /// IBV_WC_WR_FLUSH_ERR. To drain the queue pair, then post one signaled send and, without a
-    /// shared receive queue, one receive: both complete with IBV_WC_WR_FLUSH_ERR, each as the last
-    /// request of its queue. ibv_modify_qp(3).
+    /// IBV_WC_WR_FLUSH_ERR. To drain the queue pair, then post one signaled send and one receive:
+    /// both complete with IBV_WC_WR_FLUSH_ERR, each as the last request of its queue. With a shared
+    /// receive queue, wait for IBV_EVENT_QP_LAST_WQE_REACHED instead of the receive. Some providers
+    /// accept no requests in this state (EINVAL, for example EFA): then only close() ends the
+    /// outstanding requests. ibv_modify_qp(3).
     void abort();
 
     /// Posts a request to the send queue of this XRC queue pair. The request names a shared receive

@@ -56,7 +56,9 @@ struct SharedReceiveQueueOptions {
 /// header (infiniband/tm_types.h) to the oldest tagged receive for which (tag of the header & mask)
 /// is equal to @p tag. An unexpected message, which no tagged receive matches, consumes a receive
 /// of SharedReceiveQueue::post_recv(). Both completions have the opcode IBV_WC_TM_RECV; the flag
-/// IBV_WC_TM_MATCH tells them apart. See ibv_post_srq_ops(3).
+/// IBV_WC_TM_MATCH tells them apart. A tagged receive contains only the data; a receive of an
+/// unexpected message begins with the ibv_tmh, and its completion has no tag. See
+/// ibv_post_srq_ops(3).
 /// @param recv_wr_id  the wr_id of the completion of the receive
 /// @param wr_id       the wr_id of the completion of this operation (IBV_WC_TM_ADD)
 [[nodiscard]] inline ibv_ops_wr make_tag_add(std::span<const ibv_sge> local, std::uint64_t tag,
@@ -74,7 +76,8 @@ struct SharedReceiveQueueOptions {
     return operation;
 }
 /// Makes the operation that removes a tagged receive. The completion has the opcode IBV_WC_TM_DEL,
-/// and the status IBV_WC_TM_ERR if a message has already consumed the receive.
+/// and the status IBV_WC_TM_ERR if the handle is not in use, for example because a message has
+/// already consumed the receive.
 /// @param handle  ibv_ops_wr::tm.handle of the operation that added the receive, after post()
 [[nodiscard]] inline ibv_ops_wr make_tag_remove(std::uint32_t handle,
                                                 std::uint64_t wr_id = 0) noexcept {
@@ -160,7 +163,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// Posts one operation of a queue with tag matching. For make_tag_add(), sets
     /// operation.tm.handle to the handle of the tagged receive.
     /// @return the errno value of ibv_post_srq_ops(3): ENOMEM if max_tags or max_tag_operations is
-    ///         reached, EINVAL for a queue without tag matching or for a handle that is not in use
+    ///         reached, EINVAL or EOPNOTSUPP for a queue or a device without tag matching
     CallStatus post(ibv_ops_wr& operation) const noexcept {
         assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
         ibv_ops_wr* failed; // NOLINT(*-init-variables): set by verbs on failure

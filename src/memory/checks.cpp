@@ -19,7 +19,7 @@ namespace {
                 "the iova lies " + std::to_string(iova % page) + " bytes into its page and the " +
                     what + " " + std::to_string(start % page) +
                     " bytes into its page; both must be equal (a page has " + std::to_string(page) +
-                    " bytes): choose another iova");
+                    " bytes): choose another iova, or correct the " + what);
 }
 
 } // namespace

@@ -104,8 +104,8 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
         case EACCES:
             if (descriptor.read_only) {
                 return "descriptor " + std::to_string(range.fd) +
-                       " is open for reading only: open it with O_RDWR to register it with "
-                       "local_write";
+                       " is open for reading only: open or export it with O_RDWR to register it "
+                       "with local_write";
             }
             break;
         case EINVAL:

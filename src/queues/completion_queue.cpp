@@ -22,7 +22,7 @@ const char* completion_hint(ibv_wc_status status) noexcept {
                    "protection domain or was deregistered, or a receive or read has no local_write";
         case IBV_WC_WR_FLUSH_ERR:
             return "the queue pair had already failed or was shut down; see the first failed "
-                   "completion";
+                   "completion, or the asynchronous events if a request of the peer was refused";
         case IBV_WC_BAD_RESP_ERR:
             return "the peer sent an unexpected response: connect both queue pairs again";
         case IBV_WC_LOC_ACCESS_ERR:

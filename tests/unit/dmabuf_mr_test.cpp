@@ -182,7 +182,7 @@ TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsOpenForReadingOnly) {
     EXPECT_THAT(refusal({.fd = readable.get(), .length = size}),
                 fails_with(function, EACCES,
                            "descriptor " + std::to_string(readable.get()) +
-                               " is open for reading only: open it with O_RDWR"));
+                               " is open for reading only: open or export it with O_RDWR"));
     EXPECT_NO_THROW(DmaBufMR(basics_.pd, {.fd = readable.get(), .length = size},
                              {.access = Access::remote_read}));
     testing::fail_dmabufs(0, EACCES);

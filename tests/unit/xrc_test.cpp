@@ -123,16 +123,16 @@ TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
     const XrcDomain domain(basics_.context);
     EXPECT_THAT(
         error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.xrc_domain = &domain}); }),
-        fails_with(EINVAL, "if it has either an XRC domain or tags"));
+        fails_with(EINVAL, "has either an XRC domain or tags"));
     EXPECT_THAT(error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.cq = &recv_cq_}); }),
-                fails_with(EINVAL, "if it has either an XRC domain or tags"));
+                fails_with(EINVAL, "has either an XRC domain or tags"));
     EXPECT_THAT(
         error_of([&] {
             const SharedReceiveQueue srq(
                 basics_.pd,
                 {.xrc_domain = &domain, .max_tags = 1, .max_tag_operations = 1, .cq = &recv_cq_});
         }),
-        fails_with(EINVAL, "if it has either an XRC domain or tags"));
+        fails_with(EINVAL, "has either an XRC domain or tags"));
 }
 
 TEST_F(XrcTest, OnlyTheReceivingEndHasADomain) {

@@ -422,7 +422,9 @@ ReplayedMachine::ReplayedMachine(const fs::path& dump) {
         }
     } catch (const std::invalid_argument& error) {
         fs::remove_all(root_);
-        writer.refuse(error.what());
+        writer.refuse(
+            std::string("neither written by rdmabuf doctor --dump nor by rdma_topo dump: ") +
+            error.what());
     } catch (...) {
         fs::remove_all(root_);
         throw;
