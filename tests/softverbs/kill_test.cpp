@@ -1,170 +1,127 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two processes run traffic (endless_traffic.cpp), and one of them is killed at varying moments.
-// The other one must get an error completion soon, and no files may remain.
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <cstdlib>
-#include <filesystem>
+// Two processes run traffic, and one of them is killed at varying moments. The other one must get
+// an error completion soon, and no files may remain.
+#include <atomic>
 #include <optional>
 #include <random>
-#include <set>
-#include <stdexcept>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "two_processes.hpp"
 
-#include "temporary_directory.hpp"
-#include "waiting.hpp"
-
+namespace softverbs_test {
 namespace {
 
-constexpr int time_limit_ms = std::chrono::milliseconds(rdmabuf::testing::time_limit).count();
+constexpr int requests_in_flight = 16;
 
-/// One end of the connection, which runs in another process.
-class End {
-  public:
-    /// @param socket  socket to the other end; the constructor closes it
-    explicit End(int socket) {
-        std::array<int, 2> output{};
-        std::array<int, 2> control{};
-        if (::pipe2(output.data(), O_CLOEXEC) != 0 ||
-            ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control.data()) != 0) {
-            throw std::runtime_error("pipe2 or socketpair");
-        }
-        posix_spawn_file_actions_t actions{};
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
-        ::posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-        ::posix_spawn_file_actions_adddup2(&actions, control[1], STDERR_FILENO);
-        const std::string program = ENDLESS_TRAFFIC;
-        std::array<char*, 2> arguments{const_cast<char*>(program.c_str()), nullptr};
-        const int error =
-            ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, arguments.data(), environ);
-        ::posix_spawn_file_actions_destroy(&actions);
-        for (const int fd : {socket, output[1], control[1]}) {
-            ::close(fd);
-        }
-        output_ = output[0];
-        control_ = control[0];
-        if (error != 0) {
-            throw std::runtime_error("posix_spawn of " + program);
-        }
-    }
-    ~End() {
-        if (pid_ > 0) {
-            ::kill(pid_, SIGKILL);
-            ::waitpid(pid_, nullptr, 0);
-        }
-        ::close(output_);
-        ::close(control_);
-    }
-    End(const End&) = delete;
-    End& operator=(const End&) = delete;
+struct Kind {
+    ibv_wr_opcode opcode;
+    std::uint32_t length;
+};
+/// The kinds of requests, which alternate.
+constexpr std::array<Kind, 5> kinds{{{IBV_WR_RDMA_WRITE, 8},
+                                     {IBV_WR_RDMA_READ, 100'000},
+                                     {IBV_WR_ATOMIC_FETCH_AND_ADD, 8},
+                                     {IBV_WR_SEND, 64},
+                                     {IBV_WR_RDMA_WRITE, one_mib / 2}}};
 
-    /// Returns the next line of the program's output. Returns an empty string if it has ended or
-    /// the time limit expires.
-    [[nodiscard]] std::string line() const {
-        std::string text;
-        for (char next = 0; next != '\n';) {
-            pollfd poll{output_, POLLIN, 0};
-            if (::poll(&poll, 1, time_limit_ms) != 1 || ::read(output_, &next, 1) != 1) {
-                return {};
-            }
-            text += next;
-        }
-        text.pop_back();
-        return text;
-    }
-    void kill() {
-        ::kill(pid_, SIGKILL);
-        ::waitpid(pid_, nullptr, 0);
-        pid_ = -1;
-    }
-    void stop() const { ASSERT_EQ(::write(control_, "q", 1), 1); }
-    /// Waits for the end of the process. Returns its exit status, or -1 if it was killed.
-    [[nodiscard]] int wait() {
-        int status = 0;
-        if (::waitpid(pid_, &status, 0) != pid_ || !WIFEXITED(status)) {
-            return -1;
-        }
-        pid_ = -1;
-        return WEXITSTATUS(status);
-    }
-
-  private:
-    pid_t pid_ = -1;
-    int output_ = -1;
-    int control_ = -1;
+/// What the test and both ends share.
+struct Shared {
+    std::atomic<unsigned> running;
+    std::atomic<pid_t> stops; // the end that shall stop; 0: none
 };
 
-std::set<std::string> names_in(const std::string& directory) {
-    std::set<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-        names.insert(entry.path().filename());
+/// Posts requests of all kinds until a request fails or the end shall stop. Returns the status of
+/// the failed request; success: the end has stopped.
+ibv_wc_status run_traffic(const End& end, Shared& shared) {
+    const auto receive = [&end] { end.receive(0, 0, 64); };
+    for (int i = 0; i < 2 * requests_in_flight; ++i) {
+        receive();
     }
-    return names;
+    end.meet();
+    ++shared.running;
+    std::uint64_t posted = 0;
+    std::uint64_t completed = 0;
+    while (shared.stops != ::getpid()) {
+        // The lower half of the memory is used for sends and reads of this process. The peer writes
+        // to the upper half.
+        for (; posted - completed < requests_in_flight; ++posted) {
+            const Kind& kind = kinds[posted % kinds.size()];
+            end.post(kind.opcode, posted, 0, kind.length, half);
+        }
+        std::array<ibv_wc, requests_in_flight> found{};
+        const int count = ibv_poll_cq(end.cq, requests_in_flight, found.data());
+        if (count < 0) {
+            throw std::runtime_error("polling failed");
+        }
+        for (int i = 0; i < count; ++i) {
+            const ibv_wc& wc = found[static_cast<std::size_t>(i)];
+            if (wc.status != IBV_WC_SUCCESS) {
+                return wc.status;
+            }
+            if ((wc.opcode & IBV_WC_RECV) != 0) {
+                receive();
+            } else {
+                ++completed;
+            }
+        }
+    }
+    return IBV_WC_SUCCESS;
 }
 
-class Kill : public testing::Test {
+class Kill : public TwoProcesses {
   protected:
-    void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1), 0); }
-    /// Starts both ends and waits until they run traffic.
-    void start() {
-        std::array<int, 2> sockets{};
-        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
-        one_.emplace(sockets[0]);
-        other_.emplace(sockets[1]);
-        ASSERT_EQ(one_->line(), "running");
-        ASSERT_EQ(other_->line(), "running");
+    void SetUp() override {
+        timeout = 12; // 17 ms
+        retries = 3;
+        void* const mapped = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ASSERT_NE(mapped, MAP_FAILED);
+        shared_ = new (mapped) Shared{};
+    }
+    void TearDown() override { ::munmap(shared_, sizeof(Shared)); }
+
+    /// Starts both ends, and waits until they run traffic. Both exit when a request fails. The
+    /// status of this request must be @p expected; none: it can be any.
+    void start_traffic(std::optional<ibv_wc_status> expected) {
+        shared_->running = 0;
+        const auto role = [this, expected](End& end) {
+            const ibv_wc_status status = run_traffic(end, *shared_);
+            EXPECT_EQ(status, expected.value_or(status)) << ibv_wc_status_str(status);
+            std::exit(HasFailure() ? 1 : 0); // the other end is gone
+        };
+        start(role, role);
+        ASSERT_TRUE(eventually([this] { return shared_->running == 2; }));
+    }
+    [[nodiscard]] std::ptrdiff_t files() const {
+        const std::filesystem::directory_iterator all(directory_.path());
+        return std::distance(begin(all), end(all));
     }
 
-    TemporaryDirectory directory_;
-    std::optional<End> one_;
-    std::optional<End> other_;
+    Shared* shared_ = nullptr;
 };
 
 TEST_F(Kill, OfEitherSideAtAnyMomentEndsTheOthersWorkAndLeavesNothing) {
-    constexpr int rounds = 200;
+    constexpr unsigned rounds = 200;
     std::mt19937 random(20261121);
     std::uniform_int_distribution<int> microseconds(0, 4000);
-    for (int round = 0; round < rounds; ++round) {
+    for (unsigned round = 0; round < rounds && !HasFailure(); ++round) {
         SCOPED_TRACE(round);
-        start();
-        if (HasFatalFailure()) {
-            return;
-        }
+        ASSERT_NO_FATAL_FAILURE(start_traffic(IBV_WC_RETRY_EXC_ERR));
         std::this_thread::sleep_for(std::chrono::microseconds(microseconds(random)));
-        End& victim = round % 2 == 0 ? *one_ : *other_;
-        End& survivor = round % 2 == 0 ? *other_ : *one_;
-        victim.kill();
-        ASSERT_EQ(survivor.line(), "transport retry counter exceeded");
-        ASSERT_EQ(survivor.wait(), 0);
+        const pid_t victim = children_.at(round % 2);
+        ASSERT_EQ(::kill(victim, SIGKILL), 0);
+        EXPECT_TRUE(WIFSIGNALED(status_of_child(victim)));
+        expect_success(children_.at(1 - round % 2));
         // The survivor has removed its own files. The next process that starts removes those of the
         // killed one.
-        ASSERT_LE(names_in(directory_.path()).size(), 3U);
+        ASSERT_LE(files(), 3);
     }
-    start();
-    if (HasFatalFailure()) {
-        return;
-    }
-    EXPECT_EQ(names_in(directory_.path()).size(), 6U) << "a lock and two sockets each";
-    one_->stop();
-    EXPECT_EQ(one_->line(), "stopped");
-    EXPECT_EQ(one_->wait(), 0);
-    EXPECT_NE(other_->line(), "");
-    EXPECT_EQ(other_->wait(), 0);
-    EXPECT_TRUE(names_in(directory_.path()).empty());
+    ASSERT_NO_FATAL_FAILURE(start_traffic(std::nullopt));
+    EXPECT_EQ(files(), 6) << "a lock and two sockets each";
+    shared_->stops = children_[0];
+    finish();
+    EXPECT_EQ(files(), 0);
 }
 
 } // namespace
+} // namespace softverbs_test

@@ -277,8 +277,6 @@ class TwoProcesses : public testing::Test {
     std::string pull = "process_vm";
     std::string faults;
     std::array<pid_t, 2> children_{};
-
-  private:
     TemporaryDirectory directory_;
 };
 
