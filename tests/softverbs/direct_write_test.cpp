@@ -77,6 +77,68 @@ class DirectWrite : public TwoProcesses {
         end.tell(::getpid());
         static_cast<void>(end.hear<char>());
     }
+    /// The target withdraws something that the writes need. Later writes must not arrive.
+    void run_withdrawal(ibv_wc_status expected, const std::function<void(End&)>& withdraw) {
+        run(
+            [&](End& end) {
+                const ManualClock clock;
+                warm_up(end);
+                end.tell('w');
+                static_cast<void>(end.hear<char>());
+                end.put(0, size, 9);
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+                ibv_wc wc{};
+                EXPECT_TRUE(becomes_true([&] { return ibv_poll_cq(end.cq, 1, &wc) != 0; }));
+                EXPECT_EQ(wc.status, expected) << ibv_wc_status_str(wc.status);
+                end.tell('d');
+            },
+            [&](End& end) {
+                static_cast<void>(end.hear<char>());
+                withdraw(end);
+                end.tell('g');
+                static_cast<void>(end.hear<char>());
+                EXPECT_TRUE(end.has(half, size, 1));
+            });
+    }
+
+    /// The initiator is interrupted in a direct write while the target calls @p withdraw, which
+    /// then must wait for the write. Another thread of the target meanwhile calls a verb, and then
+    /// lets the initiator continue.
+    void run_interrupted_write(const std::function<void(End&)>& withdraw) {
+        run(
+            [](End& end) {
+                static_cast<void>(end.hear<pid_t>());
+                warm_up(end);
+                end.put(0, size, 9);
+                write_until_direct(end, size, [&end] {
+                    end.tell('w');
+                    static_cast<void>(end.hear<char>());
+                });
+                end.tell('d');
+            },
+            [&](End& end) {
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                const ManualClock clock; // withdraw() waits for the write without limit
+                const pid_t waiter = ::gettid();
+                std::atomic<bool> returned = false;
+                std::thread other([&] {
+                    EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
+                    // Process::lock is free during the wait.
+                    ibv_device_attr attributes{};
+                    EXPECT_EQ(ibv_query_device(end.context, &attributes), 0);
+                    EXPECT_FALSE(returned);
+                    end.tell('g');
+                });
+                withdraw(end);
+                returned = true;
+                EXPECT_TRUE(end.has(half, size, 9));
+                end.put(half, size, 1);
+                other.join();
+                static_cast<void>(end.hear<char>());
+                EXPECT_TRUE(end.has(half, size, 1));
+            });
+    }
 };
 
 TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
@@ -109,35 +171,25 @@ TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
     }
 }
 
-TEST_F(DirectWrite, ComesByAPacketWhereMemoryOfOtherProcessesIsNotAccessible) {
-    pull = "none";
-    run(
-        [](End& end) {
-            const pid_t target = stop_target(end);
-            end.put(0, size, 9);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            expect_nothing(end);
-            EXPECT_FALSE(target_has(end, target));
-            ::kill(target, SIGCONT);
-            end.expect(9);
-            EXPECT_TRUE(target_has(end, target));
-            end.tell('d');
-        },
-        wait_for_other);
-}
-
-TEST_F(DirectWrite, ComesByAPacketWhilePacketFaultsArePlanned) {
-    faults = "packet#100000=drop";
-    run(
-        [](End& end) {
-            const pid_t target = stop_target(end);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            expect_nothing(end);
-            ::kill(target, SIGCONT);
-            end.expect(9);
-            end.tell('d');
-        },
-        wait_for_other);
+TEST_F(DirectWrite, ComesByAPacketWithoutAccessToMemoryAndWhilePacketFaultsArePlanned) {
+    for (const bool planned : {false, true}) {
+        SCOPED_TRACE(planned);
+        pull = planned ? "process_vm" : "none";
+        faults = planned ? "packet#100000=drop" : "";
+        run(
+            [](End& end) {
+                const pid_t target = stop_target(end);
+                end.put(0, size, 9);
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+                expect_nothing(end);
+                EXPECT_FALSE(target_has(end, target));
+                ::kill(target, SIGCONT);
+                end.expect(9);
+                EXPECT_TRUE(target_has(end, target));
+                end.tell('d');
+            },
+            wait_for_other);
+    }
 }
 
 TEST_F(DirectWrite, DoesNotOvertakeASend) {
@@ -162,69 +214,28 @@ TEST_F(DirectWrite, DoesNotOvertakeASend) {
         });
 }
 
-/// The target withdraws something that the writes need. Later writes must not arrive.
-void run_withdrawal(const std::function<void(End&)>& warm_up, ibv_wc_status expected,
-                    const std::function<void(End&)>& withdraw,
-                    const std::function<void(const std::function<void(End&)>&,
-                                             const std::function<void(End&)>&)>& run) {
-    run(
-        [&](End& end) {
-            const ManualClock clock;
-            warm_up(end);
-            end.tell('w');
-            static_cast<void>(end.hear<char>());
-            end.put(0, size, 9);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
-            ibv_wc wc{};
-            EXPECT_TRUE(becomes_true([&] { return ibv_poll_cq(end.cq, 1, &wc) != 0; }));
-            EXPECT_EQ(wc.status, expected) << ibv_wc_status_str(wc.status);
-            end.tell('d');
-        },
-        [&](End& end) {
-            static_cast<void>(end.hear<char>());
-            withdraw(end);
-            end.tell('g');
-            static_cast<void>(end.hear<char>());
-            EXPECT_TRUE(end.has(half, size, 1));
-        });
-}
-
-TEST_F(DirectWrite, IsRefusedOnceTheRegionIsDeregistered) {
-    run_withdrawal(
-        warm_up, IBV_WC_REM_ACCESS_ERR,
-        [](End& end) { done(ibv_dereg_mr(end.mr), "ibv_dereg_mr"); },
-        [this](const auto& one, const auto& other) { run(one, other); });
-}
-
 TEST_F(DirectWrite, IsRefusedOnceTheRegionIsRevoked) {
-    run_withdrawal(
-        warm_up, IBV_WC_REM_ACCESS_ERR,
-        [](End& end) { done(softverbs_revoke_mr(end.mr), "softverbs_revoke_mr"); },
-        [this](const auto& one, const auto& other) { run(one, other); });
+    run_withdrawal(IBV_WC_REM_ACCESS_ERR, [](End& end) {
+        done(softverbs_revoke_mr(end.mr), "softverbs_revoke_mr");
+    });
 }
 
 TEST_F(DirectWrite, IsRefusedOnceTheQueuePairForbidsWrites) {
-    run_withdrawal(
-        warm_up, IBV_WC_REM_INV_REQ_ERR,
-        [](End& end) {
-            ibv_qp_attr attr{};
-            attr.qp_state = IBV_QPS_RTS;
-            attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
-            done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), "flags");
-        },
-        [this](const auto& one, const auto& other) { run(one, other); });
+    run_withdrawal(IBV_WC_REM_INV_REQ_ERR, [](End& end) {
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_RTS;
+        attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+        done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), "flags");
+    });
 }
 
 TEST_F(DirectWrite, GetsNoAnswerOnceTheQueuePairIsInError) {
     timeout = 10;
-    run_withdrawal(
-        warm_up, IBV_WC_RETRY_EXC_ERR,
-        [](End& end) {
-            ibv_qp_attr attr{};
-            attr.qp_state = IBV_QPS_ERR;
-            done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), "ERR");
-        },
-        [this](const auto& one, const auto& other) { run(one, other); });
+    run_withdrawal(IBV_WC_RETRY_EXC_ERR, [](End& end) {
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_ERR;
+        done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), "ERR");
+    });
 }
 
 /// Reads a byte that a device may write at this moment. To ThreadSanitizer this is a race with
@@ -259,55 +270,12 @@ TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
     }
 }
 
-/// The initiator is interrupted in a direct write while the target calls @p withdraw, which then
-/// must wait for the write. Another thread of the target meanwhile calls a verb, and then lets the
-/// initiator continue.
-void run_interrupted_write(const std::function<void(End&)>& withdraw,
-                           const std::function<void(const std::function<void(End&)>&,
-                                                    const std::function<void(End&)>&)>& run) {
-    run(
-        [](End& end) {
-            static_cast<void>(end.hear<pid_t>());
-            warm_up(end);
-            end.put(0, size, 9);
-            write_until_direct(end, size, [&end] {
-                end.tell('w');
-                static_cast<void>(end.hear<char>());
-            });
-            end.tell('d');
-        },
-        [&](End& end) {
-            end.tell(::getpid());
-            static_cast<void>(end.hear<char>());
-            const ManualClock clock; // withdraw() waits for the write without limit
-            const pid_t waiter = ::gettid();
-            std::atomic<bool> returned = false;
-            std::thread other([&] {
-                EXPECT_TRUE(eventually([&] { return is_asleep(waiter); }));
-                // Process::lock is free during the wait.
-                ibv_device_attr attributes{};
-                EXPECT_EQ(ibv_query_device(end.context, &attributes), 0);
-                EXPECT_FALSE(returned);
-                end.tell('g');
-            });
-            withdraw(end);
-            returned = true;
-            EXPECT_TRUE(end.has(half, size, 9));
-            end.put(half, size, 1);
-            other.join();
-            static_cast<void>(end.hear<char>());
-            EXPECT_TRUE(end.has(half, size, 1));
-        });
-}
-
 TEST_F(DirectWrite, IsFinishedBeforeADeregistrationReturns) {
-    run_interrupted_write([](End& end) { done(ibv_dereg_mr(end.mr), "ibv_dereg_mr"); },
-                          [this](const auto& one, const auto& other) { run(one, other); });
+    run_interrupted_write([](End& end) { done(ibv_dereg_mr(end.mr), "ibv_dereg_mr"); });
 }
 
 TEST_F(DirectWrite, IsFinishedBeforeTheDestructionOfItsQueuePairReturns) {
-    run_interrupted_write([](End& end) { done(ibv_destroy_qp(end.qp), "ibv_destroy_qp"); },
-                          [this](const auto& one, const auto& other) { run(one, other); });
+    run_interrupted_write([](End& end) { done(ibv_destroy_qp(end.qp), "ibv_destroy_qp"); });
 }
 
 TEST_F(DirectWrite, IsDelayedLikeAPacketWhenTheTargetIsSlowedDown) {

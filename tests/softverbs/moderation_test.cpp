@@ -56,17 +56,6 @@ TEST_F(EventModeration, raisesTheEventAtTheCount) {
     EXPECT_FALSE(is_readable(channel->fd));
 }
 
-TEST_F(EventModeration, raisesTheEventAtTheEndOfThePeriod) {
-    ASSERT_EQ(moderate(100, 3000), 0);
-    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-    complete();
-    ManualClock::advance(3ms - 1ns);
-    EXPECT_FALSE(is_readable(channel->fd));
-    ManualClock::advance(1ns);
-    ASSERT_TRUE(is_readable(channel->fd));
-    take_event();
-}
-
 TEST_F(EventModeration, endsWithItsQueueAlsoWhileTheDestructionWaitsForAnAcknowledgement) {
     ASSERT_EQ(moderate(100, 3000), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
@@ -96,17 +85,6 @@ TEST_F(EventModeration, endsWithItsParameters) {
     complete();
     EXPECT_TRUE(is_readable(channel->fd));
     take_event();
-}
-
-TEST_F(EventModeration, losesTheEventOfAQueueThatIsDestroyed) {
-    ASSERT_EQ(moderate(100, 2000), 0);
-    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-    complete();
-    EXPECT_EQ(softverbs_next_timer(), 2'000'000U);
-    cq.reset();
-    EXPECT_EQ(softverbs_next_timer(), UINT64_MAX);
-    ManualClock::advance(2ms);
-    EXPECT_FALSE(is_readable(channel->fd));
 }
 
 TEST_F(EventModeration, refusesWhatTheDeviceCannotCount) {

@@ -213,19 +213,6 @@ TEST_F(Protection, ReadsOfAQueuePairThatMayHaveNoneOutstandingFail) {
     expect_local_failure(request(IBV_WR_RDMA_READ), IBV_WC_LOC_QP_OP_ERR);
 }
 
-TEST_F(Protection, NoMoreReadsAreOutstandingThanTheRequesterMayHave) {
-    restart([](ibv_qp_attr& attr) { attr.max_rd_atomic = attr.max_dest_rd_atomic = 2; });
-    std::vector<Request> requests;
-    for (std::uint64_t i = 0; i < 64; ++i) {
-        requests.emplace_back(a, b, i % 3 == 0 ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ, i,
-                              8, 8 * i);
-    }
-    ASSERT_EQ(post(a, requests), 0);
-    for (std::uint64_t i = 0; i < 64; ++i) {
-        expect(a, i, IBV_WC_SUCCESS);
-    }
-}
-
 TEST_F(Protection, LocalRegionThatWasRevoked) {
     const UniqueMr revoked = make_mr(a.memory.data(), 4096);
     ASSERT_EQ(softverbs_revoke_mr(revoked.get()), 0);
