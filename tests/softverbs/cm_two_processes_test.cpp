@@ -120,14 +120,5 @@ TEST_F(CmTwoProcesses, StoppedPeerIsUnreachableAfterTheTimeouts) {
     EXPECT_EQ(event.status, -ETIMEDOUT);
 }
 
-TEST_F(CmTwoProcesses, PortOfAnotherProcessIsInUse) {
-    const Server server(Server::Behaviour::accepts);
-    const Channel channel;
-    const UniqueId id = channel.make_id();
-    EXPECT_EQ(bind_error(id.get(), "127.0.0.1", server.port()), EADDRINUSE);
-    const UniqueId any = channel.make_id();
-    EXPECT_EQ(bind_error(any.get(), "0.0.0.0", server.port()), EADDRNOTAVAIL);
-}
-
 } // namespace
 } // namespace softverbs_test

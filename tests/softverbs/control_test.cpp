@@ -101,14 +101,6 @@ TEST_F(ControlTest, ResetsADevice) {
     EXPECT_EQ(errno, EIO);
 }
 
-TEST_F(ControlTest, FaultsOfAListChangePortsAndDevices) {
-    const ManualClock clock;
-    ASSERT_EQ(softverbs("fault", "port=flap:10ms*2,device:0=reset@31ms").exit_status, 0);
-    EXPECT_EQ(take_events(5),
-              (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-                           IBV_EVENT_PORT_ACTIVE, IBV_EVENT_DEVICE_FATAL}));
-}
-
 TEST_F(ControlTest, FaultsOfAListOccurAfterTheirDelay) {
     const ManualClock clock;
     const auto begin = ManualClock::now();

@@ -96,17 +96,6 @@ TEST_F(DMTest, DmWriteAndReadBadFlow) {
     EXPECT_EQ(ibv_free_dm(dm), 0);
 }
 
-TEST_F(DMTest, IsCopiedByWords) {
-    ibv_dm* const dm = alloc(64);
-    ASSERT_NE(dm, nullptr);
-    for (const auto& [offset, length] :
-         {std::pair<std::uint64_t, std::size_t>{2, 4}, {4, 6}, {1, 1}}) {
-        EXPECT_EQ(ibv_memcpy_to_dm(dm, offset, host_.data(), length), EINVAL);
-        EXPECT_EQ(ibv_memcpy_from_dm(host_.data(), dm, offset, length), EINVAL);
-    }
-    EXPECT_EQ(ibv_free_dm(dm), 0);
-}
-
 TEST_F(DMTest, CopyFunctionsAreMissingAsInProvidersThatNeverSetThem) {
     const unsigned none = softverbs_features(0) & ~unsigned{SOFTVERBS_FEATURE_DM_COPY} &
                           ~unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE};

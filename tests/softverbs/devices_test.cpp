@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
@@ -134,6 +135,8 @@ TEST_F(DeviceTest, LeavesNoDescriptorOpenWhenItIsClosed) {
         const UniqueContext another(ibv_open_device(context->device));
         ASSERT_NE(another, nullptr);
         EXPECT_EQ(open_descriptors(), before + 2) << "of cmd_fd and async_fd";
+        EXPECT_NE(another->cmd_fd, context->cmd_fd);
+        EXPECT_EQ(::fcntl(another->cmd_fd, F_GETFD), FD_CLOEXEC);
     }
     EXPECT_EQ(open_descriptors(), before);
 }

@@ -49,16 +49,6 @@ class ImportTest : public PairTest {
     std::array<std::byte, 64> buffer_{};
 };
 
-TEST_F(ImportTest, TheDescriptorOfAContextIsOpenAndItsOwn) {
-    UniqueContext other(ibv_open_device(context->device));
-    const int fd = other->cmd_fd;
-    EXPECT_NE(fd, context->cmd_fd);
-    EXPECT_GE(::fcntl(fd, F_GETFD), 0);
-    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
-    other.reset();
-    EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
-}
-
 TEST_F(ImportTest, AContextIsOfTheSameDeviceAndOwnsTheDescriptor) {
     const int fd = ::dup(context->cmd_fd);
     UniqueContext imported(ibv_import_device(fd));

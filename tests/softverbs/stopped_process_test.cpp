@@ -85,43 +85,13 @@ TEST_F(TwoProcesses, RequestsToAStoppedTargetEndByTheTimeoutOfTheirQueuePair) {
     }
 }
 
-TEST_F(TwoProcesses, AnUnreliableWriteToAStoppedTargetEndsAndIsNotExecutedLater) {
-    type = IBV_QPT_UC;
-    run(
-        [](End& end) {
-            const auto target = end.hear<pid_t>();
-            const ManualClock clock;
-            end.put(0, one_mib, 1);
-            // After these requests, the pull method of the connection is known.
-            for (std::uint64_t id = 0; id < 3; ++id) {
-                end.post(IBV_WR_RDMA_WRITE, id, 0, one_mib, half);
-                end.expect(id);
-            }
-            stop(target);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
-            ManualClock::advance(std::chrono::seconds(1));
-            ibv_wc wc{};
-            ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 1);
-            EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
-            end.put(0, one_mib, 9);
-            ::kill(target, SIGCONT);
-            EXPECT_TRUE(eventually([target] { return is_at_rest(target); }));
-            end.tell('d');
-        },
-        [](End& end) {
-            end.put(0, one_mib, 5);
-            end.tell(::getpid());
-            static_cast<void>(end.hear<char>());
-            EXPECT_TRUE(end.has(half, one_mib, 1));
-            EXPECT_TRUE(end.has(0, one_mib, 5));
-        });
-}
-
-TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
-    for (const Memory kind : {Memory::host, Memory::memfd}) {
-        memory = kind;
+class StoppedTarget : public TwoProcesses {
+  protected:
+    /// Posts a write while the target is stopped, calls @p give_up, and changes the data. The target
+    /// must not execute the write when it continues.
+    void run_write(const std::function<void(End&)>& give_up) {
         run(
-            [](End& end) {
+            [&give_up](End& end) {
                 const auto target = end.hear<pid_t>();
                 end.put(0, one_mib, 1);
                 // After these requests, the pull method of the connection is known.
@@ -131,7 +101,7 @@ TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
                 }
                 stop(target);
                 end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
-                done(ibv_destroy_qp(end.qp), "ibv_destroy_qp");
+                give_up(end);
                 end.put(0, one_mib, 9);
                 ::kill(target, SIGCONT);
                 EXPECT_TRUE(eventually([target] { return is_at_rest(target); }));
@@ -144,6 +114,24 @@ TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
                 EXPECT_TRUE(end.has(half, one_mib, 1));
                 EXPECT_TRUE(end.has(0, one_mib, 5));
             });
+    }
+};
+
+TEST_F(StoppedTarget, EndsAnUnreliableWriteAndDoesNotExecuteItLater) {
+    type = IBV_QPT_UC;
+    run_write([](End& end) {
+        const ManualClock clock;
+        ManualClock::advance(std::chrono::seconds(1));
+        ibv_wc wc{};
+        ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 1);
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+    });
+}
+
+TEST_F(StoppedTarget, DoesNotFetchWhatADestroyedQueuePairOffered) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run_write([](End& end) { done(ibv_destroy_qp(end.qp), "ibv_destroy_qp"); });
     }
 }
 

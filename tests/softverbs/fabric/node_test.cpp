@@ -129,27 +129,6 @@ TEST_F(NodeTest, SaysThatALaneIsFullAndOnceWhenItHasRoom) {
     EXPECT_EQ(send(*pair.there, Lane::requests, record), Sent::sent);
 }
 
-TEST_F(NodeTest, HandsARefusedRequestOutAgain) {
-    Connected pair(directory.options());
-    ASSERT_EQ(send(*pair.there, Lane::requests, "one"), Sent::sent);
-    ASSERT_EQ(send(*pair.there, Lane::requests, "two"), Sent::sent);
-    pair.b.seen.refusals = 2;
-    EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 0U);
-    EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 0U);
-    EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 2U);
-    EXPECT_THAT(pair.b.seen.requests, ElementsAre("one", "two"));
-}
-
-TEST_F(NodeTest, HandsOutResponsesBehindARefusedRequest) {
-    Connected pair(directory.options());
-    ASSERT_EQ(send(*pair.there, Lane::requests, "request"), Sent::sent);
-    ASSERT_EQ(send(*pair.there, Lane::responses, "response"), Sent::sent);
-    pair.b.seen.refusals = 1;
-    EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 1U);
-    EXPECT_THAT(pair.b.seen.requests, IsEmpty());
-    EXPECT_THAT(pair.b.seen.responses, ElementsAre("response"));
-}
-
 TEST_F(NodeTest, CountsWhatWasSentAndWhatWasTaken) {
     Connected pair(directory.options());
     EXPECT_EQ(pair.there->sent(), 1U);

@@ -76,12 +76,6 @@ TEST_F(WakeTest, NobodyRingsForANodeThatPolls) {
     EXPECT_TRUE(sleeps(*pair.b.node));
 }
 
-TEST_F(WakeTest, BothSidesHaveABell) {
-    ASSERT_TRUE(pair.a.node->arm());
-    ASSERT_EQ(send(*pair.back, Lane::requests, "to the connector"), Sent::sent);
-    EXPECT_TRUE(wakes(*pair.a.node));
-}
-
 TEST_F(WakeTest, RoomWakesWhoWaitsForIt) {
     const std::string record(1016, 'x');
     while (send(*pair.there, Lane::requests, record) == Sent::sent) {
