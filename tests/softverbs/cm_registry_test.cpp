@@ -16,6 +16,8 @@
 #include <functional>
 #include <string>
 
+#include "checked_calls.hpp"
+#include "child_process.hpp"
 #include "cm_fixture.hpp"
 #include "sanitizers.hpp"
 #include "temporary_directory.hpp"
@@ -27,12 +29,7 @@ constexpr std::uint16_t port = 7190;
 
 /// Runs @p body in a child process and returns its exit status, or -1 if a signal ended it.
 int run_in_child(const std::function<int()>& body) {
-    const pid_t child = ::fork();
-    if (child == 0) {
-        std::exit(body()); // NOLINT(concurrency-mt-unsafe): softverbs removes its files in exit(3)
-    }
-    int status = -1;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    const int status = status_of_child(fork_child(2 * time_limit, body));
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -49,40 +46,28 @@ int error_of_bind_in_child() {
 class Owner {
   public:
     Owner() {
-        EXPECT_EQ(::pipe2(ready_.data(), O_CLOEXEC), 0);
-        EXPECT_EQ(::pipe2(end_.data(), O_CLOEXEC), 0);
-        process_ = ::fork();
-        if (process_ == 0) {
-            ::close(end_[1]);
-            int error = 0;
-            {
-                const Channel channel;
-                const UniqueId id = channel.make_id();
-                error = bind_error(id.get(), "127.0.0.1", port);
-                char byte = error == 0 ? 'y' : 'n';
-                static_cast<void>(::write(ready_[1], &byte, 1));
-                static_cast<void>(::read(end_[0], &byte, 1));
-            }
-            std::exit(error); // NOLINT(concurrency-mt-unsafe)
-        }
-        char byte = 0;
-        EXPECT_EQ(::read(ready_[0], &byte, 1), 1);
-        EXPECT_EQ(byte, 'y') << "the port cannot be bound";
+        process_ = fork_child(2 * time_limit, [this] {
+            ::close(sockets_[0]);
+            const Channel channel;
+            const UniqueId id = channel.make_id();
+            const int error = bind_error(id.get(), "127.0.0.1", port);
+            Conversation(sockets_[1]).tell(error == 0);
+            char byte = 0;
+            static_cast<void>(::recv(sockets_[1], &byte, 1, 0)); // until the test closes its end
+            return error;
+        });
+        ::close(sockets_[1]);
+        EXPECT_TRUE(Conversation(sockets_[0]).hear<bool>()) << "the port cannot be bound";
     }
     ~Owner() {
-        for (const int fd : {end_[1], end_[0], ready_[0], ready_[1]}) {
-            ::close(fd);
-        }
-        int status = -1;
-        EXPECT_EQ(::waitpid(process_, &status, 0), process_);
-        EXPECT_EQ(status, 0);
+        ::close(sockets_[0]);
+        expect_success(process_);
     }
     Owner(const Owner&) = delete;
     Owner& operator=(const Owner&) = delete;
 
   private:
-    std::array<int, 2> ready_{};
-    std::array<int, 2> end_{};
+    std::array<int, 2> sockets_ = connected_sockets(time_limit);
     pid_t process_ = 0;
 };
 

@@ -21,6 +21,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "checked_calls.hpp"
+#include "child_process.hpp"
 #include "command.hpp"
 #include "pair_test.hpp"
 #include "temporary_directory.hpp"
@@ -149,31 +151,24 @@ TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {
 /// Starts a process with this SOFTVERBS_DIR, which then changes to another directory. Returns the
 /// result of a command that is sent to it by the absolute path of the directory.
 CommandResult command_result(const std::string& directory, const std::string& absolute) {
-    std::array<int, 2> ready{};
-    std::array<int, 2> end{};
-    EXPECT_EQ(::pipe2(ready.data(), O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(end.data(), O_CLOEXEC), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ::close(end[1]);
+    const std::array<int, 2> sockets = connected_sockets(time_limit);
+    const pid_t child = fork_child(2 * time_limit, [&] {
         ::setenv("SOFTVERBS_DIR", directory.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
         const bool started = softverbs_flap_port(0, 1, 60'000, 1) == 0 && ::chdir("/") == 0;
-        char byte = started ? 'y' : 'n';
-        static_cast<void>(::write(ready[1], &byte, 1));
-        static_cast<void>(::read(end[0], &byte, 1));
-        std::exit(started ? 0 : 1); // NOLINT(concurrency-mt-unsafe)
-    }
-    char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    EXPECT_EQ(byte, 'y');
+        const Conversation test(sockets[1]);
+        test.tell(started);
+        static_cast<void>(test.hear<char>());
+        return started ? 0 : 1;
+    });
+    const Conversation process(sockets[0]);
+    EXPECT_TRUE(process.hear<bool>());
     CommandResult result = run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " + absolute +
                                        " --pid " + std::to_string(child) + " reg_mr=ENOMEM");
-    for (const int fd : {ready[0], ready[1], end[0], end[1]}) {
-        ::close(fd);
+    process.tell('e');
+    expect_success(child);
+    for (const int socket : sockets) {
+        ::close(socket);
     }
-    int status = -1;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
     return result;
 }
 

@@ -26,52 +26,40 @@ struct Handles {
     std::uint32_t pd, buffer, buffer_key, host, dm, dm_region, dm_key;
 };
 
-void send_bytes(int socket, const void* bytes, std::size_t length, int descriptor = -1) {
-    iovec part{const_cast<void*>(bytes), length};
+void send_descriptor(int socket, int descriptor) {
+    char byte = 'd';
+    iovec part{&byte, 1};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptor)> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        message.msg_control = control.data();
-        message.msg_controllen = control.size();
-        cmsghdr* const header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof descriptor);
-        std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    }
-    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(length)) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    if (::sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
         throw std::runtime_error("the other process has ended");
     }
 }
 
-/// Receives bytes. Returns the descriptor that came with them; -1 if none came.
-int receive_bytes(int socket, void* bytes, std::size_t length) {
-    iovec part{bytes, length};
+int receive_descriptor(int socket) {
+    char byte = 0;
+    iovec part{&byte, 1};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
     message.msg_control = control.data();
     message.msg_controllen = control.size();
-    if (::recvmsg(socket, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) !=
-        static_cast<ssize_t>(length)) {
-        throw std::runtime_error("nothing arrived");
+    if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1 || CMSG_FIRSTHDR(&message) == nullptr) {
+        throw std::runtime_error("no descriptor arrived");
     }
     int descriptor = -1;
-    if (const cmsghdr* const header = CMSG_FIRSTHDR(&message); header != nullptr) {
-        std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    }
+    std::memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
     return descriptor;
-}
-
-void signal_peer(int socket) {
-    send_bytes(socket, "s", 1);
-}
-void wait_for_peer(int socket) {
-    char byte = 0;
-    static_cast<void>(receive_bytes(socket, &byte, 1));
 }
 
 int make_memfd() {
@@ -87,13 +75,11 @@ ibv_dm* allocate_device_memory(ibv_context* context) {
 }
 
 /// The process that creates the objects.
-struct Creator {
-    explicit Creator(int peer) : socket(peer) {}
-
-    void send_handles() const {
-        const Handles handles{pd->handle, buffer->handle,    buffer->lkey,   host_region->handle,
-                              dm->handle, dm_region->handle, dm_region->lkey};
-        send_bytes(socket, &handles, sizeof handles, context->cmd_fd);
+struct Creator : Conversation {
+    explicit Creator(int socket) : Conversation(socket) {
+        send_descriptor(socket, context->cmd_fd);
+        tell(Handles{pd->handle, buffer->handle, buffer->lkey, host_region->handle, dm->handle,
+                     dm_region->handle, dm_region->lkey});
     }
     void deregister() const {
         done(ibv_dereg_mr(host_region), "ibv_dereg_mr");
@@ -102,7 +88,6 @@ struct Creator {
         done(ibv_dereg_mr(buffer), "ibv_dereg_mr");
     }
 
-    int socket;
     ibv_context* context = open_first_device();
     ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
     int memfd = make_memfd();
@@ -117,8 +102,10 @@ struct Creator {
 };
 
 /// The process that imports the objects. Its queue pair is connected to itself.
-struct Importer {
-    explicit Importer(int peer) : socket(peer) { connect(); }
+struct Importer : Conversation {
+    explicit Importer(int socket) : Conversation(socket), device(receive_descriptor(socket)) {
+        connect();
+    }
     [[nodiscard]] ibv_qp* make_queue_pair() const {
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
@@ -156,9 +143,8 @@ struct Importer {
         done(ibv_dereg_mr(own), "ibv_dereg_mr");
     }
 
-    int socket;
-    Handles handles{};
-    int device = receive_bytes(socket, &handles, sizeof handles);
+    int device;
+    Handles handles = hear<Handles>();
     ibv_context* context = made(ibv_import_device(device), "ibv_import_device");
     ibv_pd* pd = made(ibv_import_pd(context, handles.pd), "ibv_import_pd");
     ibv_cq* cq = made(ibv_create_cq(context, 16, nullptr, nullptr, 0), "ibv_create_cq");
@@ -182,7 +168,6 @@ class ImportFromAProcess : public testing::Test {
         };
         children_ = fork_pair(2 * time_limit, in_directory([&create](int socket) {
                                   Creator creator(socket);
-                                  creator.send_handles();
                                   create(creator);
                               }),
                               in_directory([&import](int socket) {
@@ -200,12 +185,12 @@ class ImportFromAProcess : public testing::Test {
     std::array<pid_t, 2> children_{};
 };
 
-TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
+TEST_F(ImportFromAProcess, RegionsAndDeviceMemoryAreTheSameMemoryWithTheSameKeys) {
     run(
         [](Creator& creator) {
             std::memset(creator.data, 0x5a, size);
-            signal_peer(creator.socket);
-            wait_for_peer(creator.socket);
+            creator.tell('s');
+            static_cast<void>(creator.hear<char>());
             EXPECT_EQ(creator.data[4096], std::byte{0x21});
             EXPECT_EQ(creator.data[4195], std::byte{0x21});
             EXPECT_EQ(creator.data[4196], std::byte{0x5a});
@@ -213,6 +198,9 @@ TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
             EXPECT_EQ(ibv_memcpy_from_dm(bytes.data(), creator.dm, 0, 64), 0);
             EXPECT_EQ(bytes[7], std::byte{0x21});
             EXPECT_EQ(bytes[8], std::byte{0});
+            std::uint64_t read = 0;
+            EXPECT_EQ(ibv_memcpy_from_dm(&read, creator.dm, 16, sizeof read), 0);
+            EXPECT_EQ(read, 0x1122334455667788U);
         },
         [](Importer& importer) {
             const Handles& handles = importer.handles;
@@ -223,7 +211,7 @@ TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
             EXPECT_NE(buffer->rkey, handles.buffer_key);
             EXPECT_EQ(buffer->length, size);
             EXPECT_EQ(dm->lkey, handles.dm_key);
-            wait_for_peer(importer.socket);
+            static_cast<void>(importer.hear<char>());
             // From the imported region, by its lkey.
             EXPECT_EQ(
                 importer.write({iova, 100, buffer->lkey}, importer.address(), importer.own->rkey),
@@ -235,7 +223,12 @@ TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
             const ibv_sge from{importer.address(), 100, importer.own->lkey};
             EXPECT_EQ(importer.write(from, iova + 4096, buffer->rkey), IBV_WC_SUCCESS);
             EXPECT_EQ(importer.write({from.addr, 8, from.lkey}, 0, dm->rkey), IBV_WC_SUCCESS);
-            signal_peer(importer.socket);
+            ibv_dm* const memory = made(ibv_import_dm(importer.context, handles.dm), "dm");
+            const std::uint64_t written = 0x1122334455667788;
+            EXPECT_EQ(ibv_memcpy_to_dm(memory, 16, &written, sizeof written), 0);
+            EXPECT_EQ(ibv_memcpy_to_dm(memory, 64, &written, sizeof written), EFAULT);
+            ibv_unimport_dm(memory);
+            importer.tell('s');
             ibv_unimport_mr(dm);
             ibv_unimport_mr(buffer);
             importer.destroy_queue_pair();
@@ -245,26 +238,8 @@ TEST_F(ImportFromAProcess, RegionsAreTheSameMemoryWithTheSameKeys) {
         });
 }
 
-TEST_F(ImportFromAProcess, DeviceMemoryIsTheSame) {
-    run(
-        [](Creator& creator) {
-            wait_for_peer(creator.socket);
-            std::uint64_t read = 0;
-            EXPECT_EQ(ibv_memcpy_from_dm(&read, creator.dm, 8, sizeof read), 0);
-            EXPECT_EQ(read, 0x1122334455667788U);
-        },
-        [](Importer& importer) {
-            ibv_dm* const dm = made(ibv_import_dm(importer.context, importer.handles.dm), "dm");
-            const std::uint64_t written = 0x1122334455667788;
-            EXPECT_EQ(ibv_memcpy_to_dm(dm, 8, &written, sizeof written), 0);
-            EXPECT_EQ(ibv_memcpy_to_dm(dm, 64, &written, sizeof written), EFAULT);
-            signal_peer(importer.socket);
-            ibv_unimport_dm(dm);
-        });
-}
-
 TEST_F(ImportFromAProcess, HandlesOfOtherObjectsAndPrivateMemoryAreRefused) {
-    run([](Creator& creator) { wait_for_peer(creator.socket); },
+    run([](Creator& creator) { static_cast<void>(creator.hear<char>()); },
         [](Importer& importer) {
             const Handles& handles = importer.handles;
             const auto errno_of = [](const auto* object) { return object == nullptr ? errno : 0; };
@@ -280,17 +255,17 @@ TEST_F(ImportFromAProcess, HandlesOfOtherObjectsAndPrivateMemoryAreRefused) {
             ibv_unimport_mr(buffer);
             importer.destroy_queue_pair();
             EXPECT_EQ(ibv_dealloc_pd(importer.pd), EOPNOTSUPP);
-            signal_peer(importer.socket);
+            importer.tell('s');
         });
 }
 
 TEST_F(ImportFromAProcess, KeysOfADeregisteredRegionAreInvalidInBothProcesses) {
     run(
         [](Creator& creator) {
-            wait_for_peer(creator.socket);
+            static_cast<void>(creator.hear<char>());
             creator.deregister();
-            signal_peer(creator.socket);
-            wait_for_peer(creator.socket);
+            creator.tell('s');
+            static_cast<void>(creator.hear<char>());
         },
         [](Importer& importer) {
             const std::uint32_t handle = importer.handles.buffer;
@@ -298,33 +273,33 @@ TEST_F(ImportFromAProcess, KeysOfADeregisteredRegionAreInvalidInBothProcesses) {
             const std::uint64_t to = importer.address();
             EXPECT_EQ(importer.write({iova, 8, buffer->lkey}, to, importer.own->rkey),
                       IBV_WC_SUCCESS);
-            signal_peer(importer.socket);
-            wait_for_peer(importer.socket);
+            importer.tell('s');
+            static_cast<void>(importer.hear<char>());
             EXPECT_EQ(importer.write({iova, 8, buffer->lkey}, to, importer.own->rkey),
                       IBV_WC_LOC_PROT_ERR);
             EXPECT_EQ(ibv_import_mr(importer.pd, handle), nullptr);
             EXPECT_EQ(errno, ENOENT);
-            signal_peer(importer.socket);
+            importer.tell('s');
         });
 }
 
 TEST_F(ImportFromAProcess, DomainIsBusyWhileAnotherProcessUsesIt) {
     run(
         [](Creator& creator) {
-            wait_for_peer(creator.socket);
+            static_cast<void>(creator.hear<char>());
             creator.deregister();
             EXPECT_EQ(ibv_dealloc_pd(creator.pd), EBUSY);
-            signal_peer(creator.socket);
-            wait_for_peer(creator.socket);
+            creator.tell('s');
+            static_cast<void>(creator.hear<char>());
             EXPECT_EQ(ibv_dealloc_pd(creator.pd), 0);
-            signal_peer(creator.socket);
+            creator.tell('s');
         },
         [](Importer& importer) {
-            signal_peer(importer.socket);
-            wait_for_peer(importer.socket);
+            importer.tell('s');
+            static_cast<void>(importer.hear<char>());
             importer.destroy_queue_pair();
-            signal_peer(importer.socket);
-            wait_for_peer(importer.socket);
+            importer.tell('s');
+            static_cast<void>(importer.hear<char>());
             EXPECT_EQ(ibv_import_pd(importer.context, importer.handles.pd), nullptr);
             EXPECT_EQ(errno, ENOENT);
         });
@@ -333,16 +308,14 @@ TEST_F(ImportFromAProcess, DomainIsBusyWhileAnotherProcessUsesIt) {
 TEST_F(ImportFromAProcess, DomainIsNotBusyAfterTheImportingProcessWasKilled) {
     start(
         [](Creator& creator) {
-            pid_t importer = 0;
-            static_cast<void>(receive_bytes(creator.socket, &importer, sizeof importer));
+            const auto importer = creator.hear<pid_t>();
             creator.deregister();
             EXPECT_EQ(ibv_dealloc_pd(creator.pd), EBUSY);
             EXPECT_EQ(::kill(importer, SIGKILL), 0);
             EXPECT_TRUE(eventually([&] { return ibv_dealloc_pd(creator.pd) == 0; }));
         },
         [](Importer& importer) {
-            const pid_t self = ::getpid();
-            send_bytes(importer.socket, &self, sizeof self);
+            importer.tell(::getpid());
             ::pause();
         });
     int status = 0;

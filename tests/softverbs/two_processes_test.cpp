@@ -44,23 +44,20 @@ void serve(End& end, std::uint32_t bulk) {
     EXPECT_EQ(sum, 2U);
 }
 
-TEST_F(TwoProcesses, ExchangeByReadingEachOthersMemory) {
-    run(
-        [](End& end) {
-            exchange(end, one_mib);
-            EXPECT_STREQ(softverbs_pull_method(), "process_vm");
-        },
-        [](End& end) { serve(end, one_mib); });
-}
-
-TEST_F(TwoProcesses, ExchangeByRecords) {
-    pull = "none";
-    run(
-        [](End& end) {
-            exchange(end, one_mib);
-            EXPECT_STREQ(softverbs_pull_method(), "records");
-        },
-        [](End& end) { serve(end, one_mib); });
+TEST_F(TwoProcesses, ExchangeByReadingByRecordsAndByASharedMapping) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        for (const char* const method : {"process_vm", "none"}) {
+            SCOPED_TRACE(method);
+            memory = kind;
+            pull = method;
+            run(
+                [this](End& end) {
+                    exchange(end, one_mib);
+                    EXPECT_EQ(softverbs_pull_method(), pull == "none" ? "records" : pull);
+                },
+                [](End& end) { serve(end, one_mib); });
+        }
+    }
 }
 
 TEST_F(TwoProcesses, ExchangeByRecordsOfWhichSomeGetLost) {
@@ -70,17 +67,6 @@ TEST_F(TwoProcesses, ExchangeByRecordsOfWhichSomeGetLost) {
     faults =
         "packet#2=drop,packet#7=drop,packet#40=drop,packet#90=duplicate,packet#120=drop,"
         "packet#150=corrupt";
-    run([](End& end) { exchange(end, one_mib); }, [](End& end) { serve(end, one_mib); });
-}
-
-TEST_F(TwoProcesses, ExchangeByASharedMapping) {
-    memory = Memory::memfd;
-    run([](End& end) { exchange(end, one_mib); }, [](End& end) { serve(end, one_mib); });
-}
-
-TEST_F(TwoProcesses, ExchangeByASharedMappingOnly) {
-    memory = Memory::memfd;
-    pull = "none";
     run([](End& end) { exchange(end, one_mib); }, [](End& end) { serve(end, one_mib); });
 }
 
