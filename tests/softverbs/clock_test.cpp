@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A test stops the clock of softverbs, and does the work of its background threads.
 #include <errno.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -135,14 +134,10 @@ TEST_F(Clock, DISABLED_IsStoppedFromTheBeginning) {
 }
 
 TEST_F(Clock, CanBeStoppedByTheEnvironment) {
-    char self[PATH_MAX] = "";
-    ASSERT_GT(::readlink("/proc/self/exe", self, sizeof self - 1), 0);
-    const std::string rest = " " + std::string(self) +
-                             " --gtest_also_run_disabled_tests "
-                             "--gtest_filter=Clock.DISABLED_IsStoppedFromTheBeginning";
-    const CommandResult stopped = run_command("env SOFTVERBS_CLOCK=manual" + rest);
+    const std::string test = "Clock.DISABLED_IsStoppedFromTheBeginning";
+    const CommandResult stopped = run_disabled_test(test, "SOFTVERBS_CLOCK=manual");
     EXPECT_EQ(stopped.exit_status, 0) << stopped.output;
-    const CommandResult refused = run_command("env SOFTVERBS_CLOCK=fast" + rest);
+    const CommandResult refused = run_disabled_test(test, "SOFTVERBS_CLOCK=fast");
     EXPECT_EQ(refused.exit_status, 2);
     EXPECT_NE(refused.output.find("has to be manual"), std::string::npos) << refused.output;
 }

@@ -80,9 +80,10 @@ class Channel {
     }
 
     /// Returns an id whose route to the port is resolved.
-    [[nodiscard]] UniqueId route(std::uint16_t port, rdma_port_space space = RDMA_PS_TCP) const {
+    [[nodiscard]] UniqueId route(std::uint16_t port, rdma_port_space space = RDMA_PS_TCP,
+                                 const char* address = "127.0.0.1") const {
         UniqueId id = make_id(space);
-        sockaddr_in to = ipv4("127.0.0.1", port);
+        sockaddr_in to = ipv4(address, port);
         EXPECT_EQ(
             rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), time_limit_ms),
             0);

@@ -85,15 +85,7 @@ class CmHosts : public testing::Test {
 
     /// An id with a resolved route to the server's host.
     [[nodiscard]] static UniqueId route(const Channel& channel, std::uint16_t port) {
-        UniqueId id = channel.make_id();
-        sockaddr_in to = ipv4(server_address, port);
-        EXPECT_EQ(
-            rdma_resolve_addr(id.get(), nullptr, reinterpret_cast<sockaddr*>(&to), time_limit_ms),
-            0);
-        EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ADDR_RESOLVED);
-        EXPECT_EQ(rdma_resolve_route(id.get(), time_limit_ms), 0) << std::strerror(errno);
-        EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_ROUTE_RESOLVED);
-        return id;
+        return channel.route(port, RDMA_PS_TCP, server_address);
     }
     static void request(const UniqueId& id, std::string_view private_data = {}) {
         rdma_conn_param wanted = parameters(private_data);

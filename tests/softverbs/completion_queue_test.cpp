@@ -498,8 +498,9 @@ TEST_F(CompletionQueue, isStampedByTheClockOfTheDevice) {
     device.completion_timestamp_mask = 0xffff'ffff'ffff;
     ASSERT_EQ(softverbs_set_device_attr(0, &device), 0);
     const auto read_clock = [&] {
-        ibv_values_ex values{IBV_VALUES_MASK_RAW_CLOCK, {}};
+        ibv_values_ex values{IBV_VALUES_MASK_RAW_CLOCK | IBV_VALUES_MASK_RESERVED, {}};
         EXPECT_EQ(ibv_query_rt_values_ex(context.get(), &values), 0);
+        EXPECT_EQ(values.comp_mask, std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK});
         return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
     };
     ibv_cq_init_attr_ex attr{};
@@ -510,6 +511,7 @@ TEST_F(CompletionQueue, isStampedByTheClockOfTheDevice) {
     const UniqueCq owner(ibv_cq_ex_to_cq(cq));
     const ManualClock clock;
     const std::uint64_t before = read_clock();
+    EXPECT_GT(before, 0U);
     complete(owner.get(), 0, 1);
     ManualClock::advance(std::chrono::milliseconds(20));
     EXPECT_EQ(read_clock() - before, 20 * khz);

@@ -300,17 +300,6 @@ TEST_F(DeviceTest, GetsMorePortsWithAddressesOfTheirOwn) {
     EXPECT_EQ(ibv_query_port(context.get(), 2, &second), EINVAL);
 }
 
-TEST_F(DeviceTest, ReadsTheClockOfTheTimestamps) {
-    ibv_values_ex first{};
-    first.comp_mask = IBV_VALUES_MASK_RAW_CLOCK | IBV_VALUES_MASK_RESERVED;
-    ASSERT_EQ(ibv_query_rt_values_ex(context.get(), &first), 0);
-    EXPECT_EQ(first.comp_mask, static_cast<std::uint32_t>(IBV_VALUES_MASK_RAW_CLOCK));
-    ibv_values_ex second = first;
-    ASSERT_EQ(ibv_query_rt_values_ex(context.get(), &second), 0);
-    EXPECT_GE(second.raw_clock.tv_nsec, first.raw_clock.tv_nsec);
-    EXPECT_GT(first.raw_clock.tv_nsec, 0);
-}
-
 TEST_F(DeviceTest, AnswersAMessageToWhereItCameFrom) {
     ibv_wc completion{};
     completion.slid = 1;

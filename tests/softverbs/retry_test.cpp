@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reliable delivery with packet faults: each message arrives once and in order, or its request
 // fails after all retries.
-#include <limits.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -129,12 +126,7 @@ TEST_F(Retry, DISABLED_ToTwoProcessesThatDoNotExist) {
 }
 
 TEST_F(Retry, SaysOnceWhereTheProcessOfAQueuePairWasLookedFor) {
-    char self[PATH_MAX] = "";
-    ASSERT_GT(::readlink("/proc/self/exe", self, sizeof self - 1), 0);
-    const CommandResult result =
-        run_command(std::string(self) +
-                    " --gtest_also_run_disabled_tests "
-                    "--gtest_filter=Retry.DISABLED_ToTwoProcessesThatDoNotExist");
+    const CommandResult result = run_disabled_test("Retry.DISABLED_ToTwoProcessesThatDoNotExist");
     EXPECT_EQ(result.exit_status, 0) << result.output;
     const std::size_t first =
         result.output.find("belongs to no process in the rendezvous directory");
