@@ -336,30 +336,6 @@ TEST_F(CompletionQueue, hasNoEventForAnImpatientReader) {
     EXPECT_EQ(errno, EAGAIN);
 }
 
-TEST_F(CompletionQueue, isDestroyedOnceItsEventsAreAcknowledged) {
-    const UniqueChannel channel = make_channel();
-    UniqueCq cq = make_cq(4, channel.get());
-    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-    complete(cq.get(), 0, 1);
-    ibv_cq* from = nullptr;
-    void* cq_context = nullptr;
-    ASSERT_EQ(ibv_get_cq_event(channel.get(), &from, &cq_context), 0);
-    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
-    std::atomic<bool> destroyed = false;
-    std::atomic<pid_t> destroyer_id = 0;
-    std::jthread destroyer([&] {
-        destroyer_id = ::gettid();
-        cq.reset();
-        destroyed = true;
-    });
-    EXPECT_TRUE(eventually([&] { return destroyed || is_asleep(destroyer_id); }));
-    ASSERT_FALSE(destroyed);
-    ibv_ack_cq_events(from, 1);
-    destroyer.join();
-    EXPECT_TRUE(destroyed);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), 0U);
-}
-
 TEST_F(CompletionQueue, takesEventsAlongThatNobodyTook) {
     const UniqueChannel channel = make_channel();
     UniqueCq cq = make_cq(1, channel.get());

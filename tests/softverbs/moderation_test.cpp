@@ -67,6 +67,7 @@ TEST_F(EventModeration, endsWithItsQueueAlsoWhileTheDestructionWaitsForAnAcknowl
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     complete();
     EXPECT_NE(softverbs_next_timer(), UINT64_MAX);
+    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
     std::atomic<pid_t> waiter{0};
     std::thread destroyer([&] {
         waiter = ::gettid();
@@ -76,6 +77,7 @@ TEST_F(EventModeration, endsWithItsQueueAlsoWhileTheDestructionWaitsForAnAcknowl
     EXPECT_EQ(softverbs_next_timer(), UINT64_MAX);
     ibv_ack_cq_events(from, 1);
     destroyer.join();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), 0U);
 }
 
 TEST_F(EventModeration, endsWithItsParameters) {

@@ -297,28 +297,5 @@ TEST(PullMethodTest, MustBeOneThatThereIs) {
     EXPECT_THAT(directory.names(), ::testing::IsEmpty());
 }
 
-TEST(PullMethodTest, ReadsTheMemoryOfAnotherProcess) {
-    const NodeDirectory directory;
-    Peer parent(directory.options());
-    // The memory of the child has other contents than that of the parent.
-    static std::array<char, 24> memory{};
-    const Child child([&] {
-        parent.node->abandon();
-        std::strcpy(memory.data(), "bytes of the child");
-        Peer peer(directory.options());
-        Connection* const there = peer.node->connect(parent.node->slot());
-        if (there == nullptr || send(*there, Lane::requests, "pull") != Sent::sent) {
-            return 1;
-        }
-        static_cast<void>(turn_until({&peer}, [&] { return peer.seen.gone != 0; }));
-        return 0;
-    });
-    ASSERT_TRUE(turn_until({&parent}, [&] { return parent.seen.from != nullptr; }));
-    std::array<std::byte, 18> into{};
-    ASSERT_EQ(parent.seen.from->pull(address_of(memory.data()), 0, into), 0);
-    EXPECT_EQ(text_of(into), "bytes of the child");
-    EXPECT_STREQ(memory.data(), "");
-}
-
 } // namespace
 } // namespace softverbs::fabric::testing
