@@ -1,29 +1,58 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Verbs when memory is exhausted: they return an error or continue later, but throw no exception.
 #include <errno.h>
+#include <sys/prctl.h>
 
-#include <exception>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
 
-#include "failing_malloc.hpp"
+#include "cm_fixture.hpp"
 #include "pair_test.hpp"
 
-namespace softverbs_test {
 namespace {
 
 /// Makes the allocations of this thread fail.
 thread_local bool exhausted = false;
+/// The name of a thread whose allocations fail; null: none.
+std::atomic<const char*> failing_thread{nullptr};
+/// Number of allocations of that thread that have failed.
+std::atomic<unsigned> failures{0};
+
+bool fails_here() noexcept {
+    const char* const name = failing_thread.load();
+    if (name == nullptr) {
+        return exhausted;
+    }
+    std::array<char, 16> own{};
+    ::prctl(PR_GET_NAME, own.data());
+    const bool fails = std::string_view(own.data()) == name;
+    failures += fails ? 1 : 0;
+    return fails;
+}
+
+} // namespace
+
+// The name by which glibc's own malloc can be called if a program replaces it.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
+extern "C" void* __libc_malloc(std::size_t size);
+
+// It serves the program and its libraries. libsoftverbs.so contains the operator new of its own C++
+// library, which calls malloc(3).
+extern "C" void* malloc(std::size_t size) noexcept {
+    if (fails_here()) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    return __libc_malloc(size);
+}
+
+namespace softverbs_test {
+namespace {
 
 class AllocationFailure : public PairTest {
   protected:
-    void SetUp() override {
-        PairTest::SetUp();
-        malloc_fails = [] { return exhausted; };
-    }
-    void TearDown() override {
-        malloc_fails = nullptr;
-        PairTest::TearDown();
-    }
-
     /// Connects the queue pairs, and sends one message. The send queue is allocated by the first
     /// post.
     void start_and_send() {
@@ -58,11 +87,8 @@ TEST_F(AllocationFailure, DelaysARequestOrLeavesItToARetry) {
     constexpr std::uint32_t length = 4096;
     a.fill(std::byte{5});
     receive(b, 2, length);
-    Request request(a, b, IBV_WR_SEND, 1, length);
-    request.wr.sg_list = &request.sge;
-    ibv_send_wr* bad = nullptr;
     exhausted = true;
-    const int error = ibv_post_send(a.qp.get(), &request.wr, &bad);
+    const int error = post(a, {a, b, IBV_WR_SEND, 1, length});
     exhausted = false;
     EXPECT_EQ(error, 0); // the request is in the send queue
     expect(a, 1, IBV_WC_SUCCESS);
@@ -80,10 +106,7 @@ TEST_F(AllocationFailure, LeavesDelayedPacketsToLaterCalls) {
     ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1), 0);
     receive(b, 2, 8);
     exhausted = true;
-    Request request(a, b, IBV_WR_SEND, 1, 8);
-    request.wr.sg_list = &request.sge;
-    ibv_send_wr* bad = nullptr;
-    const int error = ibv_post_send(a.qp.get(), &request.wr, &bad);
+    const int error = post(a, {a, b, IBV_WR_SEND, 1, 8});
     ibv_wc wc{};
     const int found = ibv_poll_cq(a.cq.get(), 1, &wc);
     exhausted = false;
@@ -110,6 +133,39 @@ TEST_F(AllocationFailure, DoesNotKeepADeviceOpen) {
     EXPECT_EQ(ibv_dealloc_pd(left), 0);
 }
 
-} // namespace
+TEST_F(AllocationFailure, IsReturnedByTheFunctionsThatPlanFaults) {
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_mr", 1, EIO), 0);
+    softverbs_clear_faults();
+    exhausted = true;
+    const int call = softverbs_fail_call("ibv_create_comp_channel", 1, EIO);
+    const int packet = softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0);
+    const int faults = softverbs_set_faults("create_comp_channel=ENOMEM");
+    exhausted = false;
+    EXPECT_EQ(call, ENOMEM);
+    EXPECT_EQ(packet, ENOMEM);
+    EXPECT_EQ(faults, ENOMEM);
+    EXPECT_EQ(softverbs_pending_faults(), 0U);
+}
 
+// This must be the last test, because librdmacm keeps the devices open, which softverbs_reset() does
+// not permit.
+TEST(AllocationFailureInTheConnectionManager, LosesAMessage) {
+    const Channel server;
+    const Channel client;
+    const UniqueId listener = server.listen();
+    const UniqueId first = client.route(ntohs(rdma_get_src_port(listener.get())));
+    const UniqueId second = client.route(ntohs(rdma_get_src_port(listener.get())));
+    rdma_conn_param sent = parameters("first");
+    failing_thread = "softverbs-cm";
+    EXPECT_EQ(rdma_connect(first.get(), &sent), 0);
+    ASSERT_TRUE(eventually([] { return failures != 0; }));
+    failing_thread = nullptr;
+    sent = parameters("second");
+    ASSERT_EQ(rdma_connect(second.get(), &sent), 0);
+    const SeenEvent request = server.next();
+    EXPECT_EQ(request.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+    const UniqueId accepted(request.id);
+}
+
+} // namespace
 } // namespace softverbs_test
