@@ -104,10 +104,12 @@ class PairTest : public VerbsTest {
         return attr;
     }
     using AdjustState = std::function<void(ibv_qp_attr&)>;
-    void join(const AdjustState& adjust = {}) {
-        for (Side* const side : {&a, &b}) {
-            ibv_qp_attr attr = pair_attributes((side == &a ? b : a).qp->qp_num);
-            if (adjust) {
+    void join(const AdjustState& adjust = {}) { join(a, b, adjust, adjust); }
+    void join(const Side& one, const Side& other, const AdjustState& adjust_one = {},
+              const AdjustState& adjust_other = {}) const {
+        for (const Side* const side : {&one, &other}) {
+            ibv_qp_attr attr = pair_attributes((side == &one ? other : one).qp->qp_num);
+            if (const AdjustState& adjust = side == &one ? adjust_one : adjust_other) {
                 adjust(attr);
             }
             to_init(side->qp.get());

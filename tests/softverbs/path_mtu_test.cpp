@@ -18,13 +18,8 @@ class PathMtu : public PairTest, public ::testing::WithParamInterface<Mtus> {
   protected:
     void start(ibv_qp_type type = IBV_QPT_RC) {
         make(type);
-        for (Side* const side : {&a, &b}) {
-            ibv_qp_attr attr = pair_attributes((side == &a ? b : a).qp->qp_num);
-            attr.path_mtu = side == &a ? GetParam().from : GetParam().to;
-            to_init(side->qp.get());
-            to_rtr(side->qp.get(), attr);
-            to_rts(side->qp.get(), attr);
-        }
+        join(a, b, [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().from; },
+             [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().to; });
         a.fill(std::byte{1});
         b.fill(std::byte{2});
     }

@@ -206,13 +206,6 @@ TEST_F(NodeTest, HandsOutAllThatArrivedBeforeItSaysThatTheOtherSideIsGone) {
     EXPECT_EQ(pair.b.seen.gone, 1U);
 }
 
-TEST_F(NodeTest, SaysAtOnceThatAnIdleOtherSideIsGone) {
-    Connected pair(directory.options());
-    pair.b.node.reset();
-    pair.a.node->service(pair.a.seen);
-    EXPECT_EQ(pair.a.seen.gone, 1U);
-}
-
 TEST_F(NodeTest, ConnectsAnewToTheNextNodeInASlotBeforeItKnowsThatTheFirstIsGone) {
     NodeOptions options = directory.options();
     options.slots = 2;

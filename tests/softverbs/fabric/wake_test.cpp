@@ -14,8 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr std::int64_t at_once = 0;
-
 /// Returns whether wait() ends before its timeout.
 bool wakes(Node& node) {
     return !lasts_at_least(time_limit, [&node] { node.wait(time_limit_ns); });
@@ -32,12 +30,6 @@ class WakeTest : public ::testing::Test {
     NodeDirectory directory;
     Connected pair{directory.options()};
 };
-
-TEST_F(WakeTest, SleepsWhenThereIsNothing) {
-    ASSERT_TRUE(pair.b.node->arm());
-    EXPECT_TRUE(sleeps(*pair.b.node));
-    pair.b.node->wait(at_once);
-}
 
 TEST_F(WakeTest, DoesNotArmOverARecord) {
     ASSERT_EQ(send(*pair.there, Lane::requests, "there"), Sent::sent);
