@@ -7,6 +7,8 @@
 
 #include <array>
 
+#include "checked_calls.hpp"
+#include "child_process.hpp"
 #include "cm_fixture.hpp"
 
 namespace softverbs_test {
@@ -18,17 +20,13 @@ class Server {
     enum class Behaviour { accepts, accepts_nothing };
 
     explicit Server(Behaviour behaviour) {
-        std::array<int, 2> ends{};
-        EXPECT_EQ(::pipe(ends.data()), 0);
-        pid_ = ::fork();
-        if (pid_ == 0) {
-            ::close(ends[0]);
-            serve(ends[1], behaviour == Behaviour::accepts);
-            ::_exit(0);
-        }
-        ::close(ends[1]);
-        EXPECT_EQ(::read(ends[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
-        ::close(ends[0]);
+        const std::array<int, 2> sockets = connected_sockets(time_limit);
+        pid_ = fork_child(2 * time_limit, [&]() -> int {
+            serve(Conversation(sockets[1]), behaviour == Behaviour::accepts);
+        });
+        port_ = Conversation(sockets[0]).hear<std::uint16_t>();
+        ::close(sockets[0]);
+        ::close(sockets[1]);
     }
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
@@ -51,13 +49,10 @@ class Server {
     }
 
   private:
-    static void serve(int answer, bool accepts) {
+    [[noreturn]] static void serve(const Conversation& test, bool accepts) {
         const Channel channel;
         const UniqueId listener = channel.listen();
-        const std::uint16_t port = ntohs(rdma_get_src_port(listener.get()));
-        if (::write(answer, &port, sizeof port) != static_cast<ssize_t>(sizeof port)) {
-            return;
-        }
+        test.tell(ntohs(rdma_get_src_port(listener.get())));
         while (true) {
             const SeenEvent event = channel.next();
             rdma_conn_param reply = parameters("hello");

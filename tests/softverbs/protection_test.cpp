@@ -29,8 +29,8 @@ class Protection : public PairTest {
         requests.emplace_back(a, b, IBV_WR_RDMA_WRITE, 3, 8, 2048);
         ASSERT_EQ(post(a, requests), 0);
     }
-    /// Checks that @p request fails at the requester, and that later requests are not sent.
-    void expect_failure(Request request, ibv_wc_status status) {
+    /// Checks that @p request fails at the requester, and that later requests are flushed.
+    void expect_status(Request request, ibv_wc_status status) {
         request.wr.wr_id = 2;
         post_between(request);
         expect(a, 1, IBV_WC_SUCCESS);
@@ -38,6 +38,10 @@ class Protection : public PairTest {
         expect(a, 3, IBV_WC_WR_FLUSH_ERR);
         EXPECT_TRUE(is_empty(a.cq.get()));
         EXPECT_EQ(a.state(), IBV_QPS_ERR);
+    }
+    /// Checks in addition that later requests are not sent.
+    void expect_failure(const Request& request, ibv_wc_status status) {
+        expect_status(request, status);
         EXPECT_EQ(b.memory[1024], std::byte{0xaa});
         EXPECT_EQ(b.memory[2048], std::byte{0xbb});
         EXPECT_EQ(b.memory[0], std::byte{0xbb});
@@ -51,14 +55,8 @@ class Protection : public PairTest {
     }
     /// Checks that the response to @p request fails by a check of the requester. The responder is
     /// not affected.
-    void expect_denied_response(Request request) {
-        request.wr.wr_id = 2;
-        post_between(request);
-        expect(a, 1, IBV_WC_SUCCESS);
-        expect(a, 2, IBV_WC_LOC_PROT_ERR);
-        expect(a, 3, IBV_WC_WR_FLUSH_ERR);
-        EXPECT_TRUE(is_empty(a.cq.get()));
-        EXPECT_EQ(a.state(), IBV_QPS_ERR);
+    void expect_denied_response(const Request& request) {
+        expect_status(request, IBV_WC_LOC_PROT_ERR);
         EXPECT_EQ(b.state(), IBV_QPS_RTS);
         EXPECT_FALSE(next_event());
     }

@@ -162,6 +162,16 @@ class TagMatching : public PairTest {
         ASSERT_EQ(add(tag), 0);
         expect_next(b, 100 + tag, IBV_WC_TM_ADD, 0);
     }
+    /// Executes a rendezvous of a message at offset 8192. The FIN goes to offset 4096.
+    void run_rendezvous(std::uint32_t length) {
+        add_and_wait(5);
+        receive(a, 500, 64, 4096);
+        send_rendezvous(5, a.address(8192), length);
+        expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_MATCH, 0, 5);
+        expect_next(a, 5, IBV_WC_SEND, 0);
+        expect_next(a, 500, IBV_WC_RECV, 0, sizeof(ibv_tmh));
+        expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID, length);
+    }
     static long filled(std::span<const std::byte> bytes, std::byte value) {
         return std::ranges::count(bytes, value);
     }
@@ -317,13 +327,7 @@ TEST_F(TagMatching, ARendezvousReadsTheDataAndSendsFin) {
     start_pair();
     // Execute more rendezvous than the queue pair has slots for them.
     for (std::uint64_t i = 0; i < 100; ++i) {
-        add_and_wait(5);
-        receive(a, 500, 64, 4096);
-        send_rendezvous(5, a.address(8192), 20000);
-        expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_MATCH, 0, 5);
-        expect_next(a, 5, IBV_WC_SEND, 0);
-        expect_next(a, 500, IBV_WC_RECV, 0, sizeof(ibv_tmh));
-        expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID, 20000);
+        run_rendezvous(20000);
     }
     const ibv_tmh fin{IBV_TMH_FIN, {}, htobe32(77), htobe64(5)};
     EXPECT_EQ(std::memcmp(a.memory.data() + 4096, &fin, sizeof fin), 0);
@@ -344,13 +348,7 @@ TEST_F(TagMatching, ASmallRendezvousOfMlx5IsWrittenByTheDevice) {
     a.fill(std::byte{0x11});
     b.fill(filling);
     post_buffer();
-    add_and_wait(5);
-    receive(a, 500, 64, 4096);
-    send_rendezvous(5, a.address(8192), 32);
-    expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_MATCH, 0, 5);
-    expect_next(a, 5, IBV_WC_SEND, 0);
-    expect_next(a, 500, IBV_WC_RECV, 0, sizeof(ibv_tmh));
-    expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID, 32);
+    run_rendezvous(32);
     EXPECT_EQ(filled(std::span(b.memory).subspan(data_offset, 32), std::byte{0x11}), 32);
 }
 
