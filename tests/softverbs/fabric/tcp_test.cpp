@@ -256,10 +256,12 @@ TEST_F(TcpTest, ManySilentPeersDoNotKeepAProvenOneOut) {
 /// A peer that executes the handshake correctly. Afterwards, a test can send any bytes.
 class ProvenPeer {
   public:
-    ProvenPeer(const Route& route, std::span<const std::byte> secret, UniqueFd socket,
-               std::uint32_t slot, std::uint32_t peer_slot)
+    /// @param source  the address that the peer claims
+    ProvenPeer(const HostAddress& source, const Host& target, const Peer& node, UniqueFd socket,
+               std::uint32_t slot = 3)
         : socket_(std::move(socket)),
-          handshake_(TcpHandshake::Side::connector, secret, route, slot, peer_slot) {}
+          handshake_(TcpHandshake::Side::connector, target.options().network.secret,
+                     {source, target.address()}, slot, node.node->slot()) {}
     [[nodiscard]] TcpHandshake::Progress advance() { return handshake_.advance(socket_.get()); }
     [[nodiscard]] const UniqueFd& socket() const { return socket_; }
     void send(std::span<const std::byte> bytes) const {
@@ -274,8 +276,7 @@ class ProvenPeer {
 
 TEST_F(TcpTest, ManySilentPeersOfAHostDoNotEndTheHandshakeOfAnother) {
     const HostAddress third = *parse_host_address("127.0.0.3");
-    ProvenPeer slow({third, other.address()}, other.options().network.secret, raw_connection(third),
-                    3, b.node->slot());
+    ProvenPeer slow(third, other, b, raw_connection(third));
     ASSERT_EQ(slow.advance(), TcpHandshake::Progress::waiting);
     std::vector<UniqueFd> silent;
     for (int i = 0; i < 200; ++i) {
@@ -290,8 +291,7 @@ TEST_F(TcpTest, ManySilentPeersOfAHostDoNotEndTheHandshakeOfAnother) {
 }
 
 TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
-    ProvenPeer peer({*parse_host_address("127.0.0.9"), other.address()},
-                    other.options().network.secret, raw_connection(), 3, b.node->slot());
+    ProvenPeer peer(*parse_host_address("127.0.0.9"), other, b, raw_connection());
     ::testing::internal::CaptureStderr();
     ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::failed; }));
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
@@ -300,8 +300,7 @@ TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
 }
 
 TEST_F(TcpTest, RefusesAPeerWithASlotThatDoesNotExist) {
-    ProvenPeer peer({one.address(), other.address()}, other.options().network.secret,
-                    raw_connection(), service_directory_slot, b.node->slot());
+    ProvenPeer peer(one.address(), other, b, raw_connection(), service_directory_slot);
     ::testing::internal::CaptureStderr();
     ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
     EXPECT_TRUE(is_closed_by_peer(peer.socket()));
@@ -337,8 +336,7 @@ TEST_F(TcpTest, ClosesAConnectionWithAFrameThatIsNone) {
     for (const FrameHeader& header :
          {too_long, consumed_what_was_not_sent, unknown_kind, credit_with_a_record}) {
         const unsigned gone_before = b.seen.gone;
-        ProvenPeer peer({one.address(), other.address()}, other.options().network.secret,
-                        raw_connection(), 3, b.node->slot());
+        ProvenPeer peer(one.address(), other, b, raw_connection());
         ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
         peer.send(encode(header));
         EXPECT_TRUE(is_closed_by_peer(peer.socket()));
@@ -348,8 +346,7 @@ TEST_F(TcpTest, ClosesAConnectionWithAFrameThatIsNone) {
 }
 
 TEST_F(TcpTest, DropsARecordOfWhichOnlyHalfComes) {
-    ProvenPeer peer({one.address(), other.address()}, other.options().network.secret,
-                    raw_connection(), 3, b.node->slot());
+    ProvenPeer peer(one.address(), other, b, raw_connection());
     ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
     FrameHeader header;
     header.kind = FrameKind::request;
