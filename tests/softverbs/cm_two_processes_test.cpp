@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Connections between two processes. One of them is killed or stopped.
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

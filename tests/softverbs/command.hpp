@@ -36,7 +36,8 @@ inline CommandResult run_command(const std::string& command) {
 
 /// Runs a disabled test of this program in a process of its own.
 /// @param environment  of the process, as "NAME=value"; empty: that of this process
-inline CommandResult run_disabled_test(const std::string& name, const std::string& environment = "") {
+inline CommandResult run_disabled_test(const std::string& name,
+                                       const std::string& environment = "") {
     return run_command("env " + environment + " " +
                        std::filesystem::read_symlink("/proc/self/exe").string() +
                        " --gtest_also_run_disabled_tests --gtest_filter=" + name);

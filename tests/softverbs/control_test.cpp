@@ -4,7 +4,6 @@
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>

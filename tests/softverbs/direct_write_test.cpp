@@ -215,9 +215,8 @@ TEST_F(DirectWrite, DoesNotOvertakeASend) {
 }
 
 TEST_F(DirectWrite, IsRefusedOnceTheRegionIsRevoked) {
-    run_withdrawal(IBV_WC_REM_ACCESS_ERR, [](End& end) {
-        done(softverbs_revoke_mr(end.mr), "softverbs_revoke_mr");
-    });
+    run_withdrawal(IBV_WC_REM_ACCESS_ERR,
+                   [](End& end) { done(softverbs_revoke_mr(end.mr), "softverbs_revoke_mr"); });
 }
 
 TEST_F(DirectWrite, IsRefusedOnceTheQueuePairForbidsWrites) {

@@ -147,8 +147,8 @@ TEST_F(AllocationFailure, IsReturnedByTheFunctionsThatPlanFaults) {
     EXPECT_EQ(softverbs_pending_faults(), 0U);
 }
 
-// This must be the last test, because librdmacm keeps the devices open, which softverbs_reset() does
-// not permit.
+// This must be the last test, because librdmacm keeps the devices open, which softverbs_reset()
+// does not permit.
 TEST(AllocationFailureInTheConnectionManager, LosesAMessage) {
     const Channel server;
     const Channel client;

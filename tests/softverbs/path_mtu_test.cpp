@@ -18,8 +18,9 @@ class PathMtu : public PairTest, public ::testing::WithParamInterface<Mtus> {
   protected:
     void start(ibv_qp_type type = IBV_QPT_RC) {
         make(type);
-        join(a, b, [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().from; },
-             [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().to; });
+        join(
+            a, b, [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().from; },
+            [](ibv_qp_attr& attr) { attr.path_mtu = GetParam().to; });
         a.fill(std::byte{1});
         b.fill(std::byte{2});
     }

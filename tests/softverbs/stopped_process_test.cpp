@@ -87,8 +87,8 @@ TEST_F(TwoProcesses, RequestsToAStoppedTargetEndByTheTimeoutOfTheirQueuePair) {
 
 class StoppedTarget : public TwoProcesses {
   protected:
-    /// Posts a write while the target is stopped, calls @p give_up, and changes the data. The target
-    /// must not execute the write when it continues.
+    /// Posts a write while the target is stopped, calls @p give_up, and changes the data. The
+    /// target must not execute the write when it continues.
     void run_write(const std::function<void(End&)>& give_up) {
         run(
             [&give_up](End& end) {

@@ -32,7 +32,8 @@ struct Symbol {
     std::string version; // empty: it has none
 };
 
-/// Returns the functions and objects that a library defines for others, with their default versions.
+/// Returns the functions and objects that a library defines for others, with their default
+/// versions.
 std::vector<Symbol> defined_in(const std::string& library) {
     std::istringstream lines(run_command("nm -D --defined-only '" + library + "'").output);
     std::vector<Symbol> found;
@@ -64,8 +65,7 @@ std::vector<std::string> needed_by(const std::string& library) {
 }
 
 TEST(Symbols, HaveTheVersionsThatTheInstalledLibibverbsGivesThem) {
-    const std::string real =
-        file_of(::dlvsym(RTLD_DEFAULT, "ibv_get_device_list", "IBVERBS_1.0"));
+    const std::string real = file_of(::dlvsym(RTLD_DEFAULT, "ibv_get_device_list", "IBVERBS_1.0"));
     ASSERT_THAT(real, testing::HasSubstr("libibverbs.so.1"));
     const std::vector<Symbol> expected = defined_in(real);
     std::size_t verbs = 0;

@@ -8,7 +8,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdarg>
-#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <string>
