@@ -130,35 +130,24 @@ TEST_F(ListPosting, posts_at_most_one_more_entry_after_it_was_cancelled) {
 }
 
 TEST_F(ListPosting, skips_empty_entries) {
-    connect_with_list(3);
-    const TransferEntry empty = {
-        .memory = &from_->memory(), .address = from_->data(), .remote = &remote_};
-    entries_.insert(entries_.begin(), empty);
-    entries_.insert(entries_.begin() + 2, empty);
-    entries_.push_back(empty);
-    Request request = write_list();
-    EXPECT_EQ(posted_calls(), "wwW");
-    EXPECT_EQ(complete(left(), request).bytes, 3 * block);
-}
-
-TEST_F(ListPosting, finds_memory_whose_iova_is_not_its_address) {
-    connect_with_list(3);
-    constexpr std::size_t page = 4096;
-    const TestMemory to = right_memory(page);
-    const MemoryRegion region(right_end().protection_domain(), to.data(), page,
-                              {.access = Endpoint::default_access,
-                               .iova = page + reinterpret_cast<std::uintptr_t>(to.data()) % page});
-    const LocalChunk chunk = as_chunk(region);
-    const std::array<std::span<const LocalChunk>, 1> regions = {{{&chunk, 1}}};
-    const auto used =
-        right_end().use_regions(to.data(), page, Endpoint::default_access, true, regions);
-    ASSERT_TRUE(used) << used.message();
-    remote_ = used->remote().value();
-    Request request = write_list();
-    EXPECT_EQ(complete(left(), request).error, code(0)) << left().reason();
-    settle();
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-        EXPECT_TRUE(to.bytes(entries_[i].offset, block) == from_->bytes(i * block, block)) << i;
+    for (const std::uint32_t queue_pairs : {1U, 2U}) {
+        SCOPED_TRACE(queue_pairs);
+        disconnect_all();
+        entries_.clear();
+        options_.queue_pairs_per_device = queue_pairs;
+        connect_with_list(3);
+        const TransferEntry empty = {
+            .memory = &from_->memory(), .address = from_->data(), .remote = &remote_};
+        entries_.insert(entries_.begin(), empty);
+        entries_.insert(entries_.begin() + 2, empty);
+        entries_.push_back(empty);
+        Request request = write_list();
+        EXPECT_EQ(posted_calls(), queue_pairs == 1 ? "wwW" : "W W W");
+        EXPECT_EQ(complete(left(), request).bytes, 3 * block);
+        settle();
+        for (std::size_t i = 0; i < 3; ++i) {
+            EXPECT_TRUE(received((2 - i) * block, i * block, block)) << i;
+        }
     }
 }
 

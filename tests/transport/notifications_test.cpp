@@ -10,31 +10,7 @@ namespace {
 using transport::max_notification;
 using transport::TransferEntry;
 
-class Notifications : public FeaturesTest {
-  protected:
-    [[nodiscard]] Request notify(std::span<const std::byte> bytes, std::size_t length = 0) {
-        Request request;
-        EXPECT_EQ(
-            left().iput_notify(from_->memory(), from_->data(), length, remote(), 0, bytes, request),
-            code(0));
-        return request;
-    }
-};
-
-TEST_F(Notifications, have_0_to_512_bytes) {
-    connect_with_memory();
-    const std::vector<std::byte> bytes = pattern(max_notification, 9);
-    for (const std::size_t size : {0U, 1U, 7U, 8U, 9U, 111U, 112U, 113U, 200U, 511U, 512U}) {
-        for (const std::size_t length : {std::size_t{0}, std::size_t{10}, std::size_t{100000}}) {
-            SCOPED_TRACE(size);
-            Request request = notify(std::span(bytes).first(size), length);
-            EXPECT_TRUE(next() ==
-                        std::vector(bytes.begin(), bytes.begin() + static_cast<long>(size)));
-            EXPECT_TRUE(received(0, 0, length));
-            EXPECT_EQ(complete(left(), request).bytes, length);
-        }
-    }
-}
+using Notifications = FeaturesTest;
 
 TEST_F(Notifications, of_more_than_512_bytes_are_refused) {
     connect_with_memory();
@@ -51,7 +27,9 @@ TEST_F(Notifications, of_more_than_512_bytes_are_refused) {
 TEST_F(Notifications, are_kept_if_the_buffer_is_too_small) {
     connect_with_memory();
     const std::vector<std::byte> bytes = pattern(20);
-    Request request = notify(bytes);
+    Request request;
+    ASSERT_EQ(left().iput_notify(from_->memory(), from_->data(), 0, remote(), 0, bytes, request),
+              code(0));
     std::array<std::byte, 19> small{};
     Result<std::size_t> size = right().notification(small);
     ASSERT_TRUE(progress_until([&] {
@@ -64,7 +42,7 @@ TEST_F(Notifications, are_kept_if_the_buffer_is_too_small) {
     EXPECT_EQ(complete(left(), request).error, code(0));
 }
 
-class TransferLists : public Notifications, public ::testing::WithParamInterface<std::size_t> {
+class TransferLists : public FeaturesTest, public ::testing::WithParamInterface<std::size_t> {
   protected:
     void SetUp() override { use_devices(GetParam()); }
 };
@@ -72,26 +50,14 @@ class TransferLists : public Notifications, public ::testing::WithParamInterface
 INSTANTIATE_TEST_SUITE_P(devices, TransferLists, ::testing::Values(1, 2),
                          [](const auto& value) { return std::to_string(value.param); });
 
-TEST_P(TransferLists, may_be_empty_and_may_have_empty_entries) {
+TEST_P(TransferLists, may_be_empty) {
     connect_with_memory();
-    const RemoteMemory target = remote();
     Request request;
     ASSERT_EQ(left().iput_list({}, request), code(0));
     EXPECT_EQ(complete(left(), request).bytes, 0);
     ASSERT_EQ(left().iput_list({}, request, std::span<const std::byte>()), code(0));
     EXPECT_TRUE(next().empty());
     EXPECT_EQ(complete(left(), request).error, code(0));
-    const std::array<TransferEntry, 3> entries = {
-        {{.memory = &from_->memory(), .address = from_->data(), .remote = &target},
-         {.memory = &from_->memory(),
-          .address = from_->data(),
-          .length = 10,
-          .remote = &target,
-          .offset = 5},
-         {.memory = &from_->memory(), .address = from_->data(), .remote = &target}}};
-    ASSERT_EQ(left().iput_list(entries, request), code(0));
-    EXPECT_EQ(complete(left(), request).bytes, 10);
-    EXPECT_TRUE(received(5, 0, 10));
 }
 
 TEST_P(TransferLists, are_refused_as_a_whole_if_one_entry_is_invalid) {

@@ -192,10 +192,15 @@ TEST_P(NotifiedWrite, and_its_notification_are_posted_by_one_call) {
 
 TEST_F(NotifiedWrites, of_no_data_are_only_a_message) {
     connect_ends();
-    Request request = put_notify(0, 0, pattern(8));
-    EXPECT_EQ(posted_calls(), "m");
-    EXPECT_TRUE(next() == pattern(8));
-    expect_complete(request, 0);
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{8},
+                                   std::size_t{129} - sizeof(Header), max_notification}) {
+        SCOPED_TRACE(size);
+        forget_calls();
+        Request request = put_notify(0, 0, pattern(size));
+        EXPECT_EQ(posted_calls(), "m");
+        EXPECT_TRUE(next() == pattern(size));
+        expect_complete(request, 0);
+    }
 }
 
 TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_notification) {
@@ -288,16 +293,26 @@ TEST_F(NotifiedWrites, are_not_repeated_if_only_their_notification_was_not_poste
 // No other request wakes the channel.
 TEST_F(NotifiedWrites, send_a_notification_that_was_not_posted_without_another_request) {
     connect_ends();
-    Request request;
-    {
-        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
-        request = put_notify(0, 100, pattern(8));
-        EXPECT_EQ(posted_calls(), "w");
+    for (const bool is_cancelled : {false, true}) {
+        SCOPED_TRACE(is_cancelled);
+        clear_received();
+        forget_calls();
+        Request request;
+        {
+            const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
+            request = put_notify(0, 100, pattern(8));
+            EXPECT_EQ(posted_calls(), "w");
+            if (is_cancelled) {
+                EXPECT_EQ(left().cancel(request), code(EALREADY)) << "the device reads the memory";
+                EXPECT_FALSE(left().test(request).done);
+            }
+        }
+        EXPECT_TRUE(next() == pattern(8));
+        EXPECT_TRUE(received(0, 0, 100));
+        expect_complete(request, 100);
+        EXPECT_EQ(posted_calls(), "w m");
+        settle();
     }
-    EXPECT_TRUE(next() == pattern(8));
-    EXPECT_TRUE(received(0, 0, 100));
-    expect_complete(request, 100);
-    EXPECT_EQ(posted_calls(), "w m");
 }
 
 TEST_F(NotifiedWrites, are_posted_later_if_nothing_was_posted) {
@@ -418,20 +433,6 @@ TEST_F(FencesOfNotifications, are_posted_again_after_a_cancelled_notification) {
     EXPECT_EQ(posted_calls(), "w w f m");
     notified(request, length, length);
     EXPECT_FALSE(has_notification());
-}
-
-TEST_F(NotifiedWrites, that_are_posted_are_not_ended_by_cancelling_their_notification) {
-    connect_ends();
-    Request request;
-    {
-        const PostFilter filter = fail_each(IBV_WR_SEND, ENOMEM);
-        request = put_notify(0, 100, pattern(8));
-        EXPECT_EQ(posted_calls(), "w");
-        EXPECT_EQ(left().cancel(request), code(EALREADY)) << "the device still reads the memory";
-        EXPECT_FALSE(left().test(request).done);
-    }
-    EXPECT_TRUE(next() == pattern(8));
-    expect_complete(request, 100);
 }
 
 // The fence for a notification is posted, but the notification must wait. Meanwhile, the queue pair
