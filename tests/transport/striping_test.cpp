@@ -94,27 +94,24 @@ INSTANTIATE_TEST_SUITE_P(
             "eight_ports", std::vector<Rate>(8, of_100_gbit), {12, 12, 12, 12, 12, 12, 12, 12}}),
     [](const auto& value) { return std::string(value.param.name); });
 
-TEST_P(Striping, of_a_message_follows_the_speed_of_the_ports) {
-    Request received = receive(length);
-    settle(); // The receive is advertised.
-    Request sent = send(length);
-    EXPECT_EQ(complete(right(), received).bytes, length);
-    EXPECT_EQ(complete(left(), sent).error, code(0));
-    EXPECT_TRUE(this->received(0, 0, length));
-    expect_shares(IBV_WR_RDMA_WRITE_WITH_IMM, *to_);
-}
-
-TEST_P(Striping, of_a_message_that_is_read_follows_the_speed_of_the_ports) {
-    Request sent = send(length);
-    settle();
-    Request received = receive(length);
-    EXPECT_EQ(complete(right(), received).bytes, length);
-    EXPECT_EQ(complete(left(), sent).error, code(0));
-    EXPECT_TRUE(this->received(0, 0, length));
-    expect_shares(IBV_WR_RDMA_READ, *from_);
-}
-
-TEST_P(Striping, of_a_put_follows_the_speed_of_the_ports) {
+TEST_P(Striping, follows_the_speed_of_the_ports) {
+    for (const bool is_advertised : {true, false}) {
+        SCOPED_TRACE(is_advertised ? "the sender writes" : "the receiver reads");
+        clear_received();
+        Request received = is_advertised ? receive(length) : Request();
+        settle();
+        Request sent = send(length);
+        settle();
+        if (!is_advertised) {
+            received = receive(length);
+        }
+        EXPECT_EQ(complete(right(), received).bytes, length);
+        EXPECT_EQ(complete(left(), sent).error, code(0));
+        EXPECT_TRUE(this->received(0, 0, length));
+        is_advertised ? expect_shares(IBV_WR_RDMA_WRITE_WITH_IMM, *to_)
+                      : expect_shares(IBV_WR_RDMA_READ, *from_);
+    }
+    SCOPED_TRACE("a put");
     Request put;
     ASSERT_EQ(left().iput(from_->memory(), from_->data(), length, remote(), 0, put), code(0));
     EXPECT_EQ(complete(left(), put).error, code(0));
