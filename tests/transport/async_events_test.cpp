@@ -9,6 +9,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,24 +22,6 @@ namespace rdmabuf::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-/// Returns the name of the enumerator.
-const char* ibv_event_type_name(ibv_event_type type) {
-    switch (type) {
-        case IBV_EVENT_CQ_ERR:
-            return "IBV_EVENT_CQ_ERR";
-        case IBV_EVENT_SRQ_ERR:
-            return "IBV_EVENT_SRQ_ERR";
-        case IBV_EVENT_QP_FATAL:
-            return "IBV_EVENT_QP_FATAL";
-        case IBV_EVENT_QP_REQ_ERR:
-            return "IBV_EVENT_QP_REQ_ERR";
-        case IBV_EVENT_QP_ACCESS_ERR:
-            return "IBV_EVENT_QP_ACCESS_ERR";
-        default:
-            return "unknown";
-    }
-}
 
 class AsyncEvents : public FeaturesTest {
   protected:
@@ -66,10 +49,10 @@ class AsyncEvents : public FeaturesTest {
         event.element.qp = pair;
         raise(pair->context, event);
     }
-    /// Returns the queue pairs of channels that were connected when @p before queue pairs existed.
-    [[nodiscard]] static std::vector<ibv_qp*> queue_pairs(const Endpoint& endpoint,
-                                                          std::size_t before) {
-        const ibv_cq* const cq = state_of(endpoint).shared.rails[0]->cq.native();
+    /// Returns the queue pairs of the right endpoint of channels that were connected when @p before
+    /// queue pairs existed.
+    [[nodiscard]] std::vector<ibv_qp*> queue_pairs(std::size_t before) {
+        const ibv_cq* const cq = right().endpoint()->shared.rails[0]->cq.native();
         std::vector<ibv_qp*> found;
         for (std::size_t i = before; i < record().queue_pairs.size(); ++i) {
             if (record().qps[i].send_cq == cq) {
@@ -79,22 +62,11 @@ class AsyncEvents : public FeaturesTest {
         EXPECT_FALSE(found.empty()) << "the endpoint has no queue pair";
         return found;
     }
-    [[nodiscard]] static ibv_qp* queue_pair(const Endpoint& endpoint, std::size_t before = 0) {
-        return queue_pairs(endpoint, before).at(0);
-    }
-    [[nodiscard]] static const transport::detail::EndpointState& state_of(
-        const Endpoint& endpoint) {
-        const auto memory = endpoint.register_memory(&registered, sizeof registered);
-        EXPECT_TRUE(memory.ok()) << memory.message();
-        return *static_cast<const transport::detail::EndpointState*>(memory->state()->endpoint);
-    }
+    [[nodiscard]] ibv_qp* queue_pair(std::size_t before = 0) { return queue_pairs(before).at(0); }
     void expect_usable() {
         pass(*from_, *to_, 100);
         pass(*from_, *to_, 100000);
     }
-
-  private:
-    static inline std::uint64_t registered = 0;
 };
 
 TEST_F(AsyncEvents, of_a_failed_device_end_the_channels_of_all_endpoints_that_use_it) {
@@ -170,11 +142,12 @@ TEST_F(AsyncEvents, of_the_second_device_do_not_destroy_the_cache_that_another_t
 }
 
 TEST_F(AsyncEvents, of_shared_queues_end_the_channels_of_their_endpoint_only) {
-    for (const ibv_event_type type : {IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR}) {
+    for (const auto& [type, name] : {std::pair(IBV_EVENT_CQ_ERR, "IBV_EVENT_CQ_ERR"),
+                                     std::pair(IBV_EVENT_SRQ_ERR, "IBV_EVENT_SRQ_ERR")}) {
         disconnect_all();
         connect_with_memory();
         Request received = receive(100, 1);
-        const auto& rail = *state_of(right_end()).shared.rails[0];
+        const auto& rail = *right().endpoint()->shared.rails[0];
         ibv_async_event event{.element = {}, .event_type = type};
         if (type == IBV_EVENT_CQ_ERR) {
             event.element.cq = rail.cq.native();
@@ -186,28 +159,28 @@ TEST_F(AsyncEvents, of_shared_queues_end_the_channels_of_their_endpoint_only) {
             right_end().progress();
             return right().state() == code(EIO);
         }));
-        EXPECT_THAT(right().reason(), HasSubstr(ibv_event_type_name(type)));
+        EXPECT_THAT(right().reason(), HasSubstr(name));
         EXPECT_EQ(complete(right(), received).error, code(EIO));
         EXPECT_NE(left().state(), code(EIO)) << left().reason();
     }
 }
 
 TEST_F(AsyncEvents, of_a_queue_pair_end_its_channel_only) {
-    const std::vector<std::pair<ibv_event_type, int>> events = {
-        {IBV_EVENT_QP_FATAL, EIO},
-        {IBV_EVENT_QP_REQ_ERR, ECONNRESET},
-        {IBV_EVENT_QP_ACCESS_ERR, ECONNRESET},
+    const std::vector<std::tuple<ibv_event_type, int, const char*>> events = {
+        {IBV_EVENT_QP_FATAL, EIO, "IBV_EVENT_QP_FATAL"},
+        {IBV_EVENT_QP_REQ_ERR, ECONNRESET, "IBV_EVENT_QP_REQ_ERR"},
+        {IBV_EVENT_QP_ACCESS_ERR, ECONNRESET, "IBV_EVENT_QP_ACCESS_ERR"},
     };
-    for (const auto& [type, error] : events) {
+    for (const auto& [type, error, name] : events) {
         const std::error_code expected = code(error);
         disconnect_all();
         connect_with_memory();
         const std::size_t before = record().queue_pairs.size();
         transport::Listener listener = listen();
         auto another = connect_another(left_end(), listener);
-        raise(queue_pair(right_end(), before), type);
+        raise(queue_pair(before), type);
         EXPECT_TRUE(progress_until([&] { return another.second.state() == expected; }));
-        EXPECT_THAT(another.second.reason(), HasSubstr(ibv_event_type_name(type)));
+        EXPECT_THAT(another.second.reason(), HasSubstr(name));
         expect_usable();
     }
 }
@@ -289,17 +262,6 @@ TEST_F(AsyncEvents, that_arm_reads_are_not_followed_by_a_sleep) {
     EXPECT_EQ(right().state(), code(EIO));
 }
 
-TEST_F(AsyncEvents, do_not_keep_the_descriptor_readable) {
-    connect_with_memory();
-    raise(device_of(right_end()), IBV_EVENT_SM_CHANGE);
-    EXPECT_TRUE(becomes_readable(right_end().descriptor()));
-    ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
-    EXPECT_FALSE(is_readable(right_end().descriptor()));
-    ASSERT_TRUE(progress_until([&] { return left_end().arm(); }));
-    EXPECT_FALSE(is_readable(left_end().descriptor()));
-    expect_usable();
-}
-
 TEST_F(AsyncEvents, that_cannot_be_read_end_the_channels_and_do_not_keep_the_descriptor_readable) {
     connect_with_memory();
     ibv_context* const device = device_of(right_end());
@@ -361,12 +323,12 @@ TEST_F(AsyncEvents, of_a_port_explain_why_the_peer_does_not_respond) {
     }
 }
 
-TEST_F(AsyncEvents, that_need_no_action_are_acknowledged_and_ignored) {
+TEST_F(AsyncEvents, that_need_no_action_are_ignored_and_do_not_keep_the_descriptor_readable) {
     connect_with_memory();
     ibv_context* const device = device_of(right_end());
     for (const ibv_event_type type :
          {IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_QP_LAST_WQE_REACHED}) {
-        raise(queue_pair(right_end()), type);
+        raise(queue_pair(), type);
     }
     for (const ibv_event_type type :
          {IBV_EVENT_LID_CHANGE, IBV_EVENT_PKEY_CHANGE, IBV_EVENT_SM_CHANGE,
@@ -374,10 +336,14 @@ TEST_F(AsyncEvents, that_need_no_action_are_acknowledged_and_ignored) {
         raise_port(device, type);
     }
     ibv_async_event limit{.element = {}, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED};
-    limit.element.srq = state_of(right_end()).shared.rails[0]->srq.native();
+    limit.element.srq = right().endpoint()->shared.rails[0]->srq.native();
     raise(device, limit);
+    EXPECT_TRUE(becomes_readable(right_end().descriptor()));
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
     EXPECT_FALSE(is_readable(device->async_fd));
+    EXPECT_FALSE(is_readable(right_end().descriptor()));
+    ASSERT_TRUE(progress_until([&] { return left_end().arm(); }));
+    EXPECT_FALSE(is_readable(left_end().descriptor()));
     EXPECT_EQ(softverbs_unacknowledged_events(), 0);
     expect_usable();
 }
@@ -425,7 +391,7 @@ TEST_F(AsyncEvents, of_a_closed_channel_do_not_end_a_later_channel) {
     for (int round = 0; round < 20 && !used_again; ++round) {
         const std::size_t before = record().queue_pairs.size();
         std::optional<std::pair<Channel, Channel>> first(connect_another(left_end(), listener));
-        const std::vector<ibv_qp*> destroyed = queue_pairs(right_end(), before);
+        const std::vector<ibv_qp*> destroyed = queue_pairs(before);
         for (ibv_qp* const each : destroyed) {
             raise(each, IBV_EVENT_QP_FATAL);
         }
@@ -434,7 +400,7 @@ TEST_F(AsyncEvents, of_a_closed_channel_do_not_end_a_later_channel) {
         first.reset();
         const std::size_t between = record().queue_pairs.size();
         auto second = connect_another(left_end(), listener);
-        const std::vector<ibv_qp*> created = queue_pairs(right_end(), between);
+        const std::vector<ibv_qp*> created = queue_pairs(between);
         used_again = std::ranges::find_first_of(created, destroyed) != created.end();
         EXPECT_TRUE(progress_until([&] { return right_end().arm(); }));
         EXPECT_EQ(second.second.state(), code(0)) << second.second.reason();

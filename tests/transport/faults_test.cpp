@@ -27,6 +27,7 @@ class Faults : public FeaturesTest {
         EXPECT_EQ(channel.state(), code(error)) << channel.state().message();
         EXPECT_EQ(channel.isend(memory.memory(), memory.data(), 1, 1, request), code(error));
         EXPECT_EQ(channel.irecv(memory.memory(), memory.data(), 1, 1, request), code(error));
+        EXPECT_EQ(channel.send_copy({}, 1), code(error));
         EXPECT_EQ(channel.in_flight(), 0);
         // If the close message of the peer has arrived, close() returns no error. On a busy
         // machine, the peer may close its socket before it has sent this message.
@@ -226,53 +227,37 @@ TEST_F(Faults, closing_waits_until_messages_are_acknowledged_and_not_longer) {
     EXPECT_EQ(wait(right(), receive(10)).bytes, 10);
 }
 
-// The sender writes the data.
-TEST_F(Faults, revoked_memory_ends_a_send_with_efault_or_eacces) {
-    options_.read_long_messages = false;
+// The receiver reads the data of a message that has arrived before its receive, if the options
+// permit it. Otherwise the sender writes it.
+TEST_F(Faults, revoked_memory_ends_the_request_that_accesses_it_with_efault_or_eacces) {
     options_.heartbeat = 1000ms;
-    for (const bool of_sender : {true, false}) {
-        SCOPED_TRACE(of_sender);
+    for (const auto& [reads, of_sender] :
+         {std::pair(false, true), {false, false}, {true, true}, {true, false}}) {
+        SCOPED_TRACE(reads ? "the receiver reads" : "the sender writes");
+        SCOPED_TRACE(of_sender ? "memory of the sender" : "memory of the receiver");
         disconnect_all();
+        options_.read_long_messages = reads;
         connect_with_memory();
+        const bool own = of_sender != reads;
         const Request unmatched = send(size, 8);
         const Request waiting = receive(10, 5);
-        const Request received = receive(size);
-        ASSERT_EQ(softverbs_revoke_mr(region_of(of_sender ? *from_ : *to_)), 0);
-        const std::error_code error = finish(left(), send(size)).error;
-        const bool reset = error == code(ECONNRESET) && end_of_the_peer_can_overtake(of_sender);
-        const int end = reset ? ECONNRESET : ECONNABORTED;
-        if (!reset) {
-            EXPECT_EQ(error, code(of_sender ? EFAULT : EACCES));
-        }
-        EXPECT_EQ(finish(left(), unmatched).error, code(end));
-        EXPECT_EQ(finish(right(), received).error, code(ECONNRESET));
-        EXPECT_EQ(finish(right(), waiting).error, code(ECONNRESET));
-        expect_broken(left(), *from_, end);
-        expect_broken(right(), *to_, ECONNRESET);
-    }
-}
-
-// The receiver reads the data.
-TEST_F(Faults, revoked_memory_ends_a_receive_with_efault_or_eacces) {
-    options_.heartbeat = 1000ms;
-    for (const bool of_sender : {true, false}) {
-        SCOPED_TRACE(of_sender);
-        disconnect_all();
-        connect_with_memory();
-        const Request sent = send(size);
+        const Request earlier = reads ? send(size) : receive(size);
         settle();
         ASSERT_EQ(softverbs_revoke_mr(region_of(of_sender ? *from_ : *to_)), 0);
-        const Request waiting = receive(10, 5);
-        const std::error_code error = finish(right(), receive(size)).error;
-        const bool reset = error == code(ECONNRESET) && end_of_the_peer_can_overtake(!of_sender);
+        const std::error_code error =
+            reads ? finish(right(), receive(size)).error : finish(left(), send(size)).error;
+        const bool reset = error == code(ECONNRESET) && end_of_the_peer_can_overtake(own);
         const int end = reset ? ECONNRESET : ECONNABORTED;
         if (!reset) {
-            EXPECT_EQ(error, code(of_sender ? EACCES : EFAULT));
+            EXPECT_EQ(error, code(own ? EFAULT : EACCES));
         }
-        EXPECT_EQ(finish(right(), waiting).error, code(end));
-        EXPECT_EQ(finish(left(), sent).error, code(ECONNRESET));
-        expect_broken(left(), *from_, ECONNRESET);
-        expect_broken(right(), *to_, end);
+        EXPECT_EQ(finish(reads ? left() : right(), earlier).error, code(ECONNRESET));
+        const int of_left = reads ? ECONNRESET : end;
+        const int of_right = reads ? end : ECONNRESET;
+        EXPECT_EQ(finish(left(), unmatched).error, code(of_left));
+        EXPECT_EQ(finish(right(), waiting).error, code(of_right));
+        expect_broken(left(), *from_, of_left);
+        expect_broken(right(), *to_, of_right);
     }
 }
 

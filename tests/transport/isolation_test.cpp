@@ -80,7 +80,7 @@ TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
     from_->fill(pattern(memory_size));
     transport::Listener listener = listen();
     std::vector<std::pair<Channel, Channel>> channels;
-    std::set<std::uint32_t> numbers;
+    std::set<std::uint32_t> numbers = {0};
     for (std::size_t i = 0; i < count; ++i) {
         channels.push_back(connect_another(left_end(), listener));
         EXPECT_TRUE(numbers.insert(channels.back().first.number()).second);
@@ -107,6 +107,7 @@ TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
     // Each channel ends without an effect on the others.
     for (std::size_t i = 0; i < count; i += 2) {
         EXPECT_EQ(channels[i].first.close(), code(0));
+        EXPECT_EQ(channels[i].first.number(), 0);
     }
     ASSERT_TRUE(progress_until([&] {
         for (std::size_t i = 0; i < count; i += 2) {
@@ -123,6 +124,10 @@ TEST_F(Channels, of_one_endpoint_can_be_several_hundred) {
         ASSERT_EQ(complete(far, receives[i]).bytes, 5000);
         ASSERT_EQ(complete(near, sends[i]).error, code(0));
     }
+    // The numbers of closed channels are not used again.
+    channels.push_back(connect_another(left_end(), listener));
+    EXPECT_TRUE(numbers.insert(channels.back().first.number()).second);
+    EXPECT_TRUE(numbers.insert(channels.back().second.number()).second);
     channels.clear();
 }
 
@@ -178,19 +183,6 @@ TEST_F(Channels, send_although_the_messages_of_many_others_are_not_received) {
     EXPECT_EQ(Channel::close_all(near), code(ETIMEDOUT));
 }
 
-TEST_F(Channels, have_numbers_that_are_not_used_again) {
-    open();
-    transport::Listener listener = listen();
-    std::set<std::uint32_t> numbers = {0};
-    for (int i = 0; i < 5; ++i) {
-        auto [near, far] = connect_another(left_end(), listener);
-        EXPECT_TRUE(numbers.insert(near.number()).second);
-        EXPECT_TRUE(numbers.insert(far.number()).second);
-        EXPECT_EQ(near.close(), code(0));
-        EXPECT_EQ(near.number(), 0);
-    }
-}
-
 class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::size_t> {
   protected:
     void SetUp() override {
@@ -216,10 +208,8 @@ class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::s
     /// Returns the number of work requests that were posted to the loopback queue pairs of the
     /// right endpoint.
     [[nodiscard]] std::uint32_t loopback_requests() const {
-        const auto* const state =
-            static_cast<const transport::detail::EndpointState*>(memory_->state()->endpoint);
         std::uint32_t count = 0;
-        for (const auto& rail : state->shared.rails) {
+        for (const auto& rail : right_->endpoint()->shared.rails) {
             count += rail->loopback ? rail->loopback->queue.next() - 1 : 0;
         }
         return count;
@@ -287,33 +277,26 @@ TEST_P(Visible, revoked_memory_ends_no_receives_of_other_channels) {
     static_cast<void>(sent);
 }
 
-TEST_P(Visible, data_for_a_running_kernel_is_flushed_by_each_device) {
-    register_memory(Visibility::running_kernel);
-    const auto devices = static_cast<std::uint32_t>(GetParam());
-    for (const bool receive_first : {true, false}) {
-        SCOPED_TRACE(receive_first);
-        EXPECT_EQ(pass_to_device(0, receive_first), 0);
-        // An eager message needs one copy.
-        EXPECT_EQ(pass_to_device(100, receive_first), 1 + devices);
-        EXPECT_EQ(pass_to_device(5000, receive_first), 1 + devices);
-        EXPECT_EQ(pass_to_device(300000, receive_first), devices);
-    }
-}
-
-TEST_P(Visible, data_for_the_next_kernel_is_not_flushed) {
-    register_memory(Visibility::next_kernel);
-    for (const bool receive_first : {true, false}) {
-        SCOPED_TRACE(receive_first);
-        EXPECT_EQ(pass_to_device(100, receive_first), 1);
-        EXPECT_EQ(pass_to_device(300000, receive_first), 0);
+TEST_P(Visible, data_for_a_running_kernel_only_is_flushed_by_each_device) {
+    for (const Visibility visibility : {Visibility::running_kernel, Visibility::next_kernel}) {
+        register_memory(visibility);
+        const bool is_flushed = visibility == Visibility::running_kernel;
+        const auto flushes = is_flushed ? static_cast<std::uint32_t>(GetParam()) : 0U;
+        for (const bool receive_first : {true, false}) {
+            SCOPED_TRACE(::testing::Message() << "flushes " << flushes << ", " << receive_first);
+            EXPECT_EQ(pass_to_device(0, receive_first), 0);
+            // An eager message needs one copy.
+            EXPECT_EQ(pass_to_device(100, receive_first), 1 + flushes);
+            EXPECT_EQ(pass_to_device(5000, receive_first), 1 + flushes);
+            EXPECT_EQ(pass_to_device(300000, receive_first), flushes);
+        }
     }
 }
 
 TEST_P(Visible, a_copy_that_cannot_be_posted_is_repeated) {
     register_memory(Visibility::running_kernel);
-    const auto* const state =
-        static_cast<const transport::detail::EndpointState*>(memory_->state()->endpoint);
-    const ibv_qp* const loopback = state->shared.rails[0]->loopback->queue_pair.native();
+    const ibv_qp* const loopback =
+        right().endpoint()->shared.rails[0]->loopback->queue_pair.native();
     unsigned failures = 0;
     const PostFilter filter(right_end().protection_domain().context().native(),
                             [&](const ibv_qp& queue_pair, const ibv_send_wr& work) {

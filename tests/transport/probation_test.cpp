@@ -112,26 +112,20 @@ TEST_F(Probation, is_repeated_until_the_queue_pair_works) {
     EXPECT_GT(transferred_by(1, 500000), 200000);
 }
 
-TEST_F(Probation, does_not_use_a_device_that_has_failed) {
-    ASSERT_NO_FATAL_FAILURE(connect_devices());
-    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_device));
-    expect_left_out();
-    const std::size_t before = record().queue_pairs.size();
-    wait_for_keepalives();
-    EXPECT_EQ(record().queue_pairs.size(), before);
-    EXPECT_EQ(left().working_rails(), 1);
-    pass(*from_, *to_, 300000);
-}
-
-TEST_F(Probation, is_not_made_if_its_time_is_0) {
-    options_.probation = 0ms;
-    ASSERT_NO_FATAL_FAILURE(connect_devices());
-    ASSERT_NO_FATAL_FAILURE(pass_messages(Failure::of_both));
-    expect_left_out();
-    const std::size_t before = record().queue_pairs.size();
-    wait_for_keepalives();
-    EXPECT_EQ(record().queue_pairs.size(), before);
-    EXPECT_EQ(left().working_rails(), 1);
+TEST_F(Probation, is_not_made_of_a_failed_device_or_if_its_time_is_0) {
+    for (const auto& [failure, time] :
+         {std::pair(Failure::of_device, 10ms), std::pair(Failure::of_both, 0ms)}) {
+        SCOPED_TRACE(time.count());
+        options_.probation = time;
+        ASSERT_NO_FATAL_FAILURE(connect_devices());
+        ASSERT_NO_FATAL_FAILURE(pass_messages(failure));
+        expect_left_out();
+        const std::size_t before = record().queue_pairs.size();
+        wait_for_keepalives();
+        EXPECT_EQ(record().queue_pairs.size(), before);
+        EXPECT_EQ(left().working_rails(), 1);
+        pass(*from_, *to_, 300000);
+    }
 }
 
 // Every verbs call of a probation fails once, at either end.
