@@ -168,19 +168,13 @@ TEST_F(Completions, the_end_of_a_peer_makes_the_descriptor_readable) {
 // A call that does not sleep polls all the time.
 constexpr unsigned polls_before_sleep = 20'000;
 
-TEST_F(Completions, waiting_for_one_sleeps) {
-    Request request = receive(10, 1);
-    const PollCounter counter(right_end().protection_domain().context());
-    EXPECT_FALSE(right().wait(request, 2000ms).done);
-    EXPECT_LT(counter.polls, polls_before_sleep);
-}
-
-TEST_F(Completions, waiting_for_any_one_sleeps) {
+TEST_F(Completions, waiting_for_one_and_for_any_one_sleeps) {
     std::array<transport::Pending, 2> pending = {
         {{.channel = &right(), .request = receive(10, 1)},
          {.channel = &right(), .request = receive(10, 2, 100)}}};
-    Completion completion;
     const PollCounter counter(right_end().protection_domain().context());
+    EXPECT_FALSE(right().wait(pending[0].request, 2000ms).done);
+    Completion completion;
     EXPECT_EQ(transport::wait_any(pending, completion, 2000ms), pending.size());
     EXPECT_LT(counter.polls, polls_before_sleep);
 }

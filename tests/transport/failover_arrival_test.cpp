@@ -67,30 +67,27 @@ class FailoverArrival : public Failover {
 };
 
 TEST_F(FailoverArrival, does_not_write_again_what_a_notification_has_followed) {
-    ASSERT_NO_FATAL_FAILURE(connect_devices());
-    settle();
-    Request put;
-    ASSERT_EQ(left().iput_notify(from_->memory(), from_->data(), length, remote(), 0, 7, put),
-              code(0));
-    ASSERT_NO_FATAL_FAILURE(fail_after_notification(put));
-}
-
-TEST_F(FailoverArrival, does_not_write_a_list_again_that_a_notification_has_followed) {
     constexpr std::size_t count = 10;
-    ASSERT_NO_FATAL_FAILURE(connect_devices());
-    const RemoteMemory there = remote();
-    std::vector<TransferEntry> entries;
-    for (std::size_t k = 0; k < count; ++k) {
-        entries.push_back({.memory = &from_->memory(),
-                           .address = from_->data(k * length / count),
-                           .length = length / count,
-                           .remote = &there,
-                           .offset = k * length / count});
+    for (const bool is_list : {false, true}) {
+        SCOPED_TRACE(is_list);
+        ASSERT_NO_FATAL_FAILURE(connect_devices());
+        const RemoteMemory there = remote();
+        std::vector<TransferEntry> entries;
+        for (std::size_t k = 0; k < count; ++k) {
+            entries.push_back({.memory = &from_->memory(),
+                               .address = from_->data(k * length / count),
+                               .length = length / count,
+                               .remote = &there,
+                               .offset = k * length / count});
+        }
+        settle();
+        Request request;
+        ASSERT_EQ(is_list ? left().iput_list(entries, request, pattern(8))
+                          : left().iput_notify(from_->memory(), from_->data(), length, there, 0, 7,
+                                               request),
+                  code(0));
+        ASSERT_NO_FATAL_FAILURE(fail_after_notification(request));
     }
-    settle();
-    Request list;
-    ASSERT_EQ(left().iput_list(entries, list, pattern(8)), code(0));
-    ASSERT_NO_FATAL_FAILURE(fail_after_notification(list));
 }
 
 // Two queue pairs fail. The right end reports the failure of the second one later.

@@ -109,28 +109,22 @@ TEST_F(FailoverPeerWithReceive, ends_a_receive_by_the_repeated_range) {
     EXPECT_EQ(completion.bytes, length);
 }
 
-TEST_F(FailoverPeerWithReceive, cannot_repeat_more_bytes_than_the_receive_has) {
-    for (const std::uint64_t bytes : {std::uint64_t{length} + 1, ~std::uint64_t{0}}) {
+TEST_F(FailoverPeerWithReceive, cannot_repeat_more_than_the_receive_has_or_after_the_recovery) {
+    for (const auto& [has_recovered, bytes] :
+         {std::pair(false, std::uint64_t{length} + 1), std::pair(false, ~std::uint64_t{0}),
+          std::pair(true, std::uint64_t{length})}) {
         SCOPED_TRACE(bytes);
         ASSERT_NO_FATAL_FAILURE(connect_peer());
         const TestMemory to = right_memory(length);
         const Request request = begin_receive(to);
         leave_out();
+        if (has_recovered) {
+            send(Kind::rail_recovered, 1);
+        }
         end_receive(bytes);
         EXPECT_EQ(wait(*channel_, request).error, code(EPROTO));
         channel_.reset();
     }
-}
-
-TEST_F(FailoverPeerWithReceive, cannot_repeat_a_range_after_it_has_recovered) {
-    ASSERT_NO_FATAL_FAILURE(connect_peer());
-    const TestMemory to = right_memory(length);
-    const Request request = begin_receive(to);
-    leave_out();
-    send(Kind::rail_recovered, 1);
-    end_receive(length);
-    EXPECT_EQ(wait(*channel_, request).error, code(EPROTO));
-    channel_.reset();
 }
 
 // The peer counts data as lost that its device has acknowledged.
