@@ -114,7 +114,9 @@ TEST_F(Protocol, ends_after_more_rts_than_its_depth_permits) {
         std::vector<std::byte> rts;
         append(rts, Header{.kind = Kind::rts, .value = tag});
         append(rts, RtsBody{.length = length});
-        raw_->send_batch(rts);
+        for (std::uint32_t i = 0; i < options_.depth; ++i) {
+            raw_->send(rts);
+        }
         make_progress();
         EXPECT_EQ(channel_->state(), code(0));
         raw_->send(rts);

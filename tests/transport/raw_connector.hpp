@@ -76,7 +76,7 @@ class RawConnector {
         for (std::uint32_t rail = 0; rail < rails * queue_pairs_per_device; ++rail) {
             prepared_.emplace_back(pd_, QueuePairOptions{.send_cq = cq_,
                                                          .recv_cq = cq_,
-                                                         .max_send_wr = batch,
+                                                         .max_send_wr = 16,
                                                          .max_recv_wr = slots,
                                                          .extended = ExtendedInterface::off,
                                                          .timeout = 12,
@@ -100,8 +100,6 @@ class RawConnector {
 
     /// The number of eager messages of 0 bytes for which the connector gives credits.
     static constexpr std::uint32_t credits = 64;
-    /// The number of messages of send_batch().
-    static constexpr std::uint32_t batch = 64;
 
     /// The Hello of the connector. Tests change it before connect().
     Hello hello = {.eager_limit = 8192,
@@ -165,16 +163,6 @@ class RawConnector {
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
         queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed();
         wait_for(IBV_WC_SEND);
-    }
-    /// Sends the same bytes `batch` times.
-    void send_batch(std::span<const std::byte> bytes) {
-        std::copy(bytes.begin(), bytes.end(), memory_.begin());
-        for (std::uint32_t i = 0; i < batch; ++i) {
-            queue_pairs_[0].post_send(entry(0, bytes.size())).throw_if_failed();
-        }
-        for (std::uint32_t i = 0; i < batch; ++i) {
-            wait_for(IBV_WC_SEND);
-        }
     }
     void send(const Header& header, std::span<const std::byte> body = {}) {
         std::vector<std::byte> bytes;

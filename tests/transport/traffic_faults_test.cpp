@@ -670,8 +670,7 @@ TEST_F(FailedCalls, of_one_device_do_not_end_a_receive_before_its_flush) {
         const auto memory = right_end().register_memory(
             device.data(), size, Endpoint::default_access, Visibility::running_kernel);
         ASSERT_TRUE(memory.ok()) << memory.message();
-        const auto& shared =
-            static_cast<const transport::detail::EndpointState*>(memory->state()->endpoint)->shared;
+        const auto& shared = right().endpoint()->shared;
         const auto& first = shared.rails[0]->loopback;
         ASSERT_TRUE(first && shared.rails[1]->loopback);
         const Request sent = send(size);
