@@ -16,7 +16,6 @@
 #include <gmock/gmock.h>
 
 #include <rdmabuf/error.hpp>
-#include <rdmabuf/resolver.hpp>
 
 #include "fails_with.hpp"
 #include "support.hpp"
@@ -325,21 +324,6 @@ TEST_P(ExporterSuite, GivesEverythingBack) {
         EXPECT_TRUE(exporter().availability());
     }
     EXPECT_EQ(open_descriptors(), before);
-}
-
-TEST_P(ExporterSuite, IsFoundByAResolver) {
-    Resolver resolver;
-    resolver.add(shared());
-    const Buffer buffer = exporter().allocate(page_size());
-    const Resolver::Match match = resolver.find(buffer.address() + 9);
-    EXPECT_EQ(match.exporter, shared());
-    EXPECT_EQ(match.allocation.base, buffer.address());
-    const ExportedRange range = resolver.export_range(buffer.address() + 9, 10);
-    EXPECT_EQ(range.offset(), 9U);
-    EXPECT_EQ(resolver.allocator(GetParam().name), shared());
-
-    EXPECT_THAT(error_of([&] { (void)resolver.find(end_of(buffer)); }),
-                fails_with(EFAULT, "of these exporters: " + GetParam().name));
 }
 
 } // namespace

@@ -49,7 +49,6 @@ std::vector<std::byte> fill_buffer(const Buffer& buffer, unsigned seed);
 class ExporterSuite : public ::testing::TestWithParam<Subject> {
   protected:
     [[nodiscard]] Allocator& exporter() const { return *exporter_; }
-    [[nodiscard]] const std::shared_ptr<Allocator>& shared() const { return exporter_; }
     [[nodiscard]] std::vector<std::byte> bytes_of(const ExportedRange& range) const {
         return bytes_through(range, GetParam().makes_dmabufs);
     }
