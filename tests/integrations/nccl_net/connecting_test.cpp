@@ -31,7 +31,7 @@ class NcclNetConnecting : public NcclNet {
     }
 };
 
-TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEnd) {
+TEST_F(NcclNetConnecting, DoesNotWaitForTheOtherEndAndLeavesNothingWhenItIsGivenUp) {
     Handle handle{};
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
@@ -89,15 +89,6 @@ TEST_F(NcclNetConnecting, WaitsForHoursWhileOneEndIsNotPolled) {
     EXPECT_EQ(net().close_send(pair.send), Result::success);
     EXPECT_EQ(net().close_receive(pair.receive), Result::success);
     EXPECT_EQ(net().close_listen(pair.listener), Result::success);
-}
-
-TEST_F(NcclNetConnecting, ThatIsGivenUpLeavesNothing) {
-    Handle handle{};
-    void* listener = nullptr;
-    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
-    void* comm = nullptr;
-    ASSERT_EQ(net().connect(0, handle, comm), Result::success);
-    EXPECT_EQ(net().close_listen(listener), Result::success);
 }
 
 TEST_F(NcclNetConnecting, ToOneThatIsGoneFailsWithAReason) {
@@ -239,7 +230,9 @@ TEST_F(NcclNetConnecting, WithUnfinishedRequestsIsClosedWithoutWaitingForThePeer
 TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     const std::size_t domains = softverbs_live(SOFTVERBS_PD);
     const Pair first = connect();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
+    const Pair second = connect();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1) << "they share the endpoint";
+    EXPECT_NE(first.send, second.send);
     ASSERT_EQ(net().init(), Result::success);
     Handle handle{};
     void* listener = nullptr;
@@ -254,14 +247,6 @@ TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     const auto still = memory(first.send, 1);
     EXPECT_THAT(still->handle(), NotNull()) << "the first communicator continues";
     EXPECT_EQ(net().devices(), 1);
-}
-
-TEST_F(NcclNetConnecting, OfOneNcclCommunicatorSharesTheEndpoint) {
-    const std::size_t domains = softverbs_live(SOFTVERBS_PD);
-    const Pair first = connect();
-    const Pair second = connect();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
-    EXPECT_NE(first.send, second.send);
 }
 
 using NcclNetOpening = NcclNet;

@@ -137,15 +137,24 @@ TEST_F(NcclNetMemory, OfTheHostIsTakenAsMemoryOfAGpu) {
     EXPECT_EQ(net().deregister_memory(pair_.receive, handle), Result::success);
 }
 
-TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithAReason) {
+TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithTheResultOfItsErrnoAndAReason) {
     const auto fd = make_dmabuf(4096);
     void* handle = nullptr;
-    fail_next("reg_dmabuf_mr", ENOMEM);
-    EXPECT_EQ(net().register_dmabuf(pair_.send, reinterpret_cast<void*>(0x100000), 4096, 0,
-                                    fd.get(), handle),
-              Result::system_error);
-    EXPECT_THAT(handle, IsNull());
-    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: ibv_reg_dmabuf_mr"));
+    for (const auto& [error, result] :
+         {std::pair{ENOMEM, Result::system_error}, std::pair{EINVAL, Result::invalid_usage},
+          std::pair{ECONNREFUSED, Result::remote_error},
+          std::pair{ECONNRESET, Result::remote_error},
+          std::pair{EHOSTUNREACH, Result::remote_error},
+          std::pair{ENETUNREACH, Result::remote_error},
+          std::pair{ETIMEDOUT, Result::remote_error}}) {
+        SCOPED_TRACE(error);
+        fail_next("reg_dmabuf_mr", error);
+        EXPECT_EQ(net().register_dmabuf(pair_.send, reinterpret_cast<void*>(0x100000), 4096, 0,
+                                        fd.get(), handle),
+                  result);
+        EXPECT_THAT(handle, IsNull());
+        EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: ibv_reg_dmabuf_mr"));
+    }
     EXPECT_EQ(net().register_memory(pair_.send, nullptr, 0, abi::pointer_host, handle),
               Result::invalid_usage);
     EXPECT_THAT(handle, IsNull());
@@ -162,24 +171,6 @@ TEST_F(NcclNetMemory, InMoreRegionsThanAReceiveCanNameIsRefused) {
               Result::system_error);
     EXPECT_THAT(handle, IsNull());
     EXPECT_THAT(take_log(), HasSubstr("in more than 8 regions: register it in parts"));
-}
-
-TEST_F(NcclNetMemory, ThatCannotBeRegisteredFailsWithTheResultOfItsErrno) {
-    const auto fd = make_dmabuf(4096);
-    for (const auto& [error, result] :
-         {std::pair{ENOMEM, Result::system_error}, std::pair{EINVAL, Result::invalid_usage},
-          std::pair{ECONNREFUSED, Result::remote_error},
-          std::pair{ECONNRESET, Result::remote_error},
-          std::pair{EHOSTUNREACH, Result::remote_error},
-          std::pair{ENETUNREACH, Result::remote_error},
-          std::pair{ETIMEDOUT, Result::remote_error}}) {
-        fail_next("reg_dmabuf_mr", error);
-        void* handle = nullptr;
-        EXPECT_EQ(net().register_dmabuf(pair_.send, reinterpret_cast<void*>(0x100000), 4096, 0,
-                                        fd.get(), handle),
-                  result)
-            << error;
-    }
 }
 
 TEST_F(NcclNetMemory, IsValidForOtherConnectionsOfTheNcclCommunicator) {

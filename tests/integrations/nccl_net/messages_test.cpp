@@ -183,6 +183,17 @@ TEST_F(NcclNetMessages, FromAPeerThatCloses) {
     const Ticket still = receive(other.receive, *to, 0, 64, 0);
     static_cast<void>(send(other.send, *from, 0, 8, 0));
     EXPECT_THAT(finish(still), ElementsAre(8));
+    // A send without a receive fails, too.
+    close_receive(other);
+    Result result = Result::success;
+    void* request = nullptr;
+    until([&] {
+        result = net().isend(other.send, from->data(), 8, 0, from->handle(), request);
+        return result != Result::success;
+    });
+    EXPECT_EQ(result, Result::remote_error);
+    EXPECT_THAT(request, IsNull());
+    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : soft0: "));
 }
 
 } // namespace

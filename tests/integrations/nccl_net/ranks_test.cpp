@@ -2,7 +2,6 @@
 //
 // Two ranks, in two processes and in two threads.
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "child_process.hpp"
@@ -174,47 +172,6 @@ TEST_F(NcclNetRanks, InTwoThreads) {
             }
         }
     }));
-}
-
-TEST_F(NcclNetRanks, OfWhichOneIsKilled) {
-    const auto pair = connected_sockets(60s);
-    const pid_t victim = become([&](Net& net) {
-        Handle handle{};
-        void* listener = nullptr;
-        void* receive = nullptr;
-        net.listen(0, handle, listener);
-        ::send(pair[0], handle.data(), handle.size(), MSG_NOSIGNAL);
-        while (receive == nullptr) {
-            net.accept(listener, receive);
-        }
-        ::raise(SIGKILL);
-    });
-    const pid_t survivor = become([&](Net& net) {
-        Handle handle{};
-        void* send = nullptr;
-        ASSERT_EQ(::recv(pair[1], handle.data(), handle.size(), MSG_WAITALL), 128);
-        while (send == nullptr) {
-            ASSERT_EQ(net.connect(0, handle, send), Result::success);
-        }
-        {
-            const RegisteredBuffer data(net, send, 64, false);
-            void* request = nullptr;
-            Result result = Result::success;
-            while (request == nullptr && result == Result::success) {
-                result = net.isend(send, data.data(), 64, 0, data.handle(), request);
-            }
-            EXPECT_EQ(result, Result::remote_error);
-            EXPECT_THAT(take_log(), ::testing::HasSubstr("W NET/rdmabuf : soft0: "));
-        }
-        EXPECT_EQ(net.close_send(send), Result::success);
-    });
-    for (const int socket : pair) {
-        ::close(socket);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(victim, &status, 0), victim);
-    EXPECT_TRUE(WIFSIGNALED(status));
-    expect_success(survivor);
 }
 
 } // namespace
