@@ -17,7 +17,6 @@
 namespace rdmabuf::testing {
 namespace {
 
-using transport::TransferEntry;
 using Wire = transport::detail::Kind;
 
 class Deadlines : public FeaturesTest {
@@ -61,7 +60,8 @@ class Deadlines : public FeaturesTest {
 
 // The port of the device is down
 
-/// A request of the left end. The device does not transfer its packets.
+/// A request of the left end, of each type and stage: one function ends them all. The device does
+/// not transfer its packets.
 struct Operation {
     const char* name;
     std::error_code (*start)(Channel& channel, const TestMemory& memory, const RemoteMemory& remote,
@@ -70,20 +70,6 @@ struct Operation {
 void PrintTo(const Operation& operation, // NOLINT(readability-identifier-naming)
              std::ostream* out) {
     *out << operation.name;
-}
-
-/// The entries of lists.
-std::array<TransferEntry, 2> entries_of(const TestMemory& memory, const RemoteMemory& remote) {
-    return {{{.memory = &memory.memory(),
-              .address = memory.data(),
-              .length = 1000,
-              .remote = &remote,
-              .offset = 5000},
-             {.memory = &memory.memory(),
-              .address = memory.data(2000),
-              .length = 100000,
-              .remote = &remote,
-              .offset = 10000}}};
 }
 
 const auto operations = std::to_array<Operation>({
@@ -107,36 +93,14 @@ const auto operations = std::to_array<Operation>({
      [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
          return channel.iput(memory.memory(), memory.data(), 200000, remote, 0, request);
      }},
-    {"inline_put",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.iput(memory.memory(), memory.data(), 8, remote, 0, request);
-     }},
-    {"put_with_notification",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.iput_notify(memory.memory(), memory.data(), 200000, remote, 0, 7, request);
-     }},
     {"get",
      [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
          return channel.iget(memory.memory(), memory.data(), 200000, remote, 0, request);
-     }},
-    {"put_list",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.iput_list(entries_of(memory, remote), request);
-     }},
-    {"get_list",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.iget_list(entries_of(memory, remote), request);
      }},
     {"fetch_add",
      [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
          return channel.ifetch_add(memory.memory(), reinterpret_cast<std::uint64_t*>(memory.data()),
                                    remote, 0, 1, request);
-     }},
-    {"compare_swap",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.icompare_swap(memory.memory(),
-                                      reinterpret_cast<std::uint64_t*>(memory.data()), remote, 0, 1,
-                                      2, request);
      }},
     {"fence", [](Channel& channel, const TestMemory&, const RemoteMemory&,
                  Request& request) { return channel.ifence(request); }},
@@ -332,14 +296,6 @@ class DeadlinesOfSilentPeers : public Deadlines {
     std::optional<Channel> channel_;
 };
 
-TEST_F(DeadlinesOfSilentPeers, end_a_long_message) {
-    connect_raw();
-    expect_timeout_after(0, [&](Request& request) {
-        return channel_->isend(to_->memory(), to_->data(), 200000, 1, request);
-    });
-    EXPECT_EQ(raw_->receive().header.kind, Wire::rts);
-}
-
 TEST_F(DeadlinesOfSilentPeers, end_a_message_for_which_the_peer_gives_no_credit) {
     connect_raw();
     expect_timeout_after(RawConnector::credits, [&](Request& request) {
@@ -368,14 +324,6 @@ TEST_F(DeadlinesOfSilentPeers, end_a_notification_for_which_the_peer_has_no_room
     expect_timeout_after(room, [&](Request& request) {
         return channel_->iput_notify(to_->memory(), to_->data(), 8, target, 0, 1, request);
     });
-}
-
-TEST_F(DeadlinesOfSilentPeers, end_an_advertised_receive) {
-    connect_raw();
-    expect_timeout_after(0, [&](Request& request) {
-        return channel_->irecv(to_->memory(), to_->data(), 200000, 1, request);
-    });
-    EXPECT_EQ(raw_->receive().header.kind, Wire::advertisement);
 }
 
 } // namespace
