@@ -11,7 +11,6 @@
 #include <rdmabuf/transport/detail/block_pool.hpp>
 #include <rdmabuf/transport/detail/bounce_pool.hpp>
 #include <rdmabuf/transport/detail/held_buffers.hpp>
-#include <rdmabuf/transport/detail/list.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/request_state.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
@@ -56,25 +55,6 @@ TEST(BouncePools, give_each_buffer_its_own_memory) {
         EXPECT_TRUE(std::all_of(pool.data(), pool.data() + pool.size(),
                                 [](std::byte byte) { return byte == std::byte{}; }));
     }
-}
-
-TEST(BouncePools, hand_out_each_send_buffer_once) {
-    BouncePool pool(8192, 16, 6);
-    std::set<std::uint32_t> taken;
-    while (pool.unused() > 0) {
-        const std::uint32_t buffer = pool.take();
-        ASSERT_LT(buffer, 6);
-        ASSERT_TRUE(taken.insert(buffer).second);
-    }
-    EXPECT_EQ(taken.size(), 6);
-    pool.give_back(3);
-    EXPECT_EQ(pool.unused(), 1);
-    EXPECT_EQ(pool.take(), 3);
-    EXPECT_EQ(pool.unused(), 0);
-    for (const std::uint32_t buffer : taken) {
-        pool.give_back(buffer);
-    }
-    EXPECT_EQ(pool.unused(), 6);
 }
 
 TEST(BouncePools, have_send_buffers_for_a_channel_if_the_messages_of_others_do_not_complete) {
@@ -157,23 +137,6 @@ TEST(TransferPools, initialize_a_reused_transfer) {
     EXPECT_EQ(transfer->local_address, 65536 + 100 + 10);
 }
 
-TEST(Transfers, copy_the_regions_of_the_memory_of_the_peer) {
-    RemoteTable table = {.chunks = 2, .rails = 3};
-    table.regions[0] = {.address = 4096, .length = 100, .rkeys = {0, 10, 20}};
-    table.regions[1] = {.address = 4196, .length = 200, .rkeys = {1, 11, 21}};
-    table.regions[2] = {.address = 1, .length = 1, .rkeys = {}};
-    RdmaTransfer transfer;
-    transfer.set_remote(table, 50);
-    EXPECT_EQ(transfer.remote_address, 4146);
-    ASSERT_EQ(transfer.remote.used().size(), 2);
-    for (std::size_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(transfer.remote.regions[i].address, table.regions[i].address);
-        EXPECT_EQ(transfer.remote.regions[i].length, table.regions[i].length);
-        EXPECT_EQ(transfer.remote.regions[i].rkeys, table.regions[i].rkeys);
-    }
-    EXPECT_EQ(transfer.remote.regions[2].length, 0) << "it is not used";
-}
-
 TEST(Transfers, are_cut_where_a_region_of_the_peer_ends_and_use_the_keys_of_the_device) {
     RemoteTable remote = {.chunks = 2, .rails = 2};
     remote.regions[0] = {.address = 4096, .length = 100, .rkeys = {0, 10}};
@@ -195,43 +158,6 @@ TEST(Transfers, are_cut_where_a_region_of_the_peer_ends_and_use_the_keys_of_the_
     EXPECT_EQ(piece.local.length, 64);
     const rdmabuf::Transfer behind = {.local_address = 65536, .remote_address = 4396, .length = 1};
     EXPECT_FALSE(first_piece(local, remote, 1, behind, 4096, piece));
-}
-
-struct Item {
-    int value = 0;
-    Link<Item> link{};
-};
-using Items = List<Item, &Item::link>;
-
-std::vector<int> values(const Items& list) {
-    std::vector<int> result;
-    for (const Item* item = list.front(); item != nullptr; item = Items::next(item)) {
-        result.push_back(item->value);
-    }
-    return result;
-}
-
-TEST(Lists, keep_the_order_of_their_objects) {
-    std::vector<Item> items = {{1}, {2}, {3}, {4}};
-    Items list;
-    EXPECT_TRUE(list.empty());
-    EXPECT_EQ(list.pop_front(), nullptr);
-    list.push_back(&items[1]);
-    list.push_back(&items[2]);
-    list.push_front(items.data());
-    list.push_back(&items[3]);
-    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 3, 4}));
-    list.remove(&items[2]);
-    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 4}));
-    list.remove(&items[3]);
-    list.push_back(&items[2]);
-    EXPECT_EQ(values(list), (std::vector<int>{1, 2, 3}));
-    EXPECT_EQ(list.pop_front(), items.data());
-    EXPECT_EQ(values(list), (std::vector<int>{2, 3}));
-    list.clear();
-    EXPECT_TRUE(list.empty());
-    list.push_front(items.data());
-    EXPECT_EQ(values(list), (std::vector<int>{1}));
 }
 
 TEST(BlockPools, reuse_blocks_of_the_same_size_up_to_their_limit) {
