@@ -16,8 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/providers/memfd.hpp>
-
 #include "features_fixture.hpp"
 #include "late_receives.hpp"
 #include "poll_counter.hpp"
@@ -53,12 +51,6 @@ class Ends : public FeaturesTest {
             }
         }
         return result;
-    }
-    /// Returns the state of the endpoint that has registered @p memory.
-    [[nodiscard]] static const transport::detail::EndpointState& state_of(
-        const TestMemory& memory) {
-        return *static_cast<const transport::detail::EndpointState*>(
-            memory.memory().state()->endpoint);
     }
 };
 
@@ -114,7 +106,7 @@ TEST_F(Ends, nothing_is_written_to_a_receive_after_its_end_was_reported) {
 
 TEST_F(Ends, a_late_completion_does_not_end_a_newer_request) {
     connect_with_memory();
-    const auto& rail = *state_of(*from_).shared.rails[0];
+    const auto& rail = *left().endpoint()->shared.rails[0];
     // The next requests of the endpoint have the index of this request.
     Request old = send(5000, 1);
     Request received_old = receive(5000, 1);
@@ -726,30 +718,6 @@ TEST_F(Ends, another_endpoint_refuses_the_memory_of_a_destroyed_one) {
         Request request;
         ASSERT_EQ(other.irecv(*memory, bytes.data(), 100, 1, full_mask, request), code(EINVAL));
     }
-}
-
-/// An exporter that throws an object which is not a std::exception.
-class ThrowingExporter final : public Exporter {
-  public:
-    [[nodiscard]] std::string_view name() const noexcept override { return "throwing"; }
-    [[nodiscard]] Availability availability() const override { return Availability::yes(); }
-    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t) const override {
-        throw 42; // NOLINT(hicpp-exception-baseclass): this is what the test needs
-    }
-    [[nodiscard]] ExportedRange export_range(std::uintptr_t, std::size_t,
-                                             MappingKind) const override {
-        throw 42; // NOLINT(hicpp-exception-baseclass)
-    }
-};
-
-TEST_F(Ends, an_exporter_that_throws_a_number_is_an_error_of_register_memory) {
-    resolver_ = Resolver({std::make_shared<ThrowingExporter>()});
-    open();
-    std::vector<std::byte> bytes(4096);
-    const auto memory = left_end().register_memory(bytes.data(), bytes.size());
-    EXPECT_FALSE(memory.ok());
-    EXPECT_NE(memory.error(), 0);
-    EXPECT_THAT(memory.message(), ::testing::HasSubstr("throwing"));
 }
 
 #ifndef NDEBUG

@@ -49,22 +49,6 @@ class LeasedMemories : public FeaturesTest {
     std::size_t regions_ = 0;
 };
 
-TEST_F(LeasedMemories, are_written_and_read) {
-    open_channel();
-    TestMemory target = right_memory(size);
-    const RemoteMemory descriptor = *target.memory().remote();
-    Request put;
-    ASSERT_EQ(left().iput(sent_.data(), size, descriptor, 0, put), code(0));
-    EXPECT_EQ(complete(left(), put).error, code(0));
-    Request get;
-    ASSERT_EQ(left().iget(received_.data(), size, descriptor, 0, get), code(0));
-    EXPECT_EQ(complete(left(), get).error, code(0));
-    EXPECT_TRUE(received_ == sent_);
-    left_end().cache().clear();
-    regions_ = regions() - regions_ == 1 ? regions() : 0; // the region of `target`
-    EXPECT_TRUE(all_given_back());
-}
-
 TEST_F(LeasedMemories, stay_registered_until_their_requests_end) {
     open_channel();
     Request sent = send_leased(size);

@@ -49,36 +49,6 @@ TEST_F(Matching, a_receive_from_any_channel_belongs_to_its_endpoint) {
     EXPECT_EQ(third_end_->wait(foreign, time_limit).error, code(ECANCELED));
 }
 
-TEST_F(Matching, a_receive_from_any_channel_reports_the_channel_of_its_message) {
-    connect_third();
-    const TestMemory theirs = third_memory();
-    for (const std::size_t length : lengths) {
-        SCOPED_TRACE(length);
-        Request first = receive_any(memory_size / 2, 0, 0);
-        Request sent;
-        send_from_third(theirs, length, 9, sent);
-        Completion completion = complete(right_end(), first);
-        EXPECT_EQ(completion.error, code(0));
-        EXPECT_EQ(completion.bytes, length);
-        EXPECT_EQ(completion.tag, 9);
-        EXPECT_EQ(completion.channel, right_of_third().number());
-        EXPECT_TRUE(to_->bytes(0, length) == theirs.bytes(0, length));
-        EXPECT_EQ(complete(third(), sent).error, code(0));
-
-        Request second = receive_any(memory_size / 2, 0, 0);
-        Request other = send(length, 8, 5);
-        completion = complete(right_end(), second);
-        EXPECT_EQ(completion.bytes, length);
-        EXPECT_EQ(completion.tag, 8);
-        EXPECT_EQ(completion.channel, right().number());
-        EXPECT_TRUE(received(0, 5, length));
-        EXPECT_EQ(complete(left(), other).error, code(0));
-    }
-    EXPECT_NE(right().number(), right_of_third().number());
-    EXPECT_EQ(right().in_flight(), 0);
-    EXPECT_EQ(right_of_third().in_flight(), 0);
-}
-
 // The object of a receive that has ended is used again.
 TEST_F(Matching, a_receive_for_one_tag_after_one_with_a_mask_takes_its_message_and_no_other) {
     Request masked;

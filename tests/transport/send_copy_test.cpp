@@ -78,14 +78,5 @@ TEST_F(SendCopy, fails_with_emsgsize_for_a_message_that_cannot_be_copied) {
     expect_message(pattern(100));
 }
 
-TEST_F(SendCopy, fails_with_the_error_of_the_channel) {
-    connect_with_memory();
-    right().close();
-    static_cast<void>(progress_until([&] { return static_cast<bool>(left().state()); }));
-    EXPECT_EQ(left().send_copy(pattern(8), tag), code(ECONNRESET));
-    left().close();
-    EXPECT_EQ(left().send_copy(pattern(8), tag), code(EBADF));
-}
-
 } // namespace
 } // namespace rdmabuf::testing
