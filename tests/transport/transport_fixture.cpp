@@ -8,11 +8,7 @@ namespace rdmabuf::testing {
 
 std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
     std::vector<std::byte> bytes(size);
-    std::uint32_t state = seed * 2654435761U + 1;
-    for (std::byte& byte : bytes) {
-        state = state * 1664525U + 1013904223U;
-        byte = static_cast<std::byte>(state >> 24U);
-    }
+    fill(bytes, seed);
     return bytes;
 }
 
