@@ -560,14 +560,6 @@ TEST_F(Handshakes, of_a_device_that_fails_while_the_mutex_is_unlocked_give_a_fai
     left_.reset();
 }
 
-TEST_F(Handshakes, connecting_without_a_listener_fails_with_econnrefused) {
-    std::optional<Listener> listener = listen();
-    const Handle handle = listener->handle();
-    listener.reset();
-    const auto channel = left_end().connect(handle, 20'000ms);
-    EXPECT_EQ(channel.code(), code(ECONNREFUSED));
-}
-
 TEST_F(Handshakes, connecting_and_accepting_end_with_etimedout) {
     const Listener listener = listen();
     const auto channel = left_end().connect(listener.handle(), 20ms);

@@ -55,14 +55,6 @@ TEST_F(Protocol, is_understood_from_a_peer_that_follows_it) {
     EXPECT_THAT(channel_->reason(), ::testing::HasSubstr("closed"));
 }
 
-TEST_F(Protocol, begins_when_both_ends_have_connected) {
-    open();
-    transport::Listener listener = listen();
-    RawConnector raw;
-    EXPECT_EQ(raw.connect(listener, channel_, EHOSTUNREACH), code(EHOSTUNREACH));
-    EXPECT_FALSE(channel_);
-}
-
 TEST_F(Protocol, rejects_a_hello_with_impossible_limits) {
     open();
     transport::Listener listener = listen();
