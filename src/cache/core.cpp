@@ -338,6 +338,8 @@ void CacheCore::settle(CacheEntry& entry, Retired& retired) noexcept {
     if (entry.settle()) {
         --statistics_.entries;
         statistics_.bytes -= entry.length();
+        entry.details->deregistering = std::this_thread::get_id();
+        ++deregistering_;
         retired.push(entry);
     }
 }
@@ -368,8 +370,11 @@ void CacheCore::destroy(Retired& retired) noexcept {
     {
         const Lock lock(*this);
         while (CacheEntry* const entry = empty.pop()) {
+            entry->details->deregistering.reset();
+            --deregistering_;
             entries_.put(*entry);
         }
+        finished_.notify_all();
     }
     for (; count > 0; --count) {
         let_go();
@@ -407,6 +412,29 @@ void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept 
         remove_overlapping(range, retired);
     }
     destroy(retired);
+    await_deregistrations(range);
+}
+
+void CacheCore::await_deregistrations(const CacheRange& range) noexcept {
+    const CancellationDisabled uncancelled; // This function is noexcept.
+    const auto self = std::this_thread::get_id();
+    Lock lock(*this);
+    const auto must_wait = [&] {
+        bool is_free = true;
+        bool any = false;
+        entries_.for_each([&](const CacheEntry& entry) {
+            if (const auto& thread = entry.details->deregistering) {
+                // A thread that deregisters entries, and is in a hook, must not wait for another
+                // one, which could be waiting for it.
+                is_free = is_free && *thread != self;
+                any = any || range_of(entry).overlaps(range);
+            }
+        });
+        return is_free && any;
+    };
+    while (deregistering_ != 0 && must_wait()) {
+        lock.wait(finished_);
+    }
 }
 
 void CacheCore::remove_overlapping(const CacheRange& range, Retired& retired) noexcept {

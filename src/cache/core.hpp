@@ -243,6 +243,9 @@ class CacheCore {
     /// Removes all entries that overlap @p range, and marks the registrations in progress that
     /// overlap @p range as invalidated.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
+    /// Waits until no other thread deregisters entries that overlap @p range. Does not wait if the
+    /// calling thread itself deregisters entries.
+    void await_deregistrations(const CacheRange& range) noexcept;
     /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
     /// reader finds them any more. Lock removes these entries from the index before it releases the
     /// lock.
@@ -298,9 +301,13 @@ class CacheCore {
     std::optional<CacheRange> invalidated_;
     /// True if a lease ended in the thread that holds the lock, and the entry is not settled yet.
     bool lease_ended_ = false;
+    /// Notified when a registration in progress has finished, and when removed entries are
+    /// deregistered.
     std::condition_variable finished_;
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
+    /// The number of entries that threads deregister without the lock.
+    std::size_t deregistering_ = 0;
     std::vector<std::shared_ptr<Pending>> pending_;
     std::vector<Waiter> waiters_;
     /// The list of the entries that are evicted next; the least recently used entry is the last

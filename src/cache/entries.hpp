@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include <rdmabuf/registration.hpp>
@@ -41,6 +42,9 @@ struct EntryDetails {
     bool watched = false;
     /// The next entry in a list of free entries or of removed entries.
     CacheEntry* next = nullptr;
+    /// The thread that deregisters the removed entry, without the lock of the cache. Empty for
+    /// other entries.
+    std::optional<std::thread::id> deregistering = std::nullopt;
 };
 
 /// The members of a cache entry that hits read, in one cache line. A thread that returns a lease

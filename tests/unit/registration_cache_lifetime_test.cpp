@@ -208,6 +208,33 @@ TEST_F(RegistrationCacheLifetime, DropsEverythingWhenItIsCleared) {
     EXPECT_FALSE(cache.find(host(), 1, Access::local_write));
 }
 
+TEST_F(RegistrationCacheLifetime, InvalidationWaitsForTheDeregistrationByAnotherThread) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    std::latch begun(1);
+    std::latch goes_on(1);
+    testing::before_each_deregistration([&] {
+        testing::before_each_deregistration(nullptr);
+        begun.count_down();
+        goes_on.wait();
+    });
+    const std::jthread clearing([&] { cache.clear(); });
+    begun.wait();
+    std::atomic<pid_t> id = 0;
+    std::atomic<std::size_t> left = 1;
+    std::atomic<bool> returned = false;
+    const std::jthread invalidating([&] {
+        id = ::gettid();
+        cache.invalidate(at(0), 4096);
+        left = live();
+        returned = true;
+    });
+    EXPECT_TRUE(eventually([&] { return returned || (id != 0 && is_asleep(id)); }));
+    goes_on.count_down();
+    EXPECT_TRUE(eventually([&] { return returned.load(); }));
+    EXPECT_EQ(left, 0U);
+}
+
 TEST_F(RegistrationCacheLifetime, UsesTheSlotsOfEntriesThatEndedAgain) {
     RegistrationCache cache = this->cache();
     for (int i = 0; i < 5000; ++i) {

@@ -16,6 +16,7 @@ struct State {
     std::recursive_mutex mutex;
     Record record;
     std::function<void(const char*)> observer;
+    std::function<void()> deregistration_observer;
     unsigned posting_calls = 0;
 };
 [[nodiscard]] State& state();

@@ -32,6 +32,7 @@ void forget_calls() {
     const std::scoped_lock lock(recorder::state().mutex);
     recorder::state().record = {};
     recorder::state().observer = nullptr;
+    recorder::state().deregistration_observer = nullptr;
     recorder::state().posting_calls = 0;
 }
 
@@ -42,6 +43,11 @@ void record_destroyed(std::string kind) {
 void before_each_call(std::function<void(const char* verb)> observer) {
     const std::scoped_lock lock(recorder::state().mutex);
     recorder::state().observer = std::move(observer);
+}
+
+void before_each_deregistration(std::function<void()> observer) {
+    const std::scoped_lock lock(recorder::state().mutex);
+    recorder::state().deregistration_observer = std::move(observer);
 }
 
 } // namespace rdmabuf::testing
@@ -118,6 +124,14 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, 
 
 int ibv_dereg_mr(ibv_mr* mr) {
     static auto* const original = next<decltype(ibv_dereg_mr)>("ibv_dereg_mr");
+    std::function<void()> observer;
+    {
+        const std::scoped_lock lock(recorder::state().mutex);
+        observer = recorder::state().deregistration_observer;
+    }
+    if (observer) {
+        observer();
+    }
     return destroyed(original(mr), "mr", mr);
 }
 

@@ -102,5 +102,7 @@ void record_destroyed(std::string kind);
 /// Until forget_calls(), calls @p observer before each recorded call that creates, modifies or
 /// queries an object.
 void before_each_call(std::function<void(const char* verb)> observer);
+/// Until forget_calls(), calls @p observer before each call of ibv_dereg_mr(3).
+void before_each_deregistration(std::function<void()> observer);
 
 } // namespace rdmabuf::testing
