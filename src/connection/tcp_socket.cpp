@@ -64,12 +64,6 @@ bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noe
                      reinterpret_cast<const sockaddr_in&>(right).sin_addr.s_addr;
 }
 
-/// Returns true if the socket is connected to itself. This happens if no process listens at the
-/// port, and the kernel selects the same port for this end.
-bool is_connected_to_itself(int socket) {
-    return same_place(local_address(socket), name_of(::getpeername, socket, "getpeername"));
-}
-
 std::string connect_hint(int error, const sockaddr& peer) {
     switch (error) {
         case ECONNREFUSED:
@@ -217,7 +211,16 @@ int tcp_connect_result(int socket) {
     int error = 0;
     socklen_t size = sizeof error;
     check_zero(::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size), "getsockopt");
-    return error == 0 && is_connected_to_itself(socket) ? ECONNREFUSED : error;
+    if (error != 0) {
+        return error;
+    }
+    const auto peer = attempt([&] { return name_of(::getpeername, socket, "getpeername"); });
+    if (!peer) {
+        return ECONNRESET; // The peer has reset the connection since then: ENOTCONN.
+    }
+    // If no process listens at the port, the kernel can select the same port for this end, and
+    // connect the socket to itself.
+    return same_place(local_address(socket), *peer) ? ECONNREFUSED : 0;
 }
 
 UniqueFd tcp_try_accept(int listener) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -126,26 +125,19 @@ unsigned speed_code(const Port& port) noexcept {
 }
 
 /// Returns true if one descriptor is a duplicate of the other: both then have the same open file
-/// description, whose locks do not conflict with each other. Containers forbid kcmp(2), which
-/// compares descriptors directly. Returns false if the file cannot be locked.
+/// description, and so the same O_APPEND flag, which device files ignore. Containers forbid
+/// kcmp(2), which compares descriptors directly, and a peer that has the file open could prevent a
+/// comparison by locks.
 bool is_same_file(int one, int other) noexcept {
-    struct stat file {};
-    struct stat other_file {};
-    if (::fstat(one, &file) != 0 || ::fstat(other, &other_file) != 0 ||
-        file.st_dev != other_file.st_dev || file.st_ino != other_file.st_ino) {
-        return false;
+    const int flags = ::fcntl(one, F_GETFL);
+    bool same = flags >= 0;
+    for (const int append : {O_APPEND, 0}) {
+        same = same && ::fcntl(one, F_SETFL, (flags & ~O_APPEND) | append) == 0 &&
+               (::fcntl(other, F_GETFL) & O_APPEND) == append;
     }
-    const auto lock_first_byte = [](int fd, int command, short type) {
-        struct flock lock {};
-        lock.l_type = type;
-        lock.l_len = 1;
-        return ::fcntl(fd, command, &lock) == 0 ? lock.l_type : -1;
-    };
-    if (lock_first_byte(one, F_OFD_SETLK, F_RDLCK) != F_RDLCK) {
-        return false;
+    if (flags >= 0) {
+        ::fcntl(one, F_SETFL, flags);
     }
-    const bool same = lock_first_byte(other, F_OFD_GETLK, F_WRLCK) == F_UNLCK;
-    lock_first_byte(one, F_OFD_SETLK, F_UNLCK);
     return same;
 }
 
@@ -200,6 +192,9 @@ Context Context::import_descriptor(UniqueFd command_fd) {
     constexpr const char* function = "ibv_import_device";
     if (!command_fd) {
         throw Error(EBADF, function, "there is no descriptor to import");
+    }
+    if ((::fcntl(command_fd.get(), F_GETFL) & O_PATH) != 0) {
+        throw Error(EBADF, function, "the descriptor was opened with O_PATH");
     }
     const UniqueFd duplicate = command_fd.duplicate();
     // From here on, libibverbs owns the descriptor: the imported context closes it.

@@ -2,6 +2,7 @@
 // Import of a device file and its objects, and the message that carries them.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -242,6 +243,26 @@ TEST_F(SharedObjectsTest, AnImportThatFailsClosesItsDescriptorOnce) {
         (void)Context::import_descriptor(UniqueFd(::dup(basics_.context.native()->cmd_fd)));
     }));
     EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+    import_failure = nullptr;
+}
+
+// A process that sends descriptors must not be able to use up those of this process.
+TEST_F(SharedObjectsTest, AnImportOfAWrongDescriptorClosesIt) {
+    import_failure = [](int) {};
+    const UniqueFd memfd(::memfd_create("wrong", MFD_CLOEXEC));
+    const std::string path = "/proc/self/fd/" + std::to_string(memfd.get());
+    const UniqueFd locked(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_len = 1;
+    ASSERT_EQ(::fcntl(locked.get(), F_OFD_SETLK, &lock), 0);
+    for (const int mode : {O_RDWR, O_WRONLY, O_RDONLY, O_PATH}) {
+        SCOPED_TRACE(mode);
+        UniqueFd wrong(::open(path.c_str(), mode | O_CLOEXEC));
+        const int number = wrong.get();
+        EXPECT_TRUE(error_of([&] { (void)Context::import_descriptor(std::move(wrong)); }));
+        EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+    }
     import_failure = nullptr;
 }
 
