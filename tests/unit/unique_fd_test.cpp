@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -40,14 +39,6 @@ TEST(UniqueFd, TakesZeroForADescriptor) {
     UniqueFd fd(0);
     EXPECT_TRUE(fd);
     EXPECT_EQ(fd.release(), 0);
-}
-
-TEST(UniqueFd, ClosesWhatItHolds) {
-    std::optional<UniqueFd> fd(make_fd());
-    const int number = fd->get();
-    EXPECT_TRUE(is_open(number));
-    fd.reset();
-    EXPECT_FALSE(is_open(number));
 }
 
 TEST(UniqueFd, MovesWithoutClosing) {

@@ -38,13 +38,6 @@ TEST(WorkCompletion, IsDescribedByRequestQueuePairStatusAndHint) {
                   "this side must allow more retries with rnr_retry (7: no limit)");
 }
 
-TEST(WorkCompletion, ShowsAVendorErrorWhereThereIsOne) {
-    WorkCompletion completion = failed(IBV_WC_REM_ACCESS_ERR);
-    EXPECT_THAT(describe(completion), ::testing::Not(HasSubstr("vendor")));
-    completion.vendor_err = 0x88;
-    EXPECT_THAT(describe(completion), HasSubstr(" (vendor error 0x88): the remote address"));
-}
-
 TEST(WorkCompletion, OfSuccessNeedsNoHint) {
     EXPECT_STREQ(completion_hint(IBV_WC_SUCCESS), "");
     EXPECT_EQ(describe(failed(IBV_WC_SUCCESS)),
