@@ -64,13 +64,6 @@ TEST_F(InlineDataDeathTest, OfDeviceMemoryIsNotPosted) {
     EXPECT_DEATH(qp_.batch().send({&entry, 1}, inlined), text);
 }
 
-TEST_F(InlineDataDeathTest, OfADmaBufWithoutAnAddressIsNotPosted) {
-    const UniqueFd dmabuf = make_dmabuf(4096);
-    const DmaBufMR region(basics_.pd, {.fd = dmabuf.get(), .length = 4096});
-    EXPECT_DEATH(static_cast<void>(qp_.post_send(region.sge(0, 8), inlined)),
-                 "the CPU cannot read the memory of inline data");
-}
-
 #endif
 
 } // namespace

@@ -348,6 +348,8 @@ TEST_F(Drain, RequestsPostedAfterAbortCompleteLast) {
         ASSERT_TRUE(pair.post_send(local_, {.wr_id = id, .flags = SendFlags::none}));
     }
     qp_->abort();
+    EXPECT_EQ(record().modifications.back().mask, IBV_QP_STATE);
+    EXPECT_EQ(pair.state(), IBV_QPS_ERR);
     ASSERT_TRUE(pair.post_send(std::span<const ibv_sge>(), {.wr_id = 9}));
     ASSERT_TRUE(pair.post_recv(std::span<const ibv_sge>(), 9));
     for (const CompletionQueue* const cq : {&basics_.cq, &recv_cq_}) {

@@ -115,13 +115,6 @@ TEST_F(Prepare, TakesTheGidAndTheMtuItIsGiven) {
     EXPECT_EQ(prepared.address().mtu, IBV_MTU_256);
 }
 
-TEST_F(Prepare, NeedsNoGidWithinAnInfinibandSubnet) {
-    use(testing::use_infiniband_device);
-    const PreparedQueuePair prepared = prepare(options());
-    EXPECT_TRUE(prepared.address().gid.is_zero());
-    EXPECT_EQ(prepared.address().lid, 17);
-}
-
 TEST_F(Prepare, HoldsReadsAndAtomicsToTheDevicesLimits) {
     testing::change_device([](ibv_device_attr_ex& attributes) {
         attributes.orig_attr.max_qp_rd_atom = 4;
