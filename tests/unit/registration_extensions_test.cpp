@@ -286,18 +286,6 @@ void make_efa(const Context& context, unsigned device) {
         device);
 }
 
-TEST_F(RegistrationExtensions, EfaGetsThePcieMappingWithPlainRegistration) {
-    make_efa(basics_.context, 0);
-    const Registration region = device();
-    EXPECT_EQ(region.path(), dmabuf);
-    EXPECT_EQ(region.mapping(), MappingKind::pcie);
-    EXPECT_TRUE(extensions.data_direct.empty());
-    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie));
-    EXPECT_EQ(to_string(region.trail()),
-              "dmabuf: ibv_reg_dmabuf_mr, memory of fake mapped for PCIe (EFA reaches device "
-              "memory over PCIe): registered.");
-}
-
 TEST_F(RegistrationExtensions, EfaGetsTheStandardMappingWhereThereIsNoOtherOrTheNicRefusesIt) {
     make_efa(basics_.context, 0);
     exporter_->pcie_error = ENOTSUP;
@@ -360,13 +348,6 @@ TEST_F(RegistrationExtensions, DataDirectIsNotUsedForAnExporterThatHasOneMapping
     exporter_->pcie_falls_back = true;
     EXPECT_THAT(tried(device().trail()), ElementsAre(Tried{dmabuf, MappingKind::standard, 0}));
     EXPECT_TRUE(extensions.data_direct.empty());
-}
-
-TEST_F(RegistrationExtensions, CallersChoiceOfPcieIsMadeWithoutDataDirectToo) {
-    const Registration region = device({.paths = {dmabuf}, .mapping = MappingKind::pcie});
-    EXPECT_EQ(region.path(), dmabuf);
-    EXPECT_EQ(region.mapping(), MappingKind::pcie);
-    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie));
 }
 
 class RegistrationOnThreeNics : public testing::SoftverbsTest {

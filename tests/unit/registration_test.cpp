@@ -514,13 +514,6 @@ TEST_P(AnyInterface, NamesEveryExporterAskedForMemoryThatWasFreed) {
                                   "these pages cannot be pinned"));
 }
 
-TEST_P(AnyInterface, KnowsDeviceMemoryThatWasFreedNoMore) {
-    exporter_->freed = true;
-    EXPECT_THAT(refusal({.device_memory = true}),
-                fails_with(function, EFAULT, "of these exporters: fake"));
-    expect_untouched();
-}
-
 TEST_P(AnyInterface, HoldsTheCallerToAPromiseOfDeviceMemory) {
     const auto memfd = make_memfd_exporter();
     const Buffer buffer = memfd->allocate(size);
@@ -566,15 +559,6 @@ TEST_P(AnyInterface, SaysWhatPeermemLacks) {
         EXPECT_THAT(error, fails_with(function, EFAULT, "neither /sys/module/nvidia_peermem nor",
                                       "modprobe nvidia_peermem"));
     }
-}
-
-TEST_P(AnyInterface, SaysThatALongRangeTakesChunks) {
-    testing::change_device(
-        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 16384; });
-    EXPECT_THAT(refusal({.paths = {dmabuf}}),
-                fails_with(function, EINVAL,
-                           "the range has 65536 bytes and soft0 registers at most 16384 at once; "
-                           "register the range in parts"));
 }
 
 TEST_F(RegistrationTest, HasTheErrnoOfTheFirstThatADriverOrVerbsAnswered) {
