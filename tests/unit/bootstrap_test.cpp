@@ -130,14 +130,6 @@ TEST_F(Bootstrap, listens_at_every_address_when_given_none) {
     }
 }
 
-TEST_F(Bootstrap, a_port_of_zero_picks_a_free_one_each_time) {
-    const Listener first(0);
-    const Listener second(0);
-    EXPECT_NE(first.port(), 0);
-    EXPECT_NE(second.port(), 0);
-    EXPECT_NE(first.port(), second.port());
-}
-
 TEST_F(Bootstrap, a_port_given_is_the_port_used_and_can_be_used_again) {
     std::uint16_t port = 0;
     {

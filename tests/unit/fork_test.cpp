@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A child by fork(2) that runs the destructors of its parent's objects.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,6 +15,7 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 
+#include "child_process.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
@@ -51,8 +51,7 @@ int run_in_child(const Program& program) {
         testing::forget_calls();
         ::_exit(program());
     }
-    int status = -1;
-    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    const int status = status_of_child(child);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -72,22 +71,6 @@ class Fork : public testing::SoftverbsTest {
         EXPECT_EQ(objects.memory[64], value);
     }
 };
-
-TEST_F(Fork, ChildThatRunsDestructorsCallsNoVerbsAndItsParentGoesOn) {
-    std::optional<Objects> objects(std::in_place);
-    expect_transfer(*objects, std::byte{1});
-    EXPECT_EQ(run_in_child([&] {
-                  objects.reset();
-                  return nothing_was_destroyed() ? 0 : 1;
-              }),
-              0);
-    expect_transfer(*objects, std::byte{2});
-    testing::forget_calls();
-    objects.reset();
-    EXPECT_THAT(record().destroyed,
-                ::testing::UnorderedElementsAre("qp", "ah", "mr", "mr", "dm", "srq", "cq",
-                                                "channel", "pd", "context"));
-}
 
 TEST_F(Fork, ChildThatClosesObjectsDestroysNone) {
     Objects objects;
@@ -117,9 +100,7 @@ TEST_F(Fork, ChildThatExitsRunsTheDestructorsOfStaticObjects) {
         testing::forget_calls();
         std::exit(0);
     }
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    expect_success(child);
     expect_transfer(*objects, std::byte{4});
     objects.reset();
 }

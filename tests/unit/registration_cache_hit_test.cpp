@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -22,6 +21,7 @@
 #include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/registration_cache.hpp>
 
+#include "child_process.hpp"
 #include "registration_cache_fixture.hpp"
 
 namespace {
@@ -119,9 +119,7 @@ class RegistrationCacheHit : public RegistrationCacheTest {
             action();
             ::syscall(SYS_exit, 0);
         }
-        int status = 0;
-        EXPECT_EQ(::waitpid(child, &status, 0), child);
-        return status;
+        return status_of_child(child);
     }
 
     RegistrationCache cache_ = cache();

@@ -197,17 +197,6 @@ TEST_F(RegistrationCacheLifetime, LeavesOutOfAMergerWhatWasInvalidatedMeanwhile)
     EXPECT_EQ(live(), 1U);
 }
 
-TEST_F(RegistrationCacheLifetime, DropsEverythingWhenItIsCleared) {
-    RegistrationCache cache = this->cache();
-    const Lease used = cache.acquire(at(0), 4096, writable);
-    cache.acquire(at(8192), 4096, writable).reset();
-    cache.acquire(host(), 4096, Access::local_write).reset();
-    cache.clear();
-    EXPECT_EQ(live(), 1U);
-    EXPECT_FALSE(cache.find(at(0), 1, writable));
-    EXPECT_FALSE(cache.find(host(), 1, Access::local_write));
-}
-
 TEST_F(RegistrationCacheLifetime, InvalidationWaitsForTheDeregistrationByAnotherThread) {
     RegistrationCache cache = this->cache();
     cache.acquire(at(0), 4096, writable).reset();

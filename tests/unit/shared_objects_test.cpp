@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -18,6 +17,7 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/shared_objects.hpp>
 
+#include "child_process.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace {
@@ -285,9 +285,7 @@ TEST_F(SharedObjectsTest, LongMessagesPassAShortSocketBuffer) {
         ::_exit(0);
     }
     EXPECT_EQ(receive_objects(sockets.there.get(), long_enough).objects, shared);
-    int status = -1;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
+    expect_success(child);
     shared.regions.emplace_back();
     EXPECT_THAT(
         error_of([&] { send_objects(sockets.here.get(), basics_.context, shared, long_enough); }),

@@ -114,18 +114,6 @@ TEST(TopologyTest, ANicWithoutAnActivePortComesLast) {
     EXPECT_EQ(later.nearest({.device = PciAddress::parse("0000:01:00.1")})[0].name, "mlx5_0");
 }
 
-TEST(TopologyTest, MemoryOfTheNicItselfIsLocal) {
-    const SysfsTree tree(
-        "pci0000:00/0000:00:01.0/0000:01:00.0 nic=mlx5_0\n"
-        "pci0000:00/0000:00:01.0/0000:01:00.1 nic=mlx5_1\n");
-    const Topology topology = Topology::read(tree.root());
-    const auto list = topology.nearest({.device = PciAddress::parse("0000:01:00.1")});
-    ASSERT_EQ(list.size(), 2U);
-    EXPECT_EQ(list[0].name, "mlx5_1");
-    EXPECT_EQ(list[0].path.type, PathType::loc);
-    EXPECT_EQ(list[1].path.type, PathType::pix);
-}
-
 TEST(TopologyTest, ASubfunctionIsAtItsPciFunction) {
     const SysfsTree tree("pci0000:00/0000:00:01.0/0000:01:00.0 gpu\n");
     const std::string child = "devices/pci0000:00/0000:00:01.0/0000:01:00.0/mlx5_core.sf.4/";

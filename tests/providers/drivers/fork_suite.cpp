@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Tests of exporters whose driver cannot be used in the child of a process that uses it.
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include "child_process.hpp"
 #include "driver_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -37,10 +37,7 @@ TEST_F(DriverFork, AChildFindsNothingAndFreesItsObjectsWithoutTheDriver) {
         EXPECT_TRUE(driver_row().child_calls_driver || fake::all_calls() == calls);
         ::_exit(HasFailure() ? 1 : 0);
     }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(WEXITSTATUS(status), 0);
+    expect_success(child);
     EXPECT_TRUE(allocator_->find(buffer->address())) << "the parent's memory is unchanged";
 }
 
