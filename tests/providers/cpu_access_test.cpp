@@ -85,11 +85,6 @@ TEST_F(CpuAccessTest, ReportsAnEndThatFails) {
                 ElementsAre(TeardownFailures::Failure("ioctl(DMA_BUF_IOCTL_SYNC)", EIO)));
 }
 
-TEST_F(CpuAccessTest, RefusesMemoryThatIsNotMapped) {
-    EXPECT_THAT(error_of([] { const CpuAccess access(-1, {}, CpuAccessMode::read); }),
-                fails_with(ENOTSUP, "no mapping"));
-}
-
 TEST_F(CpuAccessTest, NeedsNoCallForMemoryWithoutADmaBuf) {
     std::byte memory[16]{};
     {

@@ -69,19 +69,5 @@ TEST_F(CudaOlder, DeviceMemoryIsNeverRegisteredAsHostMemory) {
     EXPECT_THAT(trail[1].meaning, HasSubstr("device memory of cuda, which is never registered"));
 }
 
-TEST_F(CudaOlder, MemoryOfAFailingDriverIsNeverRegisteredAsHostMemory) {
-    const Context context = Context::open_first();
-    const ProtectionDomain pd(context);
-    Trail trail;
-    fake::fail("cuPointerGetAttributes", 999);
-    const auto error = error_of([&] {
-        (void)register_memory(pd, Resolver({exporter_}), address_, page_size(), {.trail = &trail});
-    });
-    EXPECT_THAT(error, fails_with(EIO, "(999)", "may belong to cuda"));
-    for (const Attempt& attempt : trail) {
-        EXPECT_STRNE(attempt.call, "ibv_reg_mr");
-    }
-}
-
 } // namespace
 } // namespace rdmabuf::testing

@@ -142,17 +142,6 @@ TEST(Resolver, NamesTheExportersThatDoNotKnowAnAddressAndAsksNothingElse) {
     EXPECT_EQ(absent->availability_calls, 0U) << "that initialises drivers";
 }
 
-TEST(Resolver, FindsMemoryThoughAnExporterBeforeItCannotAnswer) {
-    const auto broken = made_up("broken", 0, 0);
-    broken->find_error = EIO;
-    const auto owner = made_up("owner", 0x1000, 0x1000);
-    const Resolver resolver({broken, owner});
-    const auto match = resolver.try_find(0x1000);
-    ASSERT_TRUE(match);
-    EXPECT_EQ(match->exporter, owner);
-    EXPECT_EQ(match->allocation.length, 0x1000U);
-}
-
 TEST(Resolver, DoesNotCallMemoryUnknownIfAnExporterCannotAnswer) {
     const auto broken = made_up("broken", 0, 0);
     broken->find_error = EIO;

@@ -21,18 +21,20 @@ TEST_F(DriverPcie, ExportsThroughTheBarWhereTheDeviceHasThatMapping) {
 TEST_F(DriverPcie, FallsBackWhereTheDeviceDoesNotHaveThatMapping) {
     const std::uint64_t address = make();
     const auto expected = put(address, page_size(), 4);
-    for (const int result : driver_row().no_pcie) {
-        fake::set(fake::Setting::pcie_result, result);
-        const ExportedRange range =
-            exporter_->export_range(address, page_size(), MappingKind::pcie);
-        EXPECT_EQ(range.mapping(), MappingKind::standard);
-        EXPECT_EQ(bytes_of(range), expected);
-    }
-    fake::set(fake::Setting::pcie_result, driver_row().pcie_failure);
     const auto exports = [] {
         const auto& [standard, pcie] = std::pair(driver_row().export_call, driver_row().pcie_call);
         return fake::calls(standard) + (pcie != standard ? fake::calls(pcie) : 0);
     };
+    for (const int result : driver_row().no_pcie) {
+        fake::set(fake::Setting::pcie_result, result);
+        const unsigned calls = exports();
+        const ExportedRange range =
+            exporter_->export_range(address, page_size(), MappingKind::pcie);
+        EXPECT_EQ(range.mapping(), MappingKind::standard);
+        EXPECT_EQ(bytes_of(range), expected);
+        EXPECT_EQ(exports(), calls + 2) << "one for each mapping";
+    }
+    fake::set(fake::Setting::pcie_result, driver_row().pcie_failure);
     const unsigned before = exports();
     EXPECT_THAT(refusal(address, 1, MappingKind::pcie), fails_with(ENOMEM));
     EXPECT_EQ(exports(), before + 1) << "this failure does not mean that the mapping is missing";
