@@ -67,11 +67,6 @@ TEST(WrapCommand, HasNoControlCharacters) {
               "ip link set 'a?reboot' up\n");
 }
 
-TEST(PaintText, WithoutColoursIsTheTextItself) {
-    EXPECT_EQ(paint({}, Colour::bad, "no"), "no");
-    EXPECT_EQ(paint({.colour = true}, Colour::bad, "no"), "\x1b[31mno\x1b[0m");
-}
-
 TEST(FieldText, HasTheNameInAColumnOfItsOwn) {
     EXPECT_EQ(field({}, "driver", "mlx5_core"), "  driver            mlx5_core\n");
     EXPECT_EQ(field({.width = 60}, "limits", "max_mr_size 131072 GiB, max_qp 65536, max_cq 65536"),

@@ -145,9 +145,6 @@ const std::array operations{
     Operation{"ExchangeAddresses", {"send", "poll", "recv"}, talking([](Channel& channel) {
                   static_cast<void>(channel.exchange(QueuePairAddress{}));
               })},
-    Operation{"ExchangeRegions", {"send", "poll", "recv"}, talking([](Channel& channel) {
-                  static_cast<void>(channel.exchange(RemoteRegion{}));
-              })},
     Operation{"Agree", {"send", "poll", "recv"}, talking([](Channel& channel) {
                   channel.agree("size", "4096");
               })},

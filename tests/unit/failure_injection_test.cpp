@@ -63,7 +63,6 @@ std::shared_ptr<void> make(Arguments&&... arguments) {
 }
 
 constexpr auto rc = QueuePairType::reliable_connected;
-constexpr auto uc = QueuePairType::unreliable_connected;
 constexpr auto ud = QueuePairType::unreliable_datagram;
 
 std::shared_ptr<void> prepare_and_connect(Prepared& given, QueuePairType type) {
@@ -75,18 +74,12 @@ std::shared_ptr<void> prepare_and_connect(Prepared& given, QueuePairType type) {
 const std::array operations{
     Operation{"DeviceList", 1, [](Prepared&) { return make<DeviceList>(); }},
     Operation{"OpenByName", 2, [](Prepared&) { return make<Context>(Context::open("soft0")); }},
-    Operation{"OpenByGuid", 2,
-              [](Prepared&) { return make<Context>(Context::open(testing::guid)); }},
     Operation{"OpenFirst", 4, [](Prepared&) { return make<Context>(Context::open_first()); }},
     Operation{
         "Attributes", 1,
         [](Prepared& given) { return make<DeviceAttributes>(given.basics.context.attributes()); }},
     Operation{"Port", 1,
               [](Prepared& given) { return make<ibv_port_attr>(given.basics.context.port(1)); }},
-    Operation{"GidTable", 3,
-              [](Prepared& given) {
-                  return make<std::vector<GidEntry>>(given.basics.context.gid_table(1));
-              }},
     Operation{"BestGid", 3,
               [](Prepared& given) { return make<GidEntry>(given.basics.context.best_gid(1)); }},
     Operation{"ProtectionDomain", 1,
@@ -145,7 +138,6 @@ const std::array operations{
                   return make<PreparedQueuePair>(QueuePair::prepare(given.basics.pd, options));
               }},
     Operation{"ConnectRc", 9, [](Prepared& given) { return prepare_and_connect(given, rc); }},
-    Operation{"ConnectUc", 9, [](Prepared& given) { return prepare_and_connect(given, uc); }},
     Operation{"ActivateUd", 9, [](Prepared& given) { return prepare_and_connect(given, ud); }},
     Operation{"Abort", 10,
               [](Prepared& given) {

@@ -70,14 +70,9 @@ TEST_F(MemoryRegionTest, IsKnownByItsVirtualAddress) {
     EXPECT_EQ(region.rkey(), region.native()->rkey);
     EXPECT_NE(region.rkey(), region.lkey());
     EXPECT_EQ(region.sge().lkey, region.lkey());
-    EXPECT_EQ(region.remote().rkey, region.rkey());
-}
-
-TEST_F(MemoryRegionTest, TakesAnIova) {
-    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.iova = 0x10000});
-    EXPECT_EQ(last().iova, 0x10000U);
-    EXPECT_EQ(region.iova(), 0x10000U);
-    EXPECT_EQ(region.remote().address, 0x10000U);
+    EXPECT_EQ(region.remote(),
+              (RemoteRegion{.address = address(), .length = 64, .rkey = region.rkey()}));
+    EXPECT_EQ(region.protection_domain(), basics_.pd);
 }
 
 TEST_F(MemoryRegionTest, OfZeroBaseCountsFromZero) {
@@ -161,8 +156,10 @@ TEST_F(MemoryRegionTest, TellsOtherErrorsAsTheyAre) {
     EXPECT_STREQ(refusal(memory_.data(), 64)->what(), "ibv_reg_mr: No such device (ENODEV)");
 }
 
-TEST_F(MemoryRegionTest, GivesEntriesForItsParts) {
+TEST_F(MemoryRegionTest, TakesAnIovaAndGivesEntriesForItsParts) {
     const MemoryRegion region(basics_.pd, memory_.data(), 64, {.iova = 0x1000});
+    EXPECT_EQ(last().iova, 0x1000U);
+    EXPECT_EQ(region.remote().address, 0x1000U);
     const ibv_sge all = region.sge();
     EXPECT_EQ(all.addr, 0x1000U);
     EXPECT_EQ(all.length, 64U);
@@ -218,13 +215,6 @@ TEST_F(MemoryRegionTest, OfTheWholeAddressSpaceNeedsImplicitOnDemandPaging) {
         [](ibv_device_attr_ex& attributes) { attributes.odp_caps.general_caps = IBV_ODP_SUPPORT; });
     EXPECT_THAT(error_of([&] { static_cast<void>(MemoryRegion::implicit_on_demand(basics_.pd)); }),
                 fails_with("ibv_reg_mr", EINVAL, "soft0 has no implicit on-demand paging"));
-}
-
-TEST_F(MemoryRegionTest, TellsPeersWhereItIs) {
-    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.access = full_access});
-    EXPECT_EQ(region.remote(),
-              (RemoteRegion{.address = address(), .length = 64, .rkey = region.rkey()}));
-    EXPECT_EQ(region.protection_domain(), basics_.pd);
 }
 
 TEST_F(MemoryRegionTest, PrefetchesPagesOnDemand) {

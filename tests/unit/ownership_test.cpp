@@ -44,7 +44,7 @@ class Ownership : public SoftverbsTest {
     }
 };
 
-TEST_F(Ownership, DeviceSurvivesItsDeviceList) {
+TEST_F(Ownership, DeviceSurvivesItsDeviceListAndContextItsDevice) {
     std::optional<Device> device;
     {
         const DeviceList list;
@@ -54,14 +54,6 @@ TEST_F(Ownership, DeviceSurvivesItsDeviceList) {
     const Context opened(*device);
     EXPECT_EQ(opened.device_name(), "soft0");
     device.reset();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_LIST), 0U);
-}
-
-TEST_F(Ownership, ContextSurvivesItsDevice) {
-    drop_parents();
-    auto list = std::make_optional<DeviceList>();
-    const Context opened(list->front());
-    list.reset();
     EXPECT_EQ(softverbs_live(SOFTVERBS_LIST), 0U);
     EXPECT_EQ(opened.attributes().firmware_version(), "1.2.3");
 }

@@ -94,6 +94,7 @@ TEST_F(ParallelRegistration, FourNicsRegisterAtTheSameTimeByDefault) {
     EXPECT_TRUE(threads->met());
     EXPECT_THAT(threads->ids(), SizeIs(4));
     EXPECT_TRUE(threads->ids().contains(std::this_thread::get_id()));
+    EXPECT_EQ(exporter_->callers, this_thread_) << "the exporter is called by this thread only";
     ASSERT_EQ(region.size(), 4U);
     for (std::size_t i = 0; i < 4; ++i) {
         EXPECT_EQ(region.protection_domain(i), pds_[i]) << "the order of the list";
@@ -194,11 +195,6 @@ TEST_F(ParallelRegistration, EightThreadsRegisterChunksOnFourNics) {
             EXPECT_EQ(region.chunks(i)[c].lkey, region.native(c, i)->lkey);
         }
     }
-}
-
-TEST_F(ParallelRegistration, ExporterIsCalledByTheCallingThreadOnly) {
-    static_cast<void>(make(4 * mebibyte, {.threads = 4}));
-    EXPECT_EQ(exporter_->callers, this_thread_);
 }
 
 TEST_F(ParallelRegistration, NoThreadIsLeftWhenTheCallReturns) {
