@@ -172,26 +172,17 @@ std::vector<std::string> pairs_of(const Options& options) {
     return pairs;
 }
 
-TEST(DoctorSelectionTest, ByDefaultEachGpuIsPairedWithItsNearestNic) {
+TEST(DoctorSelectionTest, EachGpuIsPairedWithItsNearestNicOrAsTheOptionsSay) {
     EXPECT_THAT(pairs_of({}), ElementsAre("0000:03:00.0 mlx5_0", "0000:04:00.0 mlx5_0"));
-}
-
-TEST(DoctorSelectionTest, WithPairEachGpuIsPairedWithEachNic) {
     EXPECT_THAT(pairs_of({.pair = true}),
                 ElementsAre("0000:03:00.0 mlx5_0", "0000:03:00.0 mlx5_1", "0000:04:00.0 mlx5_0",
                             "0000:04:00.0 mlx5_1"));
-}
-
-TEST(DoctorSelectionTest, GpuSelectsAGpuByItsNumber) {
     EXPECT_THAT(pairs_of({.gpu = 1}), ElementsAre("0000:04:00.0 mlx5_0"));
     std::string subjects;
     for (const Finding& finding : check_condition("no_iommu", "C-32", std::nullopt, {.gpu = 1})) {
         subjects += finding.subject.at(0) + " ";
     }
     EXPECT_EQ(subjects, "0000:04:00.0 mlx5_0 mlx5_1 ");
-}
-
-TEST(DoctorSelectionTest, DeviceSelectsANicThatIsNotTheNearest) {
     EXPECT_THAT(pairs_of({.device = "mlx5_1"}),
                 ElementsAre("0000:03:00.0 mlx5_1", "0000:04:00.0 mlx5_1"));
     EXPECT_THAT(pairs_of({.device = "mlx5_7"}), IsEmpty());

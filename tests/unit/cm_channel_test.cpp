@@ -283,11 +283,12 @@ TEST_F(CmChannel, WaitEndsAfterItsTimeout) {
     EXPECT_TRUE(testing::lasts_at_least(50ms, [&] { EXPECT_FALSE(channel_.wait(50ms)); }));
 }
 
-TEST_F(CmChannel, BothEndsGetThePrivateDataOfTheOther) {
+TEST_F(CmChannel, BothEndsGetThePrivateDataOfTheOtherWithoutTheListener) {
     Pair pair = requested();
     EXPECT_EQ(text_of(pair.server.private_data()), "hello");
     EXPECT_EQ(pair.server.state(), State::requested);
     EXPECT_EQ(pair.client.state(), State::connecting);
+    { const AsyncListener destroyed = std::move(listener_); }
     pair.server.accept(resources_->prepare(), bytes_of("welcome"));
     static_cast<void>(next(EventType::established));
     static_cast<void>(next(EventType::established));
@@ -326,14 +327,6 @@ TEST_F(CmChannel, DestroyedRequestIsRejected) {
     std::optional<Pair> pair = requested();
     { const AsyncConnection destroyed = std::move(pair->server); }
     EXPECT_THAT(next(EventType::failed).error, fails_with("rdma_connect", ECONNREFUSED, ""));
-}
-
-TEST_F(CmChannel, RequestSurvivesItsListener) {
-    Pair pair = requested();
-    { const AsyncListener destroyed = std::move(listener_); }
-    pair.server.accept(resources_->prepare());
-    static_cast<void>(next(EventType::established));
-    static_cast<void>(next(EventType::established));
 }
 
 TEST_F(CmChannel, ConnectionSurvivesTheObjectOfItsChannel) {

@@ -37,7 +37,7 @@ class FakeExporter final : public Exporter {
             on_find();
         }
         callers.insert(std::this_thread::get_id());
-        if (find_error != 0 && finds >= find_error_from) {
+        if (find_error != 0) {
             throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
         }
         const bool inside = find_anywhere || (!freed && address >= allocation.base &&
@@ -92,8 +92,6 @@ class FakeExporter final : public Exporter {
     std::function<void()> on_find;
     std::function<void()> on_export;
     int find_error = 0;
-    /// The first find() that fails with it.
-    unsigned find_error_from = 1;
     int standard_error = 0;
     int pcie_error = 0;
     std::size_t short_by = 0;

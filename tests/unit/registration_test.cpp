@@ -341,16 +341,6 @@ TEST_P(AnyInterface, NeverTakesAnAddressForHostMemoryWhenAnExporterDoesNotAnswer
     expect_untouched();
 }
 
-TEST_P(AnyInterface, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) {
-    exporter_->find_error = EIO;
-    exporter_->find_error_from = 2;
-    const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
-    EXPECT_THAT(
-        refusal(address, 64),
-        fails_with(function, EIO, "an exporter cannot determine if it owns a part of the range"));
-    expect_untouched();
-}
-
 TEST(FindOverlapping, AsksALimitedNumberOfTimes) {
     const testing::FakeExporter exporter(4096, 4096);
     EXPECT_EQ(exporter.find_overlapping(std::uintptr_t{1} << 40U, std::size_t{1} << 62U),

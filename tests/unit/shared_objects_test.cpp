@@ -170,19 +170,14 @@ TEST_F(SharedObjectsTest, CloseAndReleaseOfAnImportLeaveTheOriginal) {
     basics_.pd.close();
 }
 
-TEST_F(SharedObjectsTest, ImportedDomainSurvivesItsContextObject) {
+TEST_F(SharedObjectsTest, ImportedDomainAndRegionSurviveTheObjectsBeforeThem) {
     const MemoryRegion region(basics_.pd, memory_.data(), 4096);
     std::optional<Context> context = import_context();
-    const auto pd = ProtectionDomain::import_handle(*context, basics_.pd.native()->handle);
+    std::optional<ProtectionDomain> pd =
+        ProtectionDomain::import_handle(*context, basics_.pd.native()->handle);
     EXPECT_THAT(error_of([&] { context->close(); }), fails_with("ibv_close_device", EBUSY, ""));
     context.reset();
-    EXPECT_EQ(pd.context().device_name(), basics_.context.device_name());
-}
-
-TEST_F(SharedObjectsTest, ImportedRegionSurvivesItsDomainObject) {
-    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
-    std::optional<ProtectionDomain> pd =
-        ProtectionDomain::import_handle(import_context(), basics_.pd.native()->handle);
+    EXPECT_EQ(pd->context().device_name(), basics_.context.device_name());
     const ImportedMR imported(*pd, SharedRegion::of(region));
     EXPECT_THAT(error_of([&] { pd->close(); }), fails_with("ibv_dealloc_pd", EBUSY, ""));
     pd.reset();

@@ -2,9 +2,7 @@
 // Memory of a program registered and written to, on softverbs.
 #include <algorithm>
 
-#include <rdmabuf/providers/external.hpp>
 #include <rdmabuf/region.hpp>
-#include <rdmabuf/registration.hpp>
 
 #include "driver_fixture.hpp"
 #include "loopback.hpp"
@@ -35,26 +33,6 @@ TEST_F(DriverRegistration, DoesNotCallTheDriverWhenItEnds) {
     second.reset();
     range.reset();
     EXPECT_EQ(fake::all_calls(), calls);
-}
-
-// As after the advice of an exporter that cannot export this memory, or exports it with another
-// mapping.
-TEST_F(DriverRegistration, TakesTheDmaBufThatTheProgramAddedForTheMemory) {
-    const std::uint64_t address = make(fake::Kind::device, 2 * page_size());
-    const std::optional<AddedRange> known = add(address, 2 * page_size());
-    const ExportedRange range = exporter_->export_range(address, 2 * page_size());
-    const auto external = make_external_exporter();
-    Resolver resolver({exporter_});
-    resolver.add(external);
-    const AddedRange added = external->add(range.fd(), {.address = address,
-                                                        .length = 2 * page_size(),
-                                                        .offset = range.offset(),
-                                                        .mapping = MappingKind::pcie});
-    const ProtectionDomain pd(Context::open_first());
-    const auto registered =
-        register_memory(pd, resolver, address, page_size(), {.mapping = MappingKind::pcie});
-    EXPECT_EQ(registered.exporter(), "external");
-    EXPECT_EQ(registered.mapping(), MappingKind::pcie);
 }
 
 // Writes from inside one allocation into another one, with odd sizes and offsets. All other bytes
