@@ -174,7 +174,7 @@ TEST_F(Bootstrap, refuses_to_send_a_message_that_is_too_long_and_goes_on) {
     expect_messages_both_ways(std::move(pair));
 }
 
-TEST_F(Bootstrap, exchanges_queue_pair_addresses) {
+TEST_F(Bootstrap, exchanges_queue_pair_addresses_and_regions) {
     Pair pair = make_pair();
     QueuePairAddress one;
     one.number = 17;
@@ -188,15 +188,12 @@ TEST_F(Bootstrap, exchanges_queue_pair_addresses) {
     auto theirs = std::async(std::launch::async, [&] { return pair.accepted.exchange(other); });
     EXPECT_EQ(pair.connected.exchange(one), other);
     EXPECT_EQ(theirs.get(), one);
-}
 
-TEST_F(Bootstrap, exchanges_regions) {
-    Pair pair = make_pair();
-    const RemoteRegion one{.address = 0x7f0012345678, .length = 1U << 20U, .rkey = 0xdeadbeef};
-    const RemoteRegion other{.address = 0, .length = 64, .rkey = 1};
-    auto theirs = std::async(std::launch::async, [&] { return pair.accepted.exchange(other); });
-    EXPECT_EQ(pair.connected.exchange(one), other);
-    EXPECT_EQ(theirs.get(), one);
+    const RemoteRegion here{.address = 0x7f0012345678, .length = 1U << 20U, .rkey = 0xdeadbeef};
+    const RemoteRegion there{.address = 0, .length = 64, .rkey = 1};
+    auto region = std::async(std::launch::async, [&] { return pair.accepted.exchange(there); });
+    EXPECT_EQ(pair.connected.exchange(here), there);
+    EXPECT_EQ(region.get(), here);
 }
 
 TEST_F(Bootstrap, both_sides_learn_of_differing_values_and_can_go_on) {

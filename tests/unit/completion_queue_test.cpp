@@ -49,7 +49,7 @@ class CompletionQueueTest : public SoftverbsTest {
     std::array<WorkCompletion, 4> found_{};
 };
 
-TEST_F(CompletionQueueTest, IsMadeAsAsked) {
+TEST_F(CompletionQueueTest, IsMadeAsAskedAndOnlyPolledByDefault) {
     const CompletionChannel channel(context_);
     const CompletionQueue cq(context_, {.depth = 17, .channel = &channel, .vector = 3});
     const auto& made = testing::record().cqs.at(0);
@@ -57,13 +57,12 @@ TEST_F(CompletionQueueTest, IsMadeAsAsked) {
     EXPECT_EQ(made.channel, channel.native());
     EXPECT_EQ(made.vector, 3);
     EXPECT_EQ(cq.native()->cqe, 17);
-}
 
-TEST_F(CompletionQueueTest, IsOnlyPolledByDefault) {
-    const CompletionQueue cq(context_);
-    EXPECT_EQ(testing::record().cqs.at(0).depth, 256);
-    EXPECT_EQ(testing::record().cqs.at(0).channel, nullptr);
-    EXPECT_EQ(testing::record().cqs.at(0).vector, 0);
+    const CompletionQueue plain(context_);
+    const auto& by_default = testing::record().cqs.at(1);
+    EXPECT_EQ(by_default.depth, 256);
+    EXPECT_EQ(by_default.channel, nullptr);
+    EXPECT_EQ(by_default.vector, 0);
 }
 
 TEST_F(CompletionQueueTest, NeedsADepthTheDeviceHas) {

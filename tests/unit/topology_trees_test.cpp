@@ -104,11 +104,10 @@ TEST(TopologyTreesTest, TwoSocketsWithTwoHostBridgesEach) {
                     "2 mlx5_2 SYS hops=1 distance=21 126 Gbit/s"));
 }
 
-/// Modelled on the DGX A100: two GPUs and two NICs at each switch, one switch in each of four of
-/// the eight NUMA nodes, and two NICs for storage.
-class DgxTest : public ::testing::Test {
-  protected:
-    static constexpr const char* table =
+// Modelled on the DGX A100: two GPUs and two NICs at each switch, one switch in each of four of
+// the eight NUMA nodes, and two NICs for storage.
+TEST(TopologyTreesTest, DgxGivesEachGpuANicOfItsOwnAndRanksTheOthersByNumaDistanceAndHops) {
+    constexpr const char* table =
         "pci0000:00/0000:00:01.1/0000:01:00.0/0000:02:00.0/0000:07:00.0 gpu numa=3 link=16x16\n"
         "pci0000:00/0000:00:01.1/0000:01:00.0/0000:02:04.0/0000:0c:00.0 nic=mlx5_0 numa=3 "
         "link=16x16 rate=200\n"
@@ -135,7 +134,7 @@ class DgxTest : public ::testing::Test {
         "pci0000:b0/0000:b0:01.1/0000:b1:00.0/0000:b2:0c.0/0000:cc:00.0 nic=mlx5_9 numa=5 "
         "link=16x16 rate=200\n"
         "pci0000:e0/0000:e0:03.1/0000:e1:00.0 nic=mlx5_5 numa=4 link=16x16 rate=200\n";
-    static constexpr const char* distances =
+    constexpr const char* distances =
         "0: 10 12 12 12 32 32 32 32\n"
         "1: 12 10 12 12 32 32 32 32\n"
         "2: 12 12 10 12 32 32 32 32\n"
@@ -144,9 +143,6 @@ class DgxTest : public ::testing::Test {
         "5: 32 32 32 32 12 10 12 12\n"
         "6: 32 32 32 32 12 12 10 12\n"
         "7: 32 32 32 32 12 12 12 10\n";
-};
-
-TEST_F(DgxTest, GivesEachOfEightGpusANicOfItsOwn) {
     const SysfsTree tree(table);
     tree.add_numa_nodes(distances);
     const Topology topology = Topology::read(tree.root());
@@ -159,12 +155,6 @@ TEST_F(DgxTest, GivesEachOfEightGpusANicOfItsOwn) {
         ASSERT_EQ(list.size(), 10U);
         EXPECT_EQ(line_of(list.front()), std::string("0 ") + nic + " PIX hops=3 200 Gbit/s") << gpu;
     }
-}
-
-TEST_F(DgxTest, RanksTheFartherNicsByNumaDistanceAndHops) {
-    const SysfsTree tree(table);
-    tree.add_numa_nodes(distances);
-    const Topology topology = Topology::read(tree.root());
     EXPECT_THAT(lines(topology.nearest(memory_of("0000:07:00.0"))),
                 ElementsAre("0 mlx5_0 PIX hops=3 200 Gbit/s", "0 mlx5_1 PIX hops=3 200 Gbit/s",
                             "1 mlx5_4 SYS hops=4 distance=12 200 Gbit/s",
