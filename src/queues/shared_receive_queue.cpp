@@ -21,10 +21,9 @@ ibv_srq* create_native(ibv_pd* pd, const SharedReceiveQueueOptions& options, con
     const bool has_tags = options.max_tags != 0 || options.max_tag_operations != 0;
     const bool is_xrc = options.xrc_domain != nullptr;
     if ((is_xrc && has_tags) || (is_xrc || has_tags) != (options.cq != nullptr)) {
-        throw Error(
-            EINVAL, function,
-            "set `cq` if, and only if, the shared receive queue has either an XRC domain or "
-            "tags");
+        throw Error(EINVAL, function,
+                    "set cq if, and only if, the shared receive queue has either an XRC domain or "
+                    "tags");
     }
     ibv_srq_init_attr_ex attributes{};
     attributes.attr.max_wr = options.max_wr;
