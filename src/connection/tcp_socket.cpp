@@ -215,8 +215,11 @@ int tcp_connect_result(int socket) {
         return error;
     }
     const auto peer = attempt([&] { return name_of(::getpeername, socket, "getpeername"); });
+    if (!peer && peer.code().value() == ENOTCONN) {
+        return ECONNRESET; // The peer has reset the connection since then.
+    }
     if (!peer) {
-        return ECONNRESET; // The peer has reset the connection since then: ENOTCONN.
+        peer.error_info().raise();
     }
     // If no process listens at the port, the kernel can select the same port for this end, and
     // connect the socket to itself.
