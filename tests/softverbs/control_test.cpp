@@ -215,9 +215,9 @@ class ControlSocket {
     [[nodiscard]] int connect(int socket) const {
         return ::connect(socket, name(), sizeof address_);
     }
-    static CommandResult run_softverbs() {
-        return run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " +
-                           softverbs_directory() + " --pid 4194303 reg_mr=ENOMEM");
+    [[nodiscard]] CommandResult run_softverbs() const {
+        return run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " + directory_.path() +
+                           " --pid 4194303 reg_mr=ENOMEM");
     }
 
     const int listener = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -227,7 +227,8 @@ class ControlSocket {
         return reinterpret_cast<const sockaddr*>(&address_);
     }
 
-    std::string path_ = std::string(softverbs_directory()) + "/4194303.control";
+    TemporaryDirectory directory_; // Several tests may run at the same time.
+    std::string path_ = directory_.path() + "/4194303.control";
     sockaddr_un address_{};
 };
 
@@ -239,7 +240,7 @@ TEST(ControlCommand, SaysThatAProcessIsStopped) {
         sockets.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     } while (control.connect(sockets.back()) == 0);
     ASSERT_EQ(errno, EAGAIN);
-    const CommandResult result = ControlSocket::run_softverbs();
+    const CommandResult result = control.run_softverbs();
     EXPECT_EQ(result.exit_status, 1);
     EXPECT_THAT(result.output, HasSubstr("the process is stopped, or does not read its commands"));
     for (const int socket : sockets) {
@@ -250,7 +251,7 @@ TEST(ControlCommand, SaysThatAProcessIsStopped) {
 /// With a time limit, recv(2) fails with EINTR after SIGCONT although no handler was called.
 TEST(ControlCommand, MayBeStoppedWhileItWaits) {
     const ControlSocket control;
-    auto result = std::async(std::launch::async, ControlSocket::run_softverbs);
+    auto result = std::async(std::launch::async, [&] { return control.run_softverbs(); });
     const int connection = ::accept4(control.listener, nullptr, nullptr, SOCK_CLOEXEC);
     std::array<char, 64> command{};
     EXPECT_GT(::recv(connection, command.data(), command.size(), 0), 0);
