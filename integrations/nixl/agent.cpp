@@ -326,18 +326,14 @@ void Agent::end(Transfer& transfer, TransferState state, std::string reason) {
 
 void Agent::test(Transfer& transfer) {
     Peer& peer = *transfer.peer_;
-    if (transfer.message_ != 0 && transfer.message_ <= peer.messages_sent) {
-        end(transfer, TransferState::done, {});
-        return;
-    }
-    if (!peer.channel || transfer.waits_) {
-        if (!peer.error.empty()) {
-            std::erase(peer.transfers, &transfer);
-            end(transfer, TransferState::disconnected, peer.error);
-        }
-        return;
-    }
     if (transfer.message_ == 0) {
+        if (!peer.channel || transfer.waits_) {
+            if (!peer.error.empty()) {
+                std::erase(peer.transfers, &transfer);
+                end(transfer, TransferState::disconnected, peer.error);
+            }
+            return;
+        }
         // Also after a failure, the transfer ends only when the devices no longer access its
         // memory.
         const Completion completion = peer.channel->test(transfer.request_);
@@ -360,6 +356,8 @@ void Agent::test(Transfer& transfer) {
     }
     if (transfer.message_ <= peer.messages_sent) {
         end(transfer, TransferState::done, {});
+    } else if (!peer.channel) {
+        end(transfer, TransferState::disconnected, peer.error);
     } else if (peer.channel->state()) {
         end(transfer, TransferState::disconnected, peer.channel->reason());
     }

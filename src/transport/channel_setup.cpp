@@ -106,17 +106,17 @@ void ChannelSetup::create_queue_pairs() {
     const Unlocked unlocked(all.mutex);
     for (std::size_t device = 0; device < devices; ++device) {
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
-            const auto made = attempt([&] {
+            try {
                 prepare(rails[device]->pd,
                         channel_queue_pair_options(*rails[device], all, i, inline_data_));
-            });
-            if (!made && device != 0 && !has_active_port(device)) {
+            } catch (const Error&) {
+                if (device == 0 || has_active_port(device)) {
+                    throw;
+                }
+                // The port has gone down since the check above.
                 const auto kept = static_cast<std::ptrdiff_t>(device * all.queue_pairs_per_device);
                 prepared_.erase(prepared_.begin() + kept, prepared_.end());
-                return; // The port has gone down since the check above.
-            }
-            if (!made) {
-                made.error_info().raise();
+                return;
             }
         }
     }
