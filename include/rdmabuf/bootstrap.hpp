@@ -52,7 +52,7 @@ class RDMABUF_EXPORT Channel {
 
     /// Sends one message of up to max_message bytes. Returns when the whole message is in the
     /// socket buffers. If both sides send more bytes than the socket buffers can hold, and neither
-    /// side receives, both calls fail with ETIMEDOUT.
+    /// side receives, neither call returns before its timeout (ETIMEDOUT).
     /// @throws Error EMSGSIZE if the message is longer than max_message
     void send(std::span<const std::byte> message);
     /// Waits for one message that the peer sends with send(), and returns the message.
@@ -93,7 +93,7 @@ class RDMABUF_EXPORT Channel {
 
   private:
     friend class Listener;
-    /// The kind of a message, which its header contains.
+    /// The kind of a message. The header of each message contains its kind.
     enum class Kind : std::uint8_t;
 
     Channel(UniqueFd socket, std::chrono::milliseconds timeout) noexcept

@@ -184,12 +184,12 @@ class RDMABUF_EXPORT Listener {
 
 /// The local address and the type of service of a connection.
 struct RouteOptions {
-    /// A local IP address or host name, which selects the NIC. If it is empty, the routing table
-    /// selects the NIC. If several NICs are in one subnet, it always selects the same NIC.
+    /// A local IP address or host name, which selects the NIC. If the string is empty, the routing
+    /// table selects the NIC: always the same one if several NICs are in the subnet of the peer.
     std::string local_host = {};
     /// The type of service of the IP packets, whose upper six bits are the DSCP. The type of
     /// service becomes the traffic class of the queue pair on RoCE, and the QoS class of the path
-    /// on InfiniBand. The default is that of the kernel (default_roce_tos in configfs).
+    /// on InfiniBand. The default is that of the kernel (default_roce_tos in configfs). See
     /// rdma_set_option(3).
     std::optional<std::uint8_t> type_of_service = std::nullopt;
 };

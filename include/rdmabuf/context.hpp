@@ -21,8 +21,8 @@
 
 namespace rdmabuf {
 
-/// An RDMA device of this machine, which is not open yet: create a Context to open the device. The
-/// object keeps alive the list of ibv_get_device_list(3) that contains the device.
+/// An RDMA device of this machine. A Device only names the device: create a Context to open it. The
+/// object keeps the list of ibv_get_device_list(3) that contains the device alive.
 class RDMABUF_EXPORT Device {
   public:
     /// Returns the name of the device in /sys/class/infiniband, for example "mlx5_0".
@@ -361,9 +361,9 @@ class RDMABUF_EXPORT Context {
 };
 
 /// Returns the nominal speed of a port in Mbit/s, from ibv_port_attr::active_speed and
-/// active_width, or from active_speed_ex where rdma-core has it. Returns 0 for unknown values. The
-/// values are LinkSpeedActive and LinkWidthActive of PortInfo in the InfiniBand specification;
-/// RoCE devices use the same values.
+/// active_width, or from active_speed_ex where rdma-core has it. Returns 0 if the speed code or the
+/// width code is unknown. The codes are those of LinkSpeedActive and LinkWidthActive of PortInfo in
+/// the InfiniBand specification; RoCE devices use the same codes.
 [[nodiscard]] RDMABUF_EXPORT std::uint32_t link_speed(const ibv_port_attr& port) noexcept;
 
 } // namespace rdmabuf

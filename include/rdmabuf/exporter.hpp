@@ -48,8 +48,8 @@ enum class MappingKind : std::uint8_t {
 /// Allocation::single_import is set, the program must export the range for each registration.
 class RDMABUF_EXPORT ExportedRange {
   public:
-    /// A function of the exporter that releases the descriptor, which is its argument. The function
-    /// is called once, but not in a child process after fork(2). It must not throw.
+    /// A function of the exporter that releases the descriptor passed to it. The function is called
+    /// once, but not in a child process after fork(2). It must not throw.
     using Release = std::function<void(int)>;
 
     /// Takes ownership of @p fd. The destructor releases @p fd with close(2).

@@ -34,8 +34,8 @@ enum class RegistrationPath : std::uint8_t {
     /// The exporter's dma-buf is registered with ibv_reg_dmabuf_mr(3).
     dmabuf,
     /// A dma-buf with the PCIe mapping is registered with mlx5dv_reg_dmabuf_mr(3). A ConnectX NIC
-    /// then accesses the GPU through the NIC's data-direct function, and not through the link
-    /// between CPU and GPU.
+    /// then accesses the GPU through its data-direct function (a second PCI function of the NIC),
+    /// and not through the link between CPU and GPU.
     dmabuf_data_direct,
     /// The device address is registered with ibv_reg_mr(3). A kernel module of the vendor
     /// (nvidia_peermem) finds the pages.
@@ -56,8 +56,9 @@ struct Attempt {
     /// The mapping of the exported dma-buf; if the export failed, the requested mapping. The value
     /// has a meaning only for the dma-buf paths.
     MappingKind mapping = MappingKind::standard;
-    /// The reason why this mapping was selected for the NIC, as a string literal. Empty for the
-    /// standard mapping, and for the path dmabuf_data_direct if the caller listed it.
+    /// The reason why this mapping was requested for the NIC, as a string literal. Empty if the
+    /// standard mapping was requested. Also empty on the path dmabuf_data_direct if the caller
+    /// listed this path and did not set RegistrationOptions::mapping.
     const char* reason = "";
     /// 0 if the attempt succeeded, otherwise a positive errno value. 524 is ENOTSUPP, which exists
     /// only in the kernel.
@@ -65,7 +66,8 @@ struct Attempt {
     /// The name of the C function that was called, or of the function of this library that refused
     /// the attempt. The name is a string literal.
     const char* call = "";
-    /// The name of the exporter of the memory; empty if no exporter owns the memory.
+    /// The name of the exporter of the memory, or of an exporter that could not determine if it
+    /// owns the memory; empty if no exporter owns it.
     std::string exporter = {};
     /// The device on which the attempt failed, or the devices on which it succeeded, separated by
     /// ", ". Empty if the attempt succeeded on all devices of the registration, or did not call a
@@ -139,7 +141,8 @@ class AnyRegion : public Region {
         : Region(std::move(handle), iova, length, access) {}
 };
 
-/// The registration path of a protection domain, and the kind of the exported dma-buf mapping.
+/// How one registration was made in one protection domain: the registration path, and the kind of
+/// the mapping that was exported (valid only for the dma-buf paths).
 struct NicPath {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
@@ -149,8 +152,8 @@ struct NicPath {
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
-    /// The path and the mapping of each protection domain, in the order of the protection domains
-    /// that the caller passed.
+    /// The path and the mapping used for each protection domain, in the order of the protection
+    /// domains that the caller passed.
     std::vector<NicPath> nics = {};
     std::uintptr_t address = 0;
     std::size_t length = 0;
@@ -159,7 +162,7 @@ struct RegisteredSet {
     /// The name of the exporter; empty if no exporter owns the memory.
     std::string exporter = {};
     /// The exporter. Not owned, because the destruction of an exporter may call the vendor's
-    /// driver, and a deregistration must not.
+    /// driver, and a deregistration must not call it: see RegisteredMemory.
     std::weak_ptr<const Exporter> source = {};
     std::optional<Allocation> allocation = std::nullopt;
     Trail trail = {};
@@ -308,8 +311,10 @@ class RDMABUF_EXPORT PathOrder {
 struct RegistrationOptions {
     /// The registration paths to try. Device memory is never registered by the path `host`. This
     /// path is for memory that belongs to no exporter, and for host memory that a device's driver
-    /// has pinned. For device memory, each of the two dma-buf paths may also try the other dma-buf
-    /// path, if that path is not listed and neither `mapping` nor `dma_handle` is set.
+    /// has pinned. For device memory, each of the two dma-buf paths may also try the other one, if
+    /// the other one is not listed and neither `mapping` nor `dma_handle` is set. An empty list
+    /// with MappingKind::pcie and no DMA handle selects dmabuf_data_direct instead of dmabuf for
+    /// NICs that have a data-direct function.
     PathOrder paths = {};
     /// The access flags of the registration. The dma-buf paths accept only local_write,
     /// remote_write, remote_read, remote_atomic and relaxed_ordering.
@@ -328,7 +333,7 @@ struct RegistrationOptions {
     /// The topology of the machine, with which the mapping for each NIC is selected by the NIC's
     /// path to the memory. If it is nullptr, the mapping is selected by the type of the NIC. Call
     /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
-    /// topology is not owned, and is read only during the call. For a RegistrationCache, set
+    /// pointer is not used after the call. For a RegistrationCache, set
     /// RegistrationCacheOptions::topology instead.
     const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for
@@ -338,9 +343,9 @@ struct RegistrationOptions {
     /// path dmabuf only for NICs that can use it (EFA). On other NICs the registration may succeed,
     /// and remote operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
-    /// The DMA handle with TLP processing hints for the NIC's accesses. The paths
-    /// dmabuf_data_direct and on_demand cannot use a DMA handle. The handle is not owned, and is
-    /// read only during the call.
+    /// The DMA handle with TLP processing hints for the NIC's accesses. If it is set, `paths` must
+    /// not list dmabuf_data_direct or on_demand. The pointer is not used after the call, but the
+    /// regions hold a copy of the DmaHandle, which keeps the DMA handle allocated.
     const DmaHandle* dma_handle = nullptr;
     /// The maximum number of threads that register at the same time, including the calling thread.
     /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one

@@ -82,7 +82,7 @@ struct RegistrationCacheOptions {
     /// The options of all registrations. The cache ignores `access`, because acquire() has a
     /// parameter for the access flags. `iova`, `trail` and `dma_handle` must not be set, because
     /// their values are for a single registration. `topology` must not be set, because the cache
-    /// would keep the pointer: set the member below.
+    /// would keep the pointer: set RegistrationCacheOptions::topology instead.
     RegistrationOptions registration = {};
     /// The topology for all registrations; see RegistrationOptions::topology. The cache shares the
     /// ownership. The program must not change the topology while the cache exists.
@@ -172,7 +172,8 @@ class RDMABUF_EXPORT RegistrationCache {
     };
 
     struct Statistics {
-        /// The number of calls that found an existing entry, without waiting for its registration.
+        /// The number of calls of acquire() and find() that returned a lease on an existing entry,
+        /// without waiting for its registration.
         std::uint64_t hits = 0;
         /// The number of calls of acquire() that found no entry, and then registered memory or
         /// waited while another thread registered the same memory. Failed registrations count too.
@@ -253,7 +254,8 @@ class RDMABUF_EXPORT RegistrationCache {
     /// Calls invalidate() for all addresses.
     void clear() noexcept;
 
-    /// Returns the statistics, which include all calls of other functions that have returned.
+    /// Returns the statistics. They include every call of another function that returned before
+    /// this call.
     [[nodiscard]] Statistics statistics() const noexcept;
 
   private:

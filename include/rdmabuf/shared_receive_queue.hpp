@@ -172,8 +172,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
 
     /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().
     /// ibv_get_srq_num(3).
-    /// @throws Error EOPNOTSUPP if only XRC queues of this device have a number; EBADF if this
-    ///         object was closed, released or moved from
+    /// @throws Error EOPNOTSUPP if this is not an XRC queue, and the device gives numbers to XRC
+    ///         queues only; EBADF if this object was closed, released or moved from
     [[nodiscard]] std::uint32_t number() const;
 
     /// Sets the limit again. The device clears the limit when it raises

@@ -148,7 +148,7 @@ struct Nic {
     /// function: see `reason`.
     std::optional<PciFunction> pci = std::nullopt;
     /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8). Empty
-    /// unless Topology::query_data_direct() or set_data_direct() has set this function.
+    /// unless Topology::query_data_direct() or set_data_direct() has set this member.
     std::optional<PciFunction> data_direct = std::nullopt;
     /// True if at least one port is active. Empty if sysfs does not report the state of any port.
     std::optional<bool> active = std::nullopt;
@@ -225,22 +225,24 @@ class RDMABUF_EXPORT Topology {
     /// contain this function.
     [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const& noexcept;
     void find_pci_function(const PciAddress& address) const&& = delete;
-    /// Returns one sentence (without a full stop) for each file that could not be read or parsed.
-    /// The sentence contains the name of the file and the reason.
+    /// Returns one sentence (without a full stop) for each malformed file, each directory that
+    /// could not be listed, and each invalid link in /sys/bus/pci/devices. The sentence contains
+    /// the name of the file and the reason.
     [[nodiscard]] std::span<const std::string> problems() const& noexcept { return problems_; }
     void problems() const&& = delete;
 
-    /// Queries the data-direct function of an open device, and sets Nic::data_direct of the NIC.
-    /// The query is needed because sysfs does not show which data-direct function belongs to a NIC.
-    /// The function calls mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux
-    /// 6.12.
-    /// @return not available, with the reason, if the device has no data-direct function
+    /// Queries the data-direct function (a PCI function) of an open device, and sets
+    /// Nic::data_direct of the NIC. The query is needed because sysfs does not show which
+    /// data-direct function belongs to a NIC. It uses mlx5dv_get_data_direct_sysfs_path(3), which
+    /// needs rdma-core 54 and Linux 6.12.
+    /// @return not available, with the reason, if the device has no data-direct function, if
+    ///         libmlx5 or the kernel cannot report it, or in the cases of set_data_direct()
     Availability query_data_direct(const Context& context);
-    /// Sets the data-direct function of the NIC with the name @p nic.
-    /// @param sysfs_path  the directory of the function, with or without "/sys". Only the last
-    ///                    component, which is its PCI address, is used.
+    /// Sets the data-direct function (a PCI function) of the NIC with the name @p nic.
+    /// @param sysfs_path  the directory of the PCI function, with or without "/sys". Only the last
+    ///                    component, which is the PCI address, is used.
     /// @return not available, with the reason, if this topology does not contain the NIC or the PCI
-    ///         function
+    ///         function, or if @p sysfs_path does not end with a PCI address
     Availability set_data_direct(std::string_view nic, std::string_view sysfs_path);
 
     /// Returns the path between memory and a NIC. A NIC that has a data-direct function in the PCI

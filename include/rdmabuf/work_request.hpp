@@ -119,8 +119,9 @@ struct WorkOptions {
     SendFlags flags = SendFlags::signaled;
 };
 
-/// The destination of a request on a UD or SRD queue pair, which AddressHandle::destination()
-/// returns. `ah` is not owned, and must not be destroyed before the request completes.
+/// The destination of a request on a UD or SRD queue pair: the result of
+/// AddressHandle::destination(). `ah` is not owned, and must not be destroyed before the request
+/// completes.
 struct Destination {
     ibv_ah* ah = nullptr;
     std::uint32_t queue_pair = 0;

@@ -11,8 +11,8 @@ namespace rdmabuf {
 
 struct DrmOptions {
     /// Path of a DRM primary node, such as "/dev/dri/card0". Render nodes cannot create dumb
-    /// buffers. If the path is empty, the exporter uses the first primary node with the required
-    /// driver that can create dumb buffers.
+    /// buffers. If the path is empty, the exporter uses the first primary node that has the
+    /// required driver and can create dumb buffers.
     std::string path = {};
     /// Name of the DRM driver that the node must have, such as "vgem". If the name is empty, every
     /// driver is accepted.
