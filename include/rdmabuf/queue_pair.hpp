@@ -77,8 +77,8 @@ struct RDMABUF_EXPORT QueuePairAddress {
     std::uint16_t lid = 0;
     /// The maximum path MTU of this queue pair. A connection uses the smaller MTU of its two sides.
     ibv_mtu mtu = IBV_MTU_1024;
-    /// The maximum number of outstanding RDMA reads and atomics from the peer that this queue pair
-    /// executes as the target.
+    /// The maximum number of the peer's outstanding RDMA reads and atomics for which this queue
+    /// pair is the target.
     std::uint8_t max_dest_rd_atomic = 1;
 
     /// The size of the wire format in bytes.
@@ -275,8 +275,8 @@ struct QueuePairOptions {
     /// The maximum number of outstanding reads and atomics that this queue pair sends as the
     /// initiator. A value above the device's limit is reduced to that limit.
     std::uint8_t max_rd_atomic = 16;
-    /// The maximum number of outstanding reads and atomics of the peer that this queue pair
-    /// executes as the target. A value above the device's limit is reduced to that limit.
+    /// The maximum number of the peer's outstanding reads and atomics for which this queue pair is
+    /// the target. A value above the device's limit is reduced to that limit.
     std::uint8_t max_dest_rd_atomic = 16;
 
     /// The time for which the NIC waits for an acknowledgement (RC, XRC): 4.096 us * 2^`timeout`.

@@ -225,10 +225,10 @@ class Channel {
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->probe(channel_.get(), tag, mask) : std::nullopt;
     }
-    /// Like probe(), but also takes the message, so that only imrecv() receives it. Until imrecv()
-    /// is called, or the channel is destroyed, the message counts towards
-    /// EndpointOptions::unexpected_limit of this end (or towards `depth`, if only its RTS has
-    /// arrived).
+    /// Like probe(), but also takes the message: no receive other than imrecv() gets it. Until
+    /// imrecv() is called, or the channel is destroyed, the message counts towards a limit of this
+    /// end: EndpointOptions::unexpected_limit, or EndpointOptions::depth if the RTS of the message
+    /// has arrived, but not its data.
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
     }
@@ -261,9 +261,8 @@ class Channel {
     ///         cancelled: a receive that has matched a message, a posted list with at most one
     ///         entry and no notification left to post, a notification that was posted or must be
     ///         posted together with its data, or another one-sided request; EINVAL for an empty
-    ///         request, a
-    ///         send, or a request of another channel; ESTALE if the completion of the request was
-    ///         reported; EBADF after close()
+    ///         request, a send, or a request of another channel; ESTALE if the completion of the
+    ///         request was reported; EBADF after close()
     [[nodiscard]] std::error_code cancel(const Request& request) noexcept {
         if (!channel_) {
             return failure(EBADF);

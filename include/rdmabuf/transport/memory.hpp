@@ -119,7 +119,8 @@ class Memory {
     [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
 
     /// Fills @p table with the regions of the @p length bytes that begin at @p iova. If the table
-    /// has too few entries, it describes only the first of these bytes.
+    /// has too few entries, it describes only as many bytes from @p iova on as its entries can
+    /// hold.
     /// @return the number of bytes that the table describes
     static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
                               std::uint64_t iova, std::uint64_t length) noexcept {

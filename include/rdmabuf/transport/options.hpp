@@ -16,14 +16,14 @@ namespace rdmabuf::transport {
 inline constexpr std::size_t max_rails = 8;
 /// The maximum value of EndpointOptions::queue_pairs_per_device.
 inline constexpr std::size_t max_queue_pairs_per_device = 4;
-/// The maximum number of queue pairs of a channel on all devices.
+/// The maximum number of queue pairs of a channel, on all devices together.
 inline constexpr std::size_t max_channel_rails = 16;
 /// The maximum length of a notification in bytes.
 inline constexpr std::size_t max_notification = 512;
 /// The maximum length in bytes of a message that Channel::send_copy() sends.
 inline constexpr std::size_t max_copied_message = 1024;
-/// The number of entries of each completion queue that an endpoint reserves for copies to GPU
-/// memory and for flush reads.
+/// The number of entries that an endpoint reserves in each completion queue for copies to GPU
+/// memory and flush reads.
 inline constexpr std::uint32_t loopback_completions = 192;
 
 /// Options of an Endpoint and its channels. The two ends of a channel may have different options.
@@ -55,9 +55,9 @@ struct EndpointOptions {
     /// receive RNR NAKs and send again.
     std::uint32_t receive_buffers = 256;
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
-    /// 65,536. A channel takes a buffer from the last half only if it uses fewer than 8, and from
-    /// the last quarter only if it uses none. So channels whose peers receive nothing do not stop
-    /// the others, if there are at most send_buffers / 4 channels.
+    /// 65,536. When half of the buffers are in use, a channel gets another one only if it uses
+    /// fewer than 8; when three quarters are in use, only if it uses none. So channels whose peers
+    /// receive nothing do not stop the others, if there are at most send_buffers / 4 channels.
     std::uint32_t send_buffers = 256;
     /// The limit for unexpected eager messages of a channel in bytes, from 4,096 to 2^30. A message
     /// is unexpected if it has arrived before a receive was posted for it. Each message counts as
@@ -74,10 +74,10 @@ struct EndpointOptions {
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0 disables inline data.
     /// If a device does not support this length, 96 bytes are tried, and then none.
     std::uint32_t inline_data = 128;
-    /// If true, the peer reads a long message of this end by RDMA, provided that its memory has
-    /// Access::remote_read and the peer has not advertised the receive buffer yet. The CPU of this
-    /// end is then not needed during the transfer. If false, this end always writes the data of its
-    /// messages.
+    /// If true, the peer reads a long message of this end by RDMA, provided that the memory of the
+    /// message has Access::remote_read and the peer has not advertised the receive buffer yet. The
+    /// CPU of this end is then not needed during the transfer. If false, this end always writes the
+    /// data of its messages.
     bool read_long_messages = true;
     /// Minimum length in bytes of the range that one queue pair transfers, if a transfer is striped
     /// over several queue pairs. Only the last range may be shorter.

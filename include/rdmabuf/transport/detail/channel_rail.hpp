@@ -24,7 +24,7 @@ struct ChannelRail {
     std::size_t device;
     SendQueue queue;
     /// The sequence number of the last work request in `queue` that belongs to a request of the
-    /// program or is a fence.
+    /// program or is a fence. Used only for queue pairs other than the first.
     std::uint32_t last_needed = test_first_count;
 
     /// Why the queue pair has failed, as a constant text. nullptr while transfers use the queue

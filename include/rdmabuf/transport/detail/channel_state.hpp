@@ -75,7 +75,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
-    /// Returns the errno value with which new requests fail; 0 while the channel works.
+    /// Returns the errno value with which the channel has failed; 0 while the channel works. New
+    /// requests fail with this value, except receives of eager messages that have already arrived,
+    /// and flushes if the value is ECONNRESET.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     /// Returns the errno value with which new sends and one-sided requests fail; 0 if they can
     /// start. A peer stops its queue pairs when it has received the close message, so it would not
@@ -124,7 +126,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// buffer.
     int receive_any_length(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes,
                            Tag tag, Tag mask, Request& request, void* context) noexcept;
-    /// Starts the receive of a claimed message.
+    /// Starts the receive of a message that mprobe() has claimed.
     /// @param claim  UnexpectedMessage::claim
     /// @return the result of receive(), or ESTALE if there is no such message
     int receive_claimed(const BufferRef& buffer, std::uint64_t claim, Request& request,
@@ -206,8 +208,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @param polled  see RailSet::drain()
     void advance(bool polled = false) noexcept;
 
-    /// Called periodically. Sends keepalive writes while requests are in flight, fails the channel
-    /// if a time limit has passed, and continues the replacement of failed queue pairs.
+    /// Called periodically. Sends keepalive writes while requests are in flight, continues the
+    /// replacement of failed queue pairs, and fails a prepared channel whose peer has not connected
+    /// in time.
     void check(std::int64_t now) noexcept;
     /// Called when the socket is readable: the peer has closed the socket or has sent data, or the
     /// connection has failed.
@@ -238,10 +241,11 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// neither be moved to the error state nor be destroyed. Its device may still access the memory
     /// of these requests, and their send buffers are not returned to the pool.
     void give_up() noexcept;
-    /// Returns true if the channel has failed and all its requests have ended.
+    /// Returns true if requests_ended() is true, and no receive waits for room on the loopback
+    /// queue pairs.
     [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
-    /// Returns true if the channel has failed and all its requests have ended, except requests that
-    /// wait for the loopback queue pair.
+    /// Returns true if the channel has failed and all its requests have ended, except those that
+    /// need the loopback queue pairs (copies and flush reads).
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
     /// Ends, with EIO, the receives of a failed channel whose messages wait for the loopback queue
     /// pair, and returns their buffers. Receives with posted work requests on the loopback queue
@@ -404,7 +408,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     Notification* notifications_ = nullptr;
     Notification* last_notification_ = nullptr;
 
-    /// True if the channel has failed and all its requests have ended.
+    /// The result of requests_ended().
     bool ended_ = false;
     /// True if the close message of the peer, or its `goodbye`, has arrived.
     bool peer_closed_ = false;

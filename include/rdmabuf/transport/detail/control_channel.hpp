@@ -54,8 +54,8 @@ class RDMABUF_EXPORT ControlChannel {
                                                  std::span<const std::byte> body,
                                                  RequestState& request) noexcept;
     /// Sends a message that consists of @p header, @p body and the first `body.chunks` elements of
-    /// @p chunks, which describe memory regions. The send queue must have room, and the result is
-    /// that of send() above.
+    /// @p chunks, which describe memory regions. The send queue must have room.
+    /// @return see send() above
     template <class Body>
     [[nodiscard]] bool send(const Header& header, const Body& body,
                             std::span<const KeyedChunk, max_chunks> chunks) noexcept {

@@ -25,8 +25,8 @@ class RDMABUF_EXPORT EagerProtocol {
     enum class Sent : std::uint8_t {
         /// The message cannot be sent now.
         no,
-        /// A work request is posted, but the send has not completed: a device may still read the
-        /// buffer of the program.
+        /// The send has started, but has not completed: a device may still read the buffer of the
+        /// program.
         posted,
         /// The message was sent, and the memory of the request may be reused.
         completed,

@@ -107,14 +107,15 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     [[nodiscard]] SetupQueuePair& setup_queue_pair();
     using Closing = List<ChannelLinks, &ChannelLinks::closing>;
     /// Waits until all messages of the channels in a list are acknowledged, for at most
-    /// EndpointOptions::linger. Then ends the requests of the channels, and removes the channels
-    /// from the endpoint and from the list. After that, ChannelState::broken() returns EBADF for
-    /// each channel that had not failed with another error.
+    /// EndpointOptions::linger. If the close message can be sent only after this time, waits for
+    /// the same time again. Then ends the requests of the channels, and removes the channels from
+    /// the endpoint and from the list. After that, ChannelState::broken() returns EBADF for each
+    /// channel that had not failed with another error.
     void close(Closing& channels) noexcept;
-    /// Like close(), but does not wait.
-    /// @param linger  false: does not wait for acknowledgements
-    /// @return true if the channel was removed from the endpoint; otherwise, call this function
-    ///         again
+    /// Like close() for one channel, but returns at once: the caller repeats the call until the
+    /// channel is removed.
+    /// @param linger  false: the channel is removed even if its messages are not acknowledged
+    /// @return true if the channel was removed from the endpoint
     [[nodiscard]] bool try_close(ChannelState& channel, bool linger) noexcept;
 
     /// Adds an end of a prepared channel that is not connected yet. setup_completed() stores the
@@ -198,7 +199,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
                 }
             }
         }
-        // With a variable for this result, the compiler does not store the results above in memory.
+        // Without this variable, the compiler would also store the results that are returned above
+        // in memory.
         const Completion completion = test_any(channel.number(), request, progressed);
         return completion;
     }
@@ -296,16 +298,17 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// @param polled  see RailSet::drain()
     void advance_channels(bool polled) noexcept;
     /// Returns the first unexpected message that a receive can take; nullptr if there is none.
-    /// Drops earlier long messages whose channel has failed, because their data cannot come any
-    /// more.
+    /// Drops matching RTS messages of failed channels on the way, because their data cannot arrive
+    /// any more.
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] UnexpectedMessage* find_message(const ChannelState* channel, Tag tag,
                                                   Tag mask) noexcept;
     /// Polls the completion queues of all devices once.
     /// @return true if a work request has completed
     bool poll() noexcept;
-    /// Polls the completion queues of all devices except the first, and stops using the devices
-    /// that have failed.
+    /// Polls the completion queues of all devices except the first. Then stops using all devices
+    /// that have failed, also the first.
+    /// @return true if a work request has completed
     bool poll_other_devices() noexcept;
     bool poll(std::size_t device) noexcept;
     /// Posts the receives that are collected in incomplete batches.
@@ -343,10 +346,12 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Returns true if a tenth of the heartbeat has passed since the last check.
     [[nodiscard]] bool is_check_due(std::int64_t now) const noexcept;
     /// Processes the sockets and the asynchronous events that the epoll descriptor reports.
-    /// @return true if there was a socket or an asynchronous event; a channel may then have failed
+    /// @return true if there was an event of a socket or an asynchronous event; a channel may then
+    ///         have failed
     bool check_descriptors() noexcept;
     void read_async_events() noexcept;
-    /// Makes later registrations use only the devices that have not failed.
+    /// Makes later registrations use only the first device, which every channel needs, and the
+    /// other devices that have not failed.
     /// @throws Error, std::bad_alloc
     void select_registering();
     /// @param down  true if the port of the device has gone down; false if it is active again
@@ -361,7 +366,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// try_close().
     [[nodiscard]] bool advance_close(ChannelState& channel, bool linger) noexcept;
     /// Returns true if RailSet::receives_ended() is true for all queue pairs of a failed channel,
-    /// or if the program reads the events of devices itself.
+    /// or if EndpointOptions::read_async_events is false.
     /// @param waited  the time since the channel has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(ChannelState& channel, std::int64_t waited) const noexcept;
     /// Polls the completion queues until they are empty, or for a bounded number of completions.

@@ -16,7 +16,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The devices of an endpoint that register memory: those that have not failed.
+/// The devices of an endpoint that register memory: the first device, and the others that have not
+/// failed.
 struct RegisteringDevices {
     static constexpr std::size_t failed = max_rails;
 

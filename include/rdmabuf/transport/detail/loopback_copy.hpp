@@ -29,8 +29,8 @@ class RDMABUF_EXPORT LoopbackCopy {
     ///         must be started again; another errno value if the copy is impossible
     [[nodiscard]] int copy(ReceiveRequest& receive, const std::byte* data) noexcept;
 
-    /// Posts a read of one byte of the request's memory through each NIC. Skips NICs other than the
-    /// first that have failed or whose port is not active: they write no more and cannot read.
+    /// Posts a read of one byte of the request's memory through each NIC. Any NIC but the first is
+    /// skipped if it has failed or its port is not active: it writes no more, and cannot read.
     /// @param rails  the number of NICs that may have written to the memory
     /// @return 0; EAGAIN if a send queue is full or a queue pair is being replaced; another errno
     ///         value if the flush is impossible

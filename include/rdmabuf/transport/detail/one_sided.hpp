@@ -55,8 +55,8 @@ class RDMABUF_EXPORT OneSided {
     /// @return 0; EALREADY if something is posted, at most one entry is not posted completely, and
     ///         the request has no unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
-    /// Queues a flush request again after its flush read was flushed, because another work request
-    /// has failed on the loopback queue pair.
+    /// Queues a flush request again after its read completed with IBV_WC_WR_FLUSH_ERR, because
+    /// another work request has failed on the loopback queue pair.
     void repeat_flush(OneSidedRequest& flush) noexcept;
     /// Called when a work request of a transfer list or of a fence has completed on a queue pair
     /// other than the first.
@@ -165,8 +165,8 @@ class RDMABUF_EXPORT OneSided {
     [[nodiscard]] bool repeat_list(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool begin_flush(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool begin_atomic(OneSidedRequest& request) noexcept;
-    /// Posts a read of one byte on each queue pair. The read completes after all earlier writes of
-    /// this queue pair.
+    /// Posts a read of one byte on each queue pair that transfers use. The read completes after all
+    /// earlier writes of this queue pair.
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool post_fence_read(OneSidedRequest& request, std::size_t rail) noexcept;
     /// Sends the notification of a request. @return false if it cannot be sent now

@@ -49,7 +49,8 @@ struct PeerSetup {
     std::shared_ptr<const AddressHandle> path;
     /// The address of the SetupQueuePair of the peer.
     QueuePairAddress peer;
-    /// The channel fails if the peer is not connected at this time, in nanoseconds of now_ns().
+    /// The time at which the channel fails if the peer is not connected yet, in nanoseconds of
+    /// now_ns().
     std::int64_t deadline_ns = 0;
     /// True after a ConnectedDatagram of the peer has arrived. Requests can then be posted on the
     /// queue pairs of the channel.

@@ -92,8 +92,8 @@ class QueuePairTable {
     }
 
     std::vector<Entry> entries_;
-    /// The number of slots minus 1. The number of slots is a power of 2, so this is the bit mask
-    /// for a slot index.
+    /// The number of table entries minus 1. The number of entries is a power of 2, so this is the
+    /// bit mask for an index in the table.
     std::size_t mask_ = min_size - 1;
     std::size_t count_ = 0;
 };

@@ -56,7 +56,8 @@ class RDMABUF_EXPORT RailProbation {
     /// The state of the replacement and the test of one queue pair.
     struct Probation;
 
-    /// Returns the Probation object of a queue pair, and creates it if necessary.
+    /// Returns the Probation object of a queue pair. Creates the object if necessary, and resets it
+    /// if the new queue pair has failed, too.
     /// @return nullptr if memory is exhausted
     [[nodiscard]] Probation* probation_of(std::size_t rail) noexcept;
     [[nodiscard]] bool is_due(std::size_t rail, bool peer_waits, std::int64_t now) const noexcept;

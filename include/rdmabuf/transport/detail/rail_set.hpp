@@ -153,9 +153,9 @@ class RDMABUF_EXPORT RailSet {
     /// Divides a transfer among the queue pairs and appends it to the list of transfers.
     /// @return a bit mask: bit i is set if queue pair i transfers a part of the data
     std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept;
-    /// Returns false while messages must wait: for a transfer with RdmaTransfer::keeps_order that
-    /// is not posted on the first queue pair yet, or for a control message for which
-    /// hold_messages() was called.
+    /// Returns false while messages must wait: for a transfer with RdmaTransfer::keeps_order whose
+    /// part on the first queue pair, or whose FIN, is not posted yet, or for a control message for
+    /// which hold_messages() was called.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
@@ -236,8 +236,8 @@ class RDMABUF_EXPORT RailSet {
     /// `rail_down` yet, nor destroy the queue pair, whose receive buffers would be lost.
     /// @param waited  the time since the queue pair has failed, in nanoseconds
     [[nodiscard]] bool receives_ended(std::size_t rail, std::int64_t waited) const noexcept;
-    /// Returns true if all completions of a failed queue pair were polled, or if abandon() was
-    /// called for it.
+    /// Returns true if all completions of a failed queue pair were polled (see receives_ended() for
+    /// receives), or if abandon() has destroyed it.
     [[nodiscard]] bool is_drained(std::size_t rail) const noexcept;
     /// Returns true if the caller need not wait longer for a failed queue pair: its device has
     /// failed and no work request is in its send queue, or drain_limit_ns has passed since the
@@ -472,8 +472,9 @@ class RDMABUF_EXPORT RailSet {
     }
 
     /// Returns the number of bytes of a transfer that are assigned to queue pair @p rail.
-    /// @param left        the number of bytes that are not assigned to earlier queue pairs
-    /// @param speed_left  the sum of the speeds of this queue pair and the next ones
+    /// @param left        the number of bytes that are not assigned to queue pairs with lower
+    ///                    indices
+    /// @param speed_left  the sum of the speeds of this queue pair and those with higher indices
     [[nodiscard]] std::uint64_t part(std::size_t rail, std::uint64_t left,
                                      std::uint64_t speed_left) const noexcept;
     /// Divides a transfer among the queue pairs. @return a bit mask: bit i is set if queue pair i

@@ -29,8 +29,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// the buffer has more than max_chunks regions, or if the message cannot be sent now. Must be
     /// called before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept;
-    /// Returns true if advertise() will advertise @p count more receives, and receives with this
-    /// tag; see Channel::can_advertise().
+    /// Returns true if there is room to advertise @p count more receives, and receives with this
+    /// tag may be advertised; see Channel::can_advertise().
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept;
     /// Called when an advertised receive has matched a message or was cancelled.
     void advertisement_used(ReceiveRequest& receive) noexcept;

@@ -208,8 +208,8 @@ struct ReceiveProgress {
     std::uint32_t rails_arrived = 0;
     /// The number of the peer's send request, as SharedState::wire_number() returns it.
     std::uint32_t peer_request = 0;
-    /// The total length in bytes of the RDMA writes with immediate data that have arrived for this
-    /// receive.
+    /// The total number of bytes that RDMA writes with immediate data and `range_repeated` messages
+    /// have reported for this receive.
     std::uint64_t written = 0;
     UnexpectedMessage* unexpected = nullptr;
 };
@@ -219,7 +219,8 @@ struct ReceiveRequest : RequestState, ReceiveProgress {
     /// The number of receives that had been added to TagMatcher::wildcards_ when this receive was
     /// posted. Includes this receive if it was added there.
     std::uint64_t sequence = 0;
-    /// The number of bytes of the message for which a CTS or an advertisement was already sent.
+    /// The number of bytes of the message that the peer may write: those for which a CTS was sent,
+    /// or the length of the buffer once the peer has written to the advertised receive.
     std::uint64_t cts_bytes = 0;
     /// For a copy to GPU memory: the index of the receive buffer or copy buffer that holds the
     /// message.

@@ -65,9 +65,9 @@ class RDMABUF_EXPORT SetupQueuePair {
 
     AddressHandleOptions path_;
     QueuePairAddress address_;
-    /// The length of a receive buffer in bytes. The buffer has room for a GRH and the longest
-    /// datagram that the port can receive, because a longer datagram would move the queue pair to
-    /// the error state.
+    /// The length of a receive buffer in bytes: room for a GRH and for a datagram of the active MTU
+    /// of the port, the longest that can arrive. A datagram that did not fit into the buffer would
+    /// move the queue pair to the error state.
     std::size_t receive_size_;
     /// The receive buffers, followed by the send buffers.
     std::unique_ptr<std::byte[]> memory_; // NOLINT(*-avoid-c-arrays)

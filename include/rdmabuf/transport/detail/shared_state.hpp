@@ -86,8 +86,8 @@ struct SharedRail {
     std::optional<Loopback> loopback;
     /// True after SharedState::create_loopback().
     bool needs_loopback = false;
-    /// The speed of the port in Mbit/s. A faster device transfers a longer part of each striped
-    /// transfer.
+    /// The speed of the port in Mbit/s; 1 if it is unknown. A faster device transfers a longer part
+    /// of each striped transfer.
     std::uint32_t speed = 1;
     /// The number of completions that the completion queue can hold.
     std::uint32_t cq_depth = 0;
