@@ -37,9 +37,9 @@ template <class Chunk>
 }
 } // namespace detail
 
-/// Memory of a peer that is registered in chunks. Each chunk has its own rkey, and begins where the
-/// previous chunk ends. Memory that is registered as one region is one chunk. The peer creates the
-/// object with ChunkedRegion::remote(), and sends the result of encode().
+/// Describes memory that a peer has registered in chunks. Each chunk has its own rkey, and begins
+/// where the previous chunk ends. Memory that is registered as one region is one chunk. The peer
+/// creates the object with ChunkedRegion::remote(), and sends the result of encode().
 class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;

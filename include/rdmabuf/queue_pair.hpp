@@ -446,10 +446,10 @@ class RDMABUF_EXPORT QueuePair {
         return {pd, options};
     }
 
-    /// Takes ownership of @p qp, a queue pair of any type and in any state that other code has
-    /// created, for example by mlx5dv_create_qp(). The returned object keeps @p pd, @p send_cq and
-    /// @p recv_cq alive, but not a shared receive queue of @p qp, which the program must keep until
-    /// @p qp is destroyed.
+    /// Takes ownership of @p qp, which other code has created, for example by mlx5dv_create_qp().
+    /// The queue pair may have any type and be in any state. The returned object keeps @p pd, @p
+    /// send_cq and @p recv_cq alive, but not a shared receive queue of @p qp, which the program
+    /// must keep until @p qp is destroyed.
     /// @param extended  as for borrow()
     [[nodiscard]] static QueuePair adopt(const ProtectionDomain& pd, const CompletionQueue& send_cq,
                                          const CompletionQueue& recv_cq, ibv_qp* qp,

@@ -25,7 +25,7 @@ struct RDMABUF_EXPORT DestroySrq {
     static int call(ibv_srq* srq) noexcept;
 };
 /// The std::shared_ptr keeps the XRC domain and the completion queue of SharedReceiveQueueOptions
-/// alive. Without them, it is null.
+/// alive. It is null if the options contain neither.
 using SharedReceiveQueueHandle =
     shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail

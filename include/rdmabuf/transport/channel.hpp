@@ -78,10 +78,9 @@ namespace rdmabuf::transport {
 ///     deregistered or its exporter revoked it
 ///   - ECONNRESET: the peer closed the channel, its process ended, or it sent an RDMA request that
 ///     the device of this side rejected
-///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed;
-///   or
-///     a device of this side does not deliver to its own port, by which it copies and flushes data
-///     in device memory
+///   - EHOSTUNREACH: the peer's device does not respond, because a cable, a switch or the machine
+///     failed; or a device of this side does not deliver to its own port, by which it copies and
+///     flushes data in device memory
 ///   - EPROTO: the peer violated the protocol
 ///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, and this ended the
 ///     channel
@@ -495,9 +494,9 @@ class Channel {
         return channel_ ? channel_->rails().size() : 0;
     }
     /// Returns the number of queue pairs that have not failed. If the first queue pair fails, the
-    /// channel fails. If another queue pair fails, the channel continues without it: the first
-    /// queue pair takes over its remaining data. A new queue pair replaces the failed one later;
-    /// see EndpointOptions::probation.
+    /// channel fails. If another queue pair fails, the first queue pair takes over the remaining
+    /// data of the failed one, and a new queue pair replaces the failed one later; see
+    /// EndpointOptions::probation.
     [[nodiscard]] std::size_t working_rails() const noexcept {
         std::size_t working = 0;
         for (std::size_t i = 0; i < rails(); ++i) {

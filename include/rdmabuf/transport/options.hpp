@@ -22,8 +22,9 @@ inline constexpr std::size_t max_channel_rails = 16;
 inline constexpr std::size_t max_notification = 512;
 /// The maximum length in bytes of a message that Channel::send_copy() sends.
 inline constexpr std::size_t max_copied_message = 1024;
-/// The number of entries that an endpoint reserves in each completion queue for copies to GPU
-/// memory and flush reads.
+/// The number of entries that an endpoint reserves in each completion queue for the loopback queue
+/// pair, which copies to GPU memory and performs flush reads: 64 for sends and reads, 128 for
+/// receives.
 inline constexpr std::uint32_t loopback_completions = 192;
 
 /// Options of an Endpoint and its channels. The two ends of a channel may have different options.

@@ -34,8 +34,9 @@ struct ChannelRail {
     /// False after the queue pair has failed, until a new connected queue pair replaces it.
     bool connected = true;
     /// The number of attempts to replace the failed queue pair, up to RailSet::max_replacements.
-    /// Each attempt doubles the time until the next attempt. Reset to 0 when the port becomes
-    /// active, or when a new queue pair fails that has worked longer than the longest such time.
+    /// Each attempt doubles the time until the next attempt. Reset to 0 when the port of the device
+    /// becomes active, or when a new queue pair that has worked longer than the longest such time
+    /// fails.
     std::uint8_t replacements = 0;
     std::int64_t replaced_ns = 0;
     /// True if the queue pair is in the error state or destroyed, so that the peer can no longer

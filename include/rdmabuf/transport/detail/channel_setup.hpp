@@ -25,9 +25,9 @@ class RDMABUF_EXPORT ChannelSetup {
     ChannelSetup& operator=(const ChannelSetup&) = delete;
     ~ChannelSetup();
 
-    /// Creates queue pairs in the INIT state: EndpointOptions::queue_pairs_per_device on each
-    /// device of a prefix of the device list. The prefix ends before the first device, other than
-    /// device 0, that has failed or whose port is not active.
+    /// Creates queue pairs in the INIT state: EndpointOptions::queue_pairs_per_device on device 0,
+    /// and on each device that follows, up to the first that has failed or whose port is not
+    /// active.
     /// @throws Error: the errors of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.

@@ -316,9 +316,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Processes a completion of a work request that is not a receive of a shared receive queue.
     void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
-    /// Processes a receive completion of a channel that is not a message on its first queue pair.
-    /// This is a failed receive, an RDMA write with immediate data, or a message on another queue
-    /// pair, which is a protocol error.
+    /// Processes a receive completion other than a message on the first queue pair of a channel: a
+    /// failed receive, an RDMA write with immediate data, or a message on another queue pair, which
+    /// is a protocol error.
     static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
     void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
@@ -357,8 +357,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// @param down  true if the port of the device has gone down; false if it is active again
     void port_event(std::size_t rail, bool down) noexcept;
     void queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept;
-    /// Releases the requests of a channel, and removes the channel from the endpoint. The devices
-    /// must no longer access the memory of these requests.
+    /// Releases the requests of a channel, and removes the channel from the endpoint. Called when
+    /// the devices no longer access the memory of these requests, or after a time limit.
     void forget(ChannelState& channel) noexcept;
     /// Removes a channel from the endpoint without waiting for its requests.
     void detach(ChannelState& channel) noexcept;

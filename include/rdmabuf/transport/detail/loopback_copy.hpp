@@ -18,7 +18,8 @@ class RDMABUF_EXPORT LoopbackCopy {
   public:
     explicit LoopbackCopy(SharedState& shared) noexcept : shared_(shared) {}
 
-    /// The maximum number of registered regions that a message may touch.
+    /// The maximum number of registered regions that a message may touch. Endpoint::use_regions()
+    /// rejects regions of GPU memory in which an eager message could touch more.
     static constexpr std::uint32_t max_pieces = 8;
 
     /// Copies a received message to the memory of its receive request. A loopback queue pair sends

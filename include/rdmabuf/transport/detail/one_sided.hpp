@@ -116,7 +116,7 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept;
     /// Adds RequestState::transfer to the RailSet's list of transfers. A request of 0 bytes has no
-    /// transfer.
+    /// transfer. Always returns true.
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept;
     /// Posts work requests for the entries of a transfer list, until all are posted or the send
     /// queues are full. Each registered chunk of an entry needs at least one work request.
@@ -167,6 +167,7 @@ class RDMABUF_EXPORT OneSided {
     [[nodiscard]] bool begin_atomic(OneSidedRequest& request) noexcept;
     /// Posts a read of one byte on each queue pair that transfers use. The read completes after all
     /// earlier writes of this queue pair.
+    /// @return true if all these reads are posted
     [[nodiscard]] bool begin_fence(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool post_fence_read(OneSidedRequest& request, std::size_t rail) noexcept;
     /// Sends the notification of a request. @return false if it cannot be sent now

@@ -72,6 +72,7 @@ class RDMABUF_EXPORT RailSet {
     /// fails with another errno value than ENOMEM.
     /// @param work  a work request with the opcode IBV_WR_SEND and inline data, whose wr_id is
     ///              SendQueue::next()
+    /// @return true if the message is posted
     [[nodiscard, gnu::always_inline]] bool send_prepared(ibv_send_wr& work) noexcept {
         ibv_send_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
         if (const int error = ibv_post_send(rails_[0].queue_pair.native(), &work, &failed);
@@ -108,6 +109,7 @@ class RDMABUF_EXPORT RailSet {
                             RequestState* request = nullptr, bool always_signal = false) noexcept;
     /// Sends a message that consists of @p header and @p data. The device reads the data from the
     /// memory of the request, without a copy.
+    /// @return see send()
     [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
                                      RequestState& request) noexcept;
 
@@ -486,6 +488,7 @@ class RDMABUF_EXPORT RailSet {
     /// Posts the next work request for one part of a transfer.
     /// @param rail   the index of the queue pair on which the work request is posted
     /// @param share  the part, which may be that of a failed queue pair
+    /// @return true if the work request is posted
     [[nodiscard]] bool post_piece(RdmaTransfer& transfer, std::size_t rail,
                                   RdmaTransfer::Share& share) noexcept;
 

@@ -65,8 +65,8 @@ struct RdmaTransfer {
     std::uint64_t remote_address = 0;
     RemoteTable remote{};
     std::array<Share, max_channel_rails> shares{};
-    /// Bit i is set if queue pair i failed before its work requests for this transfer completed.
-    /// These must be posted again on the first queue pair.
+    /// Bit i is set if work requests of this transfer failed together with queue pair i, and must
+    /// be posted again on the first queue pair.
     std::uint32_t lost = 0;
     /// The sum of Share::pending of all queue pairs.
     std::uint32_t pending = 0;

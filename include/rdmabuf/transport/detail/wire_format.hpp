@@ -270,8 +270,8 @@ struct ConnectedDatagram {
 };
 static_assert(sizeof(ConnectedDatagram) == 40 && std::is_trivially_copyable_v<ConnectedDatagram>);
 
-/// The last message that each end sends on the socket: 0 if its queue pairs are connected;
-/// otherwise the errno value of the failure.
+/// The last message of the handshake, which each end sends on the socket: 0 if its queue pairs are
+/// connected; otherwise the errno value of the failure.
 using ConnectResult = std::uint32_t;
 
 /// The byte that an end sends on the socket before it closes a channel whose messages are all
