@@ -264,8 +264,9 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
 
     /// Takes ownership of a region that other code has registered on @p pd.
     /// @param options  the access and the iova with which @p mr was registered, which ibv_mr does
-    ///                 not contain. The default iova is ibv_mr::addr. For a region of a dma-buf,
-    ///                 set the iova: there, ibv_mr::addr is not the iova.
+    ///                 not contain. The default iova is ibv_mr::addr, or 0 with Access::zero_based.
+    ///                 For a region of a dma-buf, set the iova: there, ibv_mr::addr is not the
+    ///                 iova.
     [[nodiscard]] static MemoryRegion adopt(const ProtectionDomain& pd, ibv_mr* mr,
                                             const MemoryRegionOptions& options = {});
     /// Returns an object that uses @p mr but does not own it. The owner must not deregister @p mr

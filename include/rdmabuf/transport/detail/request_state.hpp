@@ -107,8 +107,8 @@ struct RequestState : RequestFlags {
     ChannelState* channel = nullptr;
     Tag tag = 0;
     BufferRef buffer{};
-    /// The length of the message or transfer in bytes. Not set for a receive until it has matched a
-    /// message.
+    /// The length of the message or transfer in bytes. For a receive, valid only after it has
+    /// matched a message.
     std::uint64_t bytes = 0;
     /// ChannelState::number() of the channel, also after the channel was closed.
     std::uint32_t channel_number = 0;
@@ -123,7 +123,7 @@ struct RequestState : RequestFlags {
     /// The RDMA transfer of the request while some of its work requests are not posted yet;
     /// otherwise nullptr.
     RdmaTransfer* transfer = nullptr;
-    /// The first transfer of the request whose work requests have not all succeeded;
+    /// The first of those transfers of the request whose work requests have not all succeeded;
     /// RdmaTransfer::next_of_request is the next one. Always nullptr if the channel has only one
     /// queue pair.
     RdmaTransfer* unconfirmed = nullptr;
