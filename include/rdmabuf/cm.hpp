@@ -78,8 +78,8 @@ class RDMABUF_EXPORT Connection {
 
     /// Returns whether the connection has ended: the peer has disconnected, the process of the peer
     /// has ended, or the device was removed. Does not wait. When the peer has disconnected, the
-    /// first call flushes the queue pair and sends a confirmation. The disconnect() call of the
-    /// peer waits for this confirmation.
+    /// next call of this function flushes the queue pair and sends a confirmation, for which the
+    /// disconnect() call of the peer waits.
     [[nodiscard]] bool disconnected();
     /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
     /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its

@@ -82,7 +82,8 @@ inline constexpr Access full_access =
 /// without a name are appended together as one hexadecimal number.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
 
-/// The target of a one-sided operation: an address in the memory of a peer, and the rkey for it.
+/// The target of a one-sided operation: an address in the memory of a peer, and the rkey of this
+/// memory.
 struct RemoteAddress {
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;

@@ -31,10 +31,11 @@ inline constexpr std::uint32_t loopback_completions = 192;
 struct EndpointOptions {
     /// The number of the port that is used on every device; ports are counted from 1.
     std::uint8_t port = 1;
-    /// Maximum number of requests in flight on a channel, from 1 to 65,535. At this limit, starting
-    /// another request fails with EAGAIN. Also the maximum number of the peer's RTS messages (see
-    /// unexpected_limit) that this end stores, in up to 512 bytes each. At this limit, further
-    /// sends of the peer that need an RTS wait, and so do all sends behind them.
+    /// Maximum number of requests in flight on a channel, from 1 to 65,535. While so many are in
+    /// flight, starting another request fails with EAGAIN. Also the maximum number of the peer's
+    /// RTS messages (see unexpected_limit) that this end stores, in up to 512 bytes each. While so
+    /// many are stored, further sends of the peer that need an RTS wait, and so do all sends behind
+    /// them.
     std::uint32_t depth = 256;
     /// Maximum number of work requests that a queue pair may have in flight, from 16 to 32,768. If
     /// a device supports fewer work requests, the maximum of the device is used.

@@ -258,7 +258,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] std::optional<MatchedMessage> mprobe(const ChannelState* channel, Tag tag,
                                                        Tag mask) noexcept;
-    /// Cancels a receive or a transfer list; see Channel::cancel() for the result.
+    /// Cancels a receive, a transfer list, or the notification of a write; see Channel::cancel()
+    /// for the result.
     int cancel(std::uint32_t channel, const Request& request) noexcept;
 
     const EndpointOptions options;

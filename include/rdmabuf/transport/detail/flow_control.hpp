@@ -34,7 +34,7 @@ class ByteCredits {
     [[nodiscard]] std::uint32_t messages(std::uint32_t length) const noexcept {
         return peer_room_ / (length + overhead);
     }
-    /// Returns the total number of bytes that the peer has consumed.
+    /// Returns the total number of bytes that the peer has consumed, as the peer last reported it.
     [[nodiscard]] std::uint32_t peer_consumed() const noexcept { return peer_consumed_; }
     /// Stores the total number of bytes that the peer has consumed, as the peer reports it.
     /// @return false if the number is impossible, which is a protocol error

@@ -214,7 +214,7 @@ class RDMABUF_EXPORT OneSided {
     Striped striped_;
     /// The transfer list that is being posted again on the first queue pair, or nullptr.
     const OneSidedRequest* repeating_ = nullptr;
-    /// The entries of the list repeating_ that are not posted again completely.
+    /// The entries of the list `repeating_` whose work requests are not all posted again yet.
     std::span<const TransferEntry> repeat_list_{};
     /// The number of bytes of the first entry of repeat_list_ that are already posted again.
     std::uint64_t repeat_done_ = 0;

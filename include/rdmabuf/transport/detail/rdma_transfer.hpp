@@ -50,7 +50,8 @@ struct RdmaTransfer {
     };
 
     bool is_read = false;
-    /// True if the last work request of each queue pair has immediate data.
+    /// True if the last work request of each queue pair has immediate data; the first queue pair is
+    /// an exception if `has_fin` is true.
     bool has_immediate = false;
     /// True if this end sends a FIN message on the first queue pair after the data. The last RDMA
     /// write on this queue pair then has no immediate data.

@@ -214,7 +214,7 @@ struct Hello {
 
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
-    /// The number of devices of this end.
+    /// The number of devices of this end on which queue pairs were created.
     std::uint16_t rails = 0;
     /// In the Hello of the listener: the secret that Handle::listener_secret() returns. In a
     /// ChannelAddress: the random number that identifies this end in a ConnectedDatagram. In the
