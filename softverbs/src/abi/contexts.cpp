@@ -93,8 +93,8 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
 namespace {
 
 /// Implements ibv_close_device(). As in libibverbs, it does not return EBUSY if objects of the
-/// context still exist, and some programs rely on this. The context is then freed later, after its
-/// last object was destroyed.
+/// context still exist, and some programs rely on this. The context is then freed by a later call
+/// that opens or closes a device, after its last object was destroyed.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {

@@ -119,8 +119,8 @@ template <class Function>
     }
 }
 
-/// Returns the address of the verbs structure (such as ibv_qp) that is a member of @p object; null
-/// if @p object is null.
+/// Returns the verbs structure (such as ibv_qp) with which the program refers to @p object; null if
+/// @p object is null.
 template <class Native, class Object>
 [[nodiscard]] Native* native_of(Object* object) noexcept {
     return object == nullptr ? nullptr : object->native();

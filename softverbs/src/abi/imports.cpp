@@ -51,7 +51,8 @@ std::optional<Context*> import_device(int cmd_fd) {
         if (!index || *index >= process().devices.size()) {
             return std::nullopt;
         }
-        // Another process has opened the device file. This process has the same device.
+        // Another process has opened the device file, so this process has no DeviceFile for it yet.
+        // Create one for the device with the same index in this process.
         file = std::make_shared<DeviceFile>();
         file->device = process().devices[*index].get();
         file->identity = *identity;
@@ -134,8 +135,8 @@ ForeignRegion* find_foreign_region(const DeviceFile& file, std::uint32_t handle)
     return found != file.foreign_regions.end() ? found->get() : nullptr;
 }
 
-/// Maps the memory of a region of another process, and adds the key of the region to the keys of
-/// this process. On failure, returns null and sets errno.
+/// Maps the memory of a region of another process, and adds the lkey and the rkey of the region to
+/// the keys of this process (Process::keys). On failure, returns null and sets errno.
 ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
     DeviceFile& file = *context.file;
     SharedObject* const shared = file.table.find(SharedObject::Kind::mr, handle);

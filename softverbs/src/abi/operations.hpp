@@ -16,8 +16,8 @@ namespace softverbs {
 /// exist.
 void set_operations(Context& context);
 
-// The functions to which set_operations() sets the pointers. They are called only with objects of
-// softverbs devices.
+// set_operations() stores the addresses of these functions in a context. They are called only with
+// objects of softverbs devices.
 
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
                   std::size_t size);

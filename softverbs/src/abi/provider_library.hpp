@@ -18,8 +18,9 @@ struct ProviderLibrary {
 
 /// Calls the function @p function of the real provider library. Used for objects that do not belong
 /// to softverbs. Returns @p absent with errno EOPNOTSUPP if the library is not loaded or does not
-/// have the function. If dlsym(3) with RTLD_NEXT does not find the function, because libibverbs has
-/// loaded the library as a provider, looks in the library itself.
+/// have the function. First looks the function up with dlsym(3) and RTLD_NEXT. This does not find
+/// the function if libibverbs has loaded the library as a provider; then looks it up in the library
+/// itself.
 template <class Result, class... Parameters, class... Arguments>
 Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Parameters...),
                            const char* function, Result absent, Arguments... arguments) {

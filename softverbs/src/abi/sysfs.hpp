@@ -11,7 +11,9 @@ namespace softverbs::sysfs {
 /// false if softverbs does not replace the kernel's file.
 [[nodiscard]] bool translate(std::string_view path, PathBuffer& target);
 
-/// Replaces the path of a generated file by the original path in /sys. The result is never longer.
+/// Replaces, in @p path, the path of a generated file by the original path in /sys. Does nothing
+/// for other paths. The result is never longer than the generated path, so it fits into the same
+/// buffer.
 void restore(char* path) noexcept;
 
 } // namespace softverbs::sysfs

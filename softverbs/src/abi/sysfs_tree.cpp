@@ -146,8 +146,9 @@ struct PciIdentity {
     unsigned device;
 };
 
-/// Returns the PCI IDs of a device. In verbs, vendor_id is usually an OUI, not a PCI vendor ID.
-/// Except for Mellanox, the lower 16 bits of vendor_id are used as the PCI vendor ID.
+/// Returns the PCI IDs of a device. In verbs, vendor_id is usually an OUI, not a PCI vendor ID. For
+/// the OUI of Mellanox, returns the PCI vendor ID of Mellanox. For all other vendors, returns the
+/// lower 16 bits of vendor_id.
 PciIdentity pci_identity(const ibv_device_attr& attributes) {
     constexpr unsigned mellanox_oui = 0x02c9;
     constexpr unsigned mellanox_pci = 0x15b3;

@@ -23,8 +23,8 @@ class Address {
     /// Copies a sockaddr of @p size bytes. Returns no value if the family is unknown, or if the
     /// family needs another size.
     [[nodiscard]] static std::optional<Address> parse(const void* sockaddr, std::size_t size);
-    /// Copies a sockaddr whose size is that of its family. Returns no value if the family is
-    /// unknown.
+    /// Copies as many bytes as the family of the address has; the caller must guarantee that they
+    /// are readable. Returns no value if the family is unknown.
     [[nodiscard]] static std::optional<Address> parse(const sockaddr& address);
     /// Returns the unspecified address of a family (such as 0.0.0.0) with port 0.
     [[nodiscard]] static Address unspecified(sa_family_t family);

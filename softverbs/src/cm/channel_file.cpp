@@ -79,9 +79,9 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     for (; removed > 0 && unsignalled > 0; --removed) {
         --unsignalled;
     }
-    // Each of the remaining "removed" events has one byte in the socket. Read these bytes. If a
-    // byte is missing, another thread that handles the command GET_EVENT has read it: that thread
-    // finds no event, and waits again.
+    // The variable "removed" is now the number of removed events for which a byte was written to
+    // the socket. Read these bytes. If a byte is missing, another thread that handles the command
+    // GET_EVENT has read it: that thread finds no event, and waits again.
     const int descriptor = removed > 0 ? valid_descriptor() : -1;
     for (char byte = 0; removed > 0 && descriptor >= 0; --removed) {
         if (::recv(descriptor, &byte, 1, MSG_DONTWAIT) != 1) {

@@ -9,17 +9,16 @@
 
 namespace softverbs::cm {
 
-/// The position of an address among the addresses of this machine, by which cm::find_device()
-/// selects the device for the address.
+/// Identifies an address of this machine, so that cm::find_device() can select the device for it.
 struct LocalAddress {
     bool loopback = false;
-    /// The position, from 0. For a loopback address 127.0.0.N: N - 1. Otherwise: the position of
-    /// the address's network interface among all network interfaces that have IP addresses, except
+    /// For a loopback address 127.0.0.N: N - 1. Otherwise: the position, counted from 0, of the
+    /// address's network interface among all network interfaces that have IP addresses, except
     /// loopback, in the order of if_nametoindex(3).
     unsigned ordinal = 0;
 };
-/// Returns the position of @p address among the addresses of this machine. Returns no value if this
-/// machine does not have the address.
+/// Returns the LocalAddress of @p address. Returns no value if the address is neither a loopback
+/// address nor an address of this machine.
 [[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
 
 /// Returns the names of the network interfaces with IPv4 or IPv6 addresses, without loopback, in

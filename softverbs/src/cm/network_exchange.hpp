@@ -34,7 +34,7 @@ class NetworkExchange final : public Exchange {
         /// Called when the connection request with this communication ID was sent to @p peer.
         virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
         /// Called when a connection request was not sent, because no process of the other host
-        /// listens at its destination.
+        /// listens at its destination, or because no connection to that process could be created.
         virtual void no_service(const Message& request) = 0;
         /// Called when a connection request was not sent, because the two hosts have different
         /// secrets or softverbs versions.

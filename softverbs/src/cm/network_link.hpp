@@ -26,7 +26,8 @@ class NetworkLink {
         refused,
         /// The handshake has failed. failure() returns the reason.
         unproven,
-        /// The other process has closed the connection, or the network has failed.
+        /// The connection was closed, by this process or by the other one, or the network has
+        /// failed.
         lost,
     };
 

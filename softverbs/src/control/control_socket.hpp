@@ -26,7 +26,8 @@ void abandon() noexcept;
 
 /// Plans that a port goes down and up again, @p times times. The port stays in each state for
 /// @p period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL (@p period_ms
-/// or @p times is 0 or too large), ENOMEM, or EAGAIN (the control thread cannot be created).
+/// is not between 1 and longest_period_ms, or @p times is not between 1 and most_flaps, see
+/// device_faults.hpp), ENOMEM, or EAGAIN (the control thread cannot be created).
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 

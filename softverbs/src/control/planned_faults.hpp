@@ -10,7 +10,7 @@
 
 namespace softverbs::control {
 
-/// A state change of a port or a reset of a device that a test injects later.
+/// State changes of a port, or the reset of a device, that a test injects later.
 struct PlannedFault {
     DeviceFault fault;
     /// Number of state changes of the port, or resets of the device, that have not occurred yet.
