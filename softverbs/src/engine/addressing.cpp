@@ -11,8 +11,9 @@ namespace softverbs {
 namespace {
 
 /// Returns the index of the softverbs device of this host whose port has the address @p address, or
-/// -1 if there is none. If the link layer of @p from is InfiniBand, the DLID selects the port, and
-/// a GID must be one of the GIDs of this port. Otherwise, the GID selects the port.
+/// -1 if there is none. If the link layer of @p from is InfiniBand, the DLID selects the port; if
+/// the address also contains a GID, it must be one of the GIDs of this port. Otherwise, the GID
+/// selects the port.
 int device_of_this_host(const Device& from, const ibv_ah_attr& address) {
     const auto layer_of = [](const Port& port) { return port.attributes.link_layer; };
     const bool by_lid = layer_of(from.ports.front()) == IBV_LINK_LAYER_INFINIBAND;

@@ -91,7 +91,8 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. If a planned fault (an error that the test configuration injects) selects
-    /// this packet, drops, delays, duplicates or corrupts it.
+    /// this packet, drops, delays, duplicates or corrupts it. SOFTVERBS_DISORDER (a test setting)
+    /// can delay it, too.
     /// @param to  connection to the receiving process; null: this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
@@ -336,7 +337,7 @@ struct Engine::Implementation : fabric::Handler {
     /// other processes. Throws std::bad_alloc; packets may then be lost.
     unsigned run_agent_once(std::uint64_t now);
     /// Returns whether run_agent_once() has work that does not depend on other processes: queued
-    /// packets, delayed ACKs, or an expired timer.
+    /// packets, delayed ACKs, an expired timer, or a call of run_all().
     [[nodiscard]] bool has_work(std::uint64_t now) const noexcept;
     void wake_agent_before(std::uint64_t deadline);
     /// Processes packets that have arrived, without waiting for more packets. Returns the number of

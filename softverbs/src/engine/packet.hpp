@@ -97,8 +97,8 @@ struct PacketHeader {
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
 
-/// The fields of a GRH that the requester takes from the address handle, except the GIDs, and the
-/// RoCE version.
+/// The RoCE version, and the fields of a GRH that the requester takes from the address handle. The
+/// GIDs are not included; they are members of PacketHeader.
 struct GlobalRoute {
     std::uint32_t flow_label = 0; // 20 bits
     std::uint8_t traffic_class = 0;

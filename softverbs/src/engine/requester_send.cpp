@@ -196,8 +196,6 @@ Step OutboundRequest::datagram() {
     if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
-    // If the destination queue pair does not exist or the ring to its process stays full, the
-    // datagram is lost. This is not an error.
     requester_.connection = nullptr;
     if (request_.remote_qpn == multicast_qp_number) {
         if (address.is_global != 0 && is_multicast(address.grh.dgid) &&
@@ -219,6 +217,9 @@ Step OutboundRequest::datagram() {
             return after(fabric::Sent::full);
         }
     }
+    // The datagram was sent, or it is lost: for example, because no process has the destination
+    // queue pair, or because the ring to its process stays full. A lost datagram is not an error of
+    // the request.
     request_.state = State::done;
     return Step::sent;
 }
@@ -406,11 +407,13 @@ Step OutboundRequest::after(fabric::Sent sent) {
             }
             return Step::wait;
         case fabric::Sent::closed:
-            // The connection to the other process is closed, and the packet is lost. A UC request
-            // completes nevertheless, because UC has no acknowledgements.
+            // The packet is lost: the connection to the other process is closed, or the request
+            // could not be sent at all (see connected()). Let the timeout apply to the request, as
+            // if it had requested an ACK.
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;
+            // A UC request completes nevertheless, because UC has no acknowledgements.
             if (qp_.type() == IBV_QPT_UC) {
                 request_.state = State::done;
             }

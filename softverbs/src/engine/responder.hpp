@@ -101,7 +101,7 @@ class InboundRequest {
     /// with the code invalid_request and moves a reliable queue pair to the error state.
     bool enabled(unsigned access);
     /// Returns whether the queue pair and the rkey permit the access, and stores the memory range
-    /// in @p window. If not, sends a NAK.
+    /// in @p window. If not, sends a NAK and moves a reliable queue pair to the error state.
     bool permitted(unsigned access, Window& window);
 
     Engine::Implementation& engine_;

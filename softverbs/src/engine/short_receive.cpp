@@ -10,9 +10,9 @@
 #include "objects/scatter_to_cqe.hpp"
 
 // The fast path of the responder for requests with a short header. It executes a request if the
-// packet sequence number is the expected one, the CPU can access the memory, and a receive request
-// is posted if the request needs one. Otherwise it changes nothing, and InboundRequest executes the
-// request.
+// packet sequence number is the expected one (on UC: any number), the CPU can access the memory,
+// and a receive request is posted if the request needs one. Otherwise it changes nothing, and
+// InboundRequest executes the request.
 
 namespace softverbs {
 
@@ -20,8 +20,8 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair of a packet if it is connected to the source queue pair and
-/// in the state RTS. Otherwise, returns null.
+/// Returns the destination queue pair of a packet if it is connected to the source queue pair, in
+/// the state RTS, uses short headers and has an active port. Otherwise, returns null.
 /// @param sender  slot of the process that has sent the packet
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
@@ -35,7 +35,7 @@ using Kind = PacketHeader::Kind;
     return qp;
 }
 
-/// Returns the destination queue pair of a request if it is connected to the source queue pair and
+/// Returns the destination queue pair of a request if find_connected() returns it and, on RC, if it
 /// expects the packet sequence number of the request. Otherwise, returns null.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = find_connected(header, sender);

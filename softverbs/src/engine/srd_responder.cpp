@@ -10,7 +10,8 @@
 #include "objects/srd.hpp"
 
 // The responder of SRD queue pairs; see objects/srd.hpp. It executes requests in the order of their
-// arrival, and each request only once.
+// arrival. A send or RDMA write that it has executed completely is not executed again if it is
+// retransmitted.
 
 namespace softverbs {
 

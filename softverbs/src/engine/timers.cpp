@@ -171,8 +171,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The send buffer of the connection is full, because the other host does not respond. The
-        // buffer still contains the requests, so do not send them again.
+        // The connection is full, because the other process is stopped or the other host does not
+        // respond. The connection still contains the requests, so do not send them again.
         start_timer(qp);
         return;
     }
