@@ -16,8 +16,8 @@ timespec to_timespec(std::uint64_t time_ns) noexcept {
     return {static_cast<time_t>(time_ns / second_ns), static_cast<long>(time_ns % second_ns)};
 }
 
-/// The number of times that a test has moved or started the stopped clock. sleep_until() waits
-/// until it changes.
+/// Number of calls of move_clock(), and of calls of run_clock() that have started the clock. While
+/// the clock is stopped, sleep_until() waits until this number changes.
 std::atomic<std::uint32_t> changes{0};
 
 void futex(int operation, std::uint32_t value) noexcept {

@@ -20,7 +20,8 @@ namespace clock_state {
 /// The time of the stopped clock in nanoseconds. 0: the clock runs.
 inline constinit std::atomic<std::uint64_t> stopped_at{0};
 /// Added to CLOCK_MONOTONIC while the clock runs, in nanoseconds modulo 2^64. run_clock() sets this
-/// value, so that the clock continues from the time of the stopped clock. 0 before that.
+/// value, so that the clock continues from the time of the stopped clock. 0 until the first call of
+/// run_clock().
 inline constinit std::atomic<std::uint64_t> offset{0};
 /// While the clock is stopped: wall_clock_ns() minus now_ns(), in nanoseconds modulo 2^64.
 inline constinit std::atomic<std::uint64_t> wall_offset{0};
@@ -71,7 +72,8 @@ void pause_ns(long duration_ns) noexcept;
 /// Stops the clock. Returns false if it is stopped already. The caller must hold the locks that
 /// protect the work of the background threads.
 bool stop_clock() noexcept;
-/// Moves the stopped clock to @p time_ns. Does nothing if the clock is later or runs.
+/// Moves the stopped clock to @p time_ns. Does nothing if the clock is already later than
+/// @p time_ns, or if it runs.
 void move_clock(std::uint64_t time_ns) noexcept;
 /// Lets the stopped clock run again from its current time. Returns false if it runs already.
 bool run_clock() noexcept;

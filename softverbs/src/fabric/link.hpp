@@ -95,9 +95,10 @@ class Link final : public Connection {
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Returns whether progress() has work: a received record can be delivered, or a full lane (the
-    /// stream of requests or of responses) has room again. Must be called after arm(), so that the
-    /// other process wakes this process for each record that arrives later.
+    /// Returns whether progress() has work: a received record can be delivered, a full lane (the
+    /// stream of requests or of responses) has room again, or the connection is closed. Must be
+    /// called after arm(), so that the other process wakes this process for each record that
+    /// arrives later.
     [[nodiscard]] bool pending() noexcept;
 
     /// Returns whether the connection is closed and all received records were delivered. LocalNode
@@ -166,11 +167,13 @@ class Link final : public Connection {
     GrantTable& grants_;    // permissions to write to memory of this process
     GrantTable& grants_to_; // permissions to write to memory of the other process
     bool has_granted_ = false;
-    /// The value of Direction::writing when withdraw_grants() withdrew the write permissions of the
-    /// other process. An odd value means that the other process was executing a direct write at
-    /// that time. An even value means that no direct write was in progress, or that it has ended.
+    /// The value of Direction::writing that withdraw_grants() has read last, after it had withdrawn
+    /// the write permissions of the other process. An odd value means that the other process was
+    /// executing a direct write at that time. An even value means that no direct write was in
+    /// progress, or that it has ended.
     std::uint32_t ending_write_ = 0;
-    /// Time of the next report on stderr that this write has not ended, in nanoseconds of now_ns().
+    /// If ending_write_ is odd: time of the next report on stderr that this direct write has not
+    /// ended, in nanoseconds of now_ns().
     std::uint64_t report_write_at_ = 0;
     /// The value that this process has last stored in Direction::writing, before or after one of
     /// its own direct writes.

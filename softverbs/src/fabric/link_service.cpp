@@ -102,7 +102,7 @@ bool Link::alive() noexcept {
 bool Link::delivers() noexcept {
     // Read the state of the process: "pid (name) state ...". Return false only for 'T' (stopped by
     // a signal). A process that is busy, or that a debugger has stopped ('t'), will consume the
-    // data.
+    // records later.
     const NoCancellation not_cancelled;
     std::array<char, 64> path{};
     std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid_));

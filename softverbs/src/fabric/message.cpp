@@ -20,8 +20,8 @@ struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(message_descriptors * sizeof(int))> bytes{};
 };
 
-/// Moves the file descriptors of a received message from @p header to @p received. Closes all file
-/// descriptors after the first message_descriptors.
+/// Moves the file descriptors of a received message from @p header to @p received. If there are
+/// more than message_descriptors, closes the rest.
 void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     std::size_t count = 0;
     for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;

@@ -54,7 +54,8 @@ class TcpHandshake {
     /// Returns whether a part of a handshake message could not be sent yet, because the socket was
     /// full.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
-    /// Returns the slot of the other process. Must be called after the handshake is done.
+    /// Returns the slot of the other process: the TCP port on which it listens, minus
+    /// NetworkSettings::first_port. Valid only after the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 

@@ -49,10 +49,10 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // If the other process is only stopped by SIGSTOP, its kernel still acknowledges data: return
-    // true. If, for example, a cable is unplugged, the other host acknowledges neither data in
-    // flight nor, without such data, the probes that set_connection_options() enables: return
-    // false.
+    // Return true if the other process is only stopped by SIGSTOP: its kernel still acknowledges
+    // data. Return false if the other host acknowledges nothing, for example because a cable is
+    // unplugged: then sent data is retransmitted or, if no data is in flight, the probes that
+    // set_connection_options() enables stay unanswered.
     const bool retransmits = info.tcpi_unacked > 0 && info.tcpi_retransmits > 0;
     return !retransmits && info.tcpi_probes == 0;
 }
