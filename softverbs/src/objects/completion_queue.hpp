@@ -114,8 +114,10 @@ struct Cq : ibv_cq_ex {
     Pd* parent = nullptr;
     /// Settings for the moderation of completion events; see ibv_modify_cq(3).
     ibv_moderate_cq moderation{};
-    /// If event moderation is enabled: number of completions since the completion queue was armed.
-    /// The event is raised when this number reaches moderation.cq_count.
+    /// If event moderation is enabled: number of completions, since the completion queue was armed,
+    /// for which raises_event() was true. The event is raised when this number reaches
+    /// moderation.cq_count, or moderation.cq_period microseconds after the first of these
+    /// completions.
     unsigned moderated = 0;
     /// The completion that ibv_start_poll() or ibv_next_poll() has polled last. The ibv_wc_read_*()
     /// functions read it.

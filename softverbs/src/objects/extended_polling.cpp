@@ -45,7 +45,8 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
     if (!cq.single_threaded) {
         cq.poll_lock.lock();
     } else if (cq.polled.exchange(true)) {
-        // Two threads poll the queue at the same time. libmlx5 would end the program.
+        // Two threads poll a queue that the program has declared single-threaded: count a
+        // violation. On a real device, the queue would be polled without a lock.
         const Guard guard;
         ++process().violations;
     }

@@ -36,7 +36,8 @@ bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
     return opcode >= 0 && opcode <= IBV_WR_ATOMIC_WRITE && (bit(opcode) & set) != 0;
 }
 
-/// Copies the members of the work request that are specific to its opcode.
+/// Copies the members of the work request that depend on its opcode or on the type of the queue
+/// pair. Returns 0 or an errno.
 int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted) {
     switch (wanted.opcode) {
         case IBV_WR_SEND_WITH_INV:
@@ -87,7 +88,7 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
 }
 
 /// Copies the scatter/gather list or the inline data of the work request to the entry of the send
-/// queue at @p position.
+/// queue at @p position. Returns 0 or an errno.
 int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     SendRequest& request = qp.sends[position];
     if (is_one_of(wanted.opcode, local_opcodes)) {
@@ -227,8 +228,8 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Adds the receive requests of a list to the receive queue. If a request cannot be added, stops
-/// and returns the errno; @p request then points to the request that was not added.
+/// Adds the receive requests of a list to the receive queue, until one of them cannot be added.
+/// Returns 0 or an errno; @p request then points to the first request that was not added.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {

@@ -303,8 +303,10 @@ struct Requester {
     /// The data of requests before this position in the send queue is transferred in packets,
     /// because a direct copy between memory of this process and of the peer has failed.
     std::uint64_t records_until = 0;
-    /// Number of direct copies that have failed since the last successful direct copy; at most 20.
-    /// A copy whose data was withdrawn does not count.
+    /// Number of direct copies (see records_until) that have failed since the last successful one.
+    /// After a failure, the data of the next 2^failed_fetches requests is transferred in packets.
+    /// Therefore the number does not increase above 20. A copy that failed because the sender had
+    /// invalidated the address (Copy::withdrawn) does not count.
     unsigned failed_fetches = 0;
     /// The value of Connection::sent() (number of request packets sent on the connection) after the
     /// last packet that contained segments, which are addresses of data in memory of this process.
@@ -328,9 +330,9 @@ struct Responder {
     /// For a request whose data this process copies directly from memory of the sender in several
     /// parts: number of bytes copied so far.
     std::uint64_t copied = 0;
-    /// The connection on which this request arrived.
+    /// The connection on which the request arrived to which the member "copied" belongs.
     const fabric::Connection* copied_from = nullptr;
-    /// The packet sequence number of this request.
+    /// The packet sequence number of the request to which the member "copied" belongs.
     std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;

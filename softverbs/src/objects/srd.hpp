@@ -74,8 +74,9 @@ struct SrdSession {
     /// A number that the requester changes when it enters the state RTS, because its request
     /// numbers restart then.
     std::uint64_t epoch = 0;
-    /// A request number. All requests of the source queue pair to this queue pair with lower
-    /// numbers have completed at the requester.
+    /// All requests of the source queue pair to this queue pair whose numbers are lower than this
+    /// one have completed at the requester. A packet of such a request is a duplicate and is
+    /// ignored.
     std::uint32_t oldest = 0;
     /// The results of the executed requests whose number is "oldest" or higher, by request number.
     std::map<std::uint32_t, efa::Status> executed;
@@ -87,8 +88,8 @@ struct Srd {
     std::map<std::uint64_t, SrdRequest> requests;
     std::uint64_t next_number = 0;
     std::uint64_t epoch = 0;
-    /// The numbers of the requests in State::held, which are not sent yet so that later requests
-    /// can overtake them.
+    /// The numbers of the requests in SrdRequest::State::held, which are not sent yet so that later
+    /// requests can overtake them.
     std::vector<std::uint64_t> held;
     /// The numbers of the requests that wait because their connection is full.
     std::vector<std::uint64_t> blocked;

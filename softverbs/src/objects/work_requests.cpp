@@ -23,9 +23,9 @@ void fail_batch(Qp& qp, int error) {
     }
 }
 
-/// Makes room in the send queue for one more request of the batch that ibv_wr_start() has begun;
-/// allocates the queue if it is not allocated yet. Returns 0, or ENOMEM if the queue is full or no
-/// memory is left.
+/// Checks that the send queue has a free entry for one more request of the batch that
+/// ibv_wr_start() has begun. Allocates the queue if it is not allocated yet. Returns 0, or ENOMEM
+/// if the queue is full or no memory is left.
 int find_room(Qp& qp) {
     if (qp.batch_end < qp.batch_limit) {
         return 0;

@@ -54,7 +54,8 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
         return nullptr;
     }
     XrcDomain* domain = has_file ? find_domain(*context.device, file) : nullptr;
-    // If the program has passed no file descriptor, the flags are not checked, as in the kernel.
+    // If the program has passed no file descriptor, O_CREAT and O_EXCL have no effect, as in the
+    // kernel.
     if (has_file && domain == nullptr && (attributes.oflags & O_CREAT) == 0) {
         return fail(EAGAIN);
     }
