@@ -25,7 +25,7 @@ constexpr int not_found = 127;
                     path + ": " + std::strerror(error)};
 }
 
-/// Returns 0 if execve(2) can execute the file, and otherwise an errno.
+/// Returns 0 if the file exists and this process may execute it, and otherwise an errno.
 int check(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {

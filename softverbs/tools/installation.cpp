@@ -57,8 +57,9 @@ Installation find_installation() {
                                  (beside / "softverbs").string() +
                                  ": the installation of softverbs is not complete");
     }
-    // Find the real libibverbs, which other programs use without softverbs. This process is linked
-    // with libibverbs, so the loader has already found it, also in LD_LIBRARY_PATH.
+    // Find the real libibverbs, which programs use if they run without softverbs. This process is
+    // linked with libibverbs, so the loader has already loaded it, even if only LD_LIBRARY_PATH
+    // contains its directory.
     const std::filesystem::path real = file_of(::dlsym(RTLD_DEFAULT, "ibv_get_sysfs_path"));
     if (real.empty()) {
         throw std::runtime_error("cannot find the real libibverbs.so.1: install rdma-core");
