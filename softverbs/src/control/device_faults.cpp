@@ -10,6 +10,7 @@ namespace softverbs {
 namespace {
 
 /// Parses the part of a port state after "flap:", such as "100ms*5" (period and number of times).
+/// Returns nullopt if the text is invalid.
 std::optional<DeviceFault> parse_flap(std::string_view text) {
     const auto period = parse_milliseconds(take_until(text, '*'));
     const auto times = parse_number(text);

@@ -23,8 +23,9 @@ namespace {
 /// direct write to memory of this process. Most writes end during these checks.
 constexpr unsigned spins = 1000;
 
-/// After this time, this process reports on stderr which process it waits for, and then every 10
-/// seconds. A direct write takes microseconds, but the process that writes may be stopped.
+/// If a direct write has not ended after this time, this process reports on stderr which process it
+/// waits for, and repeats the report every 10 seconds. A direct write takes microseconds, but the
+/// process that writes may be stopped.
 constexpr std::uint64_t report_after_ns = 5 * second_ns;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {

@@ -38,7 +38,7 @@ bool overcommits() noexcept {
 /// Sets the size in bytes of the memfd @p fd, the shared memory of a connection. If the kernel
 /// overcommits memory, each page is allocated at its first access, so that unused parts of the
 /// memory need no pages. Otherwise, all pages are allocated now, because an access to a page that
-/// cannot be allocated raises SIGBUS.
+/// cannot be allocated raises SIGBUS. Returns 0, or -1 with errno set.
 int resize(int fd, std::size_t size) noexcept {
     if (overcommits()) {
         return ::ftruncate(fd, static_cast<off_t>(size));

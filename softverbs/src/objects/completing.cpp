@@ -47,9 +47,9 @@ bool is_sending(const Qp& qp) noexcept {
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
 }
 
-/// Adds a completion to the completion queue. Its data is copied to the buffers of the work request
-/// when the program polls the completion (scatter-to-CQE). If there is not enough memory to store
-/// the data until then, copies it now.
+/// Adds a completion to the completion queue. @p data is copied to the buffers of the work request
+/// when the program polls the completion (scatter-to-CQE), or now if there is not enough memory to
+/// store it until then.
 void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
     try {
         push(cq, completion, data);

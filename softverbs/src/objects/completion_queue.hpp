@@ -59,8 +59,8 @@ struct Completion {
     ibv_gid source_gid{};
 };
 
-/// Data of a completion that the CPU copies when the program polls the completion, and the
-/// addresses to which it is copied; see scatter_to_cqe.hpp.
+/// Data that the CPU copies when the program polls a completion, and the addresses to which it
+/// copies the data; see scatter_to_cqe.hpp.
 struct Scatter {
     struct Target {
         std::uint64_t address;

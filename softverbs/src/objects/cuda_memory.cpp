@@ -154,9 +154,9 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
 }
 
 /// Calls @p start, which starts an asynchronous CUDA copy, and waits until the copy has ended.
-/// Returns false if the driver reports an error, or if the program has destroyed the CUDA context.
-/// In that case the stream no longer exists either, and NVIDIA's driver would crash if it were
-/// given this stream.
+/// Returns false if the driver reports an error. Also returns false, without a call of @p start, if
+/// the program has destroyed the CUDA context: the stream then no longer exists either, and
+/// NVIDIA's driver would crash if it were given this stream.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);

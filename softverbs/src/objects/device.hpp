@@ -50,15 +50,15 @@ struct Rules {
     bool atomic_write = true;
     /// The types of queue pairs that the device does not support (bits 1 << ibv_qp_type).
     unsigned refused_qp_types = 0;
-    /// The errno with which the creation of these queue pairs fails.
+    /// The errno with which the creation of a queue pair of a type in refused_qp_types fails.
     int refused_qp_type_error = EOPNOTSUPP;
     /// Maximum ibv_qp_cap::max_inline_data of a queue pair.
     std::uint32_t max_inline = 1024;
-    /// The length of each allocation of device memory is rounded up to a multiple of this number of
-    /// bytes.
+    /// To compute how many bytes of max_dm_size an allocation of device memory uses, its length is
+    /// first rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
-    /// The rounded length is rounded up again, to a multiple of this number of bytes, and then
-    /// counts against max_dm_size.
+    /// The length of an allocation, rounded up to a multiple of dm_granule, is then rounded up to a
+    /// multiple of this number of bytes. The result counts against max_dm_size.
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
@@ -80,7 +80,8 @@ struct Device : ibv_device {
     /// The IP address of this host that the device uses to reach other hosts. Zeros if the network
     /// between hosts is disabled.
     fabric::HostAddress address;
-    /// Number of bytes of device memory that are allocated, of max_dm_size bytes.
+    /// Number of bytes of max_dm_size that the allocations of device memory use; see
+    /// Rules::dm_consumed.
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that use this device.
     unsigned holders = 0;

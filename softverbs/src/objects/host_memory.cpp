@@ -32,8 +32,8 @@ bool can_populate() noexcept {
     return answer;
 }
 
-/// Checks that the range is mapped, without access to its pages. Used with kernels before Linux
-/// 5.14, which do not have MADV_POPULATE_READ.
+/// Returns whether all pages of the range are mapped, without access to the pages. Used with
+/// kernels before Linux 5.14, which do not have MADV_POPULATE_READ.
 bool is_mapped(std::uintptr_t first, std::uintptr_t end) noexcept {
     std::array<unsigned char, 4096> present{};
     const std::uintptr_t step = present.size() * page_size();

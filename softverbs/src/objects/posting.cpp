@@ -350,7 +350,8 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
 
 namespace {
 
-/// XRC queue pairs have no receive queue.
+/// Returns whether the queue pair type is XRC. Queue pairs of this type have no receive queue, so
+/// receive requests cannot be posted to them.
 bool is_xrc(ibv_qp_type type) noexcept {
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }

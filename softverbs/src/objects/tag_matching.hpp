@@ -17,7 +17,8 @@
 
 namespace softverbs {
 
-/// Limits of tag matching, which ibv_query_device_ex() returns.
+/// Limits of tag matching, which ibv_query_device_ex() returns in ibv_tm_caps.
+/// max_rendezvous_header is a length in bytes.
 inline constexpr std::uint32_t max_rendezvous_header = 64;
 inline constexpr std::uint32_t max_tags = 127;
 inline constexpr std::uint32_t max_tag_operations = 16384;
