@@ -241,9 +241,10 @@ class RDMABUF_EXPORT RegistrationCache {
     /// after this call do not use older registrations of the range; this includes leases from calls
     /// of acquire() in progress. Existing leases keep their entries until the leases end. All other
     /// entries that overlap the range are deregistered before this function returns, also if
-    /// another thread has already begun to deregister them. A registration that another thread has
-    /// in progress, and that includes the range because it merges neighbouring entries, is
-    /// deregistered when it has finished.
+    /// another thread has already begun to deregister them. Two kinds of entries are deregistered
+    /// later: a registration that another thread has in progress, and that includes the range
+    /// because it merges neighbouring entries; and, with CachePolicy::checked, an entry that a call
+    /// of acquire() or find() in progress compares with the exporter's generation.
     ///
     /// A hook of munmap(2) may call this function and may end leases, also if a function of this
     /// cache unmaps memory. The entries are then deregistered when that function continues. The

@@ -141,8 +141,9 @@ CacheEntry* CacheCore::take_current(CacheRange range, Access access,
     if (entry == nullptr) [[unlikely]] {
         return nullptr;
     }
+    // invalidate() can run while is_current() calls the exporter.
     if (options_.policy == CachePolicy::checked && entry->details->exporter != nullptr &&
-        !is_current(*entry)) [[unlikely]] {
+        (!is_current(*entry) || !entry->is_found())) [[unlikely]] {
         drop_stale(*entry);
         give_back_slowly(*entry);
         return nullptr;
@@ -338,7 +339,8 @@ void CacheCore::settle(CacheEntry& entry, Retired& retired) noexcept {
     if (entry.settle()) {
         --statistics_.entries;
         statistics_.bytes -= entry.length();
-        entry.details->deregistering = std::this_thread::get_id();
+        entry.details->deregistration = {.thread = std::this_thread::get_id(),
+                                         .number = ++last_deregistration_};
         ++deregistering_;
         retired.push(entry);
     }
@@ -370,7 +372,7 @@ void CacheCore::destroy(Retired& retired) noexcept {
     {
         const Lock lock(*this);
         while (CacheEntry* const entry = empty.pop()) {
-            entry->details->deregistering.reset();
+            entry->details->deregistration.reset();
             --deregistering_;
             entries_.put(*entry);
         }
@@ -417,22 +419,28 @@ void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept 
 
 void CacheCore::await_deregistrations(const CacheRange& range) noexcept {
     const CancellationDisabled uncancelled; // This function is noexcept.
-    const auto self = std::this_thread::get_id();
     Lock lock(*this);
-    const auto must_wait = [&] {
-        bool is_free = true;
-        bool any = false;
-        entries_.for_each([&](const CacheEntry& entry) {
-            if (const auto& thread = entry.details->deregistering) {
-                // A thread that deregisters entries, and is in a hook, must not wait for another
-                // one, which could be waiting for it.
-                is_free = is_free && *thread != self;
-                any = any || range_of(entry).overlaps(range);
-            }
-        });
-        return is_free && any;
+    const std::uint64_t last = last_deregistration_;
+    const auto has = [&](const auto& wanted) {
+        bool found = false;
+        if (deregistering_ != 0) {
+            entries_.for_each([&](const CacheEntry& entry) {
+                const auto& deregistration = entry.details->deregistration;
+                found = found || (deregistration && wanted(entry, *deregistration));
+            });
+        }
+        return found;
     };
-    while (deregistering_ != 0 && must_wait()) {
+    // A thread that deregisters entries, and is in a hook, must not wait for another one, which
+    // could be waiting for it.
+    if (has([self = std::this_thread::get_id()](const CacheEntry&, const auto& deregistration) {
+            return deregistration.thread == self;
+        })) {
+        return;
+    }
+    while (has([&](const CacheEntry& entry, const auto& deregistration) {
+        return deregistration.number <= last && range_of(entry).overlaps(range);
+    })) {
         lock.wait(finished_);
     }
 }

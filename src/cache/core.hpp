@@ -243,8 +243,8 @@ class CacheCore {
     /// Removes all entries that overlap @p range, and marks the registrations in progress that
     /// overlap @p range as invalidated.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
-    /// Waits until no other thread deregisters entries that overlap @p range. Does not wait if the
-    /// calling thread itself deregisters entries.
+    /// Waits until the other threads have deregistered the entries that overlap @p range and that
+    /// they deregister now. Does not wait if the calling thread itself deregisters entries.
     void await_deregistrations(const CacheRange& range) noexcept;
     /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
     /// reader finds them any more. Lock removes these entries from the index before it releases the
@@ -308,6 +308,8 @@ class CacheCore {
     EntryPool entries_{*this};
     /// The number of entries that threads deregister without the lock.
     std::size_t deregistering_ = 0;
+    /// The number of the last deregistration that has begun.
+    std::uint64_t last_deregistration_ = 0;
     std::vector<std::shared_ptr<Pending>> pending_;
     std::vector<Waiter> waiters_;
     /// The list of the entries that are evicted next; the least recently used entry is the last
@@ -337,6 +339,8 @@ class CacheCore::Lock {
         lock_.unlock();
         core_.destroy(retired_);
     }
+    /// Waits for a notification, or returns at once because there were entries to deregister. The
+    /// caller must test its condition again.
     void wait(std::condition_variable& condition) {
         // If pthread_cancel(3) unwinds a thread that waits, the mutex is locked again before the
         // destructor of `waiting` runs.
@@ -347,7 +351,13 @@ class CacheCore::Lock {
             Waiting& operator=(const Waiting&) = delete;
             Lock& lock;
         } const waiting(*this);
-        condition.wait(lock_);
+        if (retired_.empty()) {
+            condition.wait(lock_);
+        } else { // The thread that this one waits for may itself wait for their deregistration.
+            lock_.unlock();
+            core_.destroy(retired_);
+            lock_.lock();
+        }
     }
 
   private:

@@ -42,9 +42,13 @@ struct EntryDetails {
     bool watched = false;
     /// The next entry in a list of free entries or of removed entries.
     CacheEntry* next = nullptr;
-    /// The thread that deregisters the removed entry, without the lock of the cache. Empty for
-    /// other entries.
-    std::optional<std::thread::id> deregistering = std::nullopt;
+    struct Deregistration {
+        std::thread::id thread{};
+        /// A later deregistration has a higher number.
+        std::uint64_t number = 0;
+    };
+    /// Set while a thread deregisters the removed entry, without the lock of the cache.
+    std::optional<Deregistration> deregistration = std::nullopt;
 };
 
 /// The members of a cache entry that hits read, in one cache line. A thread that returns a lease

@@ -13,9 +13,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <latch>
 #include <new>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <rdmabuf/rdmabuf.hpp>
@@ -23,6 +25,7 @@
 
 #include "child_process.hpp"
 #include "registration_cache_fixture.hpp"
+#include "waiting.hpp"
 
 namespace {
 
@@ -30,7 +33,7 @@ std::atomic<unsigned> allocations{0};
 std::atomic<unsigned> locks{0};
 /// Called before memory is allocated, freed or unmapped, except by the hook itself.
 std::function<void()> hook;
-bool is_in_hook = false;
+thread_local bool is_in_hook = false;
 
 void call_hook() {
     if (hook && !std::exchange(is_in_hook, true)) {
@@ -208,6 +211,32 @@ TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheIsDestroyed) {
     hook = nullptr;
     EXPECT_GT(calls, 0U);
     EXPECT_EQ(live(), 8U) << "those of the other cache";
+}
+
+TEST_F(RegistrationCacheHit, NobodyWaitsForEntriesOfAThreadThatWaitsForARegistration) {
+    const auto waiting_id = std::this_thread::get_id();
+    const pid_t waiting = ::gettid();
+    std::latch registers(1);
+    exporter_->on_export = [&] {
+        registers.count_down();
+        EXPECT_TRUE(testing::eventually([&] { return testing::is_asleep(waiting); }));
+        cache_.invalidate(at(0), 1);
+    };
+    std::jthread registering([&] { cache_.acquire(at(20480), 16, writable).reset(); });
+    registers.wait();
+    bool later = false; // The hook ran while this thread held the lock of the cache.
+    hook = [&] {
+        if (!later && std::this_thread::get_id() == waiting_id) {
+            const std::size_t before = live();
+            cache_.invalidate(at(0), 1);
+            later = live() == before;
+        }
+    };
+    cache_.acquire(at(20480), 16, writable).reset();
+    registering.join();
+    hook = nullptr;
+    EXPECT_TRUE(later);
+    EXPECT_FALSE(cache_.find(at(0), 1, writable));
 }
 
 TEST_F(RegistrationCacheHit, CanBeInvalidatedWhileTheCacheItselfAllocatesAndUnmapsMemory) {

@@ -224,6 +224,36 @@ TEST_F(RegistrationCacheLifetime, InvalidationWaitsForTheDeregistrationByAnother
     EXPECT_EQ(left, 0U);
 }
 
+TEST_F(RegistrationCacheLifetime, ClearingDoesNotWaitForDeregistrationsThatBeginLater) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    std::array<std::latch, 2> begun{std::latch(1), std::latch(1)};
+    std::array<std::latch, 2> goes_on{std::latch(1), std::latch(1)};
+    std::atomic<std::size_t> deregistrations = 0;
+    testing::before_each_deregistration([&] {
+        const std::size_t i = deregistrations++;
+        begun.at(i).count_down();
+        goes_on.at(i).wait();
+    });
+    const std::jthread first([&] { cache.invalidate(at(0), 1); });
+    begun[0].wait();
+    std::atomic<pid_t> id = 0;
+    std::atomic<bool> returned = false;
+    const std::jthread clearing([&] {
+        id = ::gettid();
+        cache.clear();
+        returned = true;
+    });
+    EXPECT_TRUE(eventually([&] { return id != 0 && is_asleep(id); }));
+    cache.acquire(at(8192), 4096, writable).reset();
+    const std::jthread later([&] { cache.invalidate(at(8192), 1); });
+    begun[1].wait();
+    goes_on[0].count_down();
+    EXPECT_TRUE(eventually([&] { return returned.load(); }));
+    EXPECT_EQ(live(), 1U) << "the later one has not ended";
+    goes_on[1].count_down();
+}
+
 TEST_F(RegistrationCacheLifetime, UsesTheSlotsOfEntriesThatEndedAgain) {
     RegistrationCache cache = this->cache();
     for (int i = 0; i < 5000; ++i) {
@@ -468,6 +498,21 @@ TEST_F(RegistrationCacheLifetime, ComparesTheGenerationOnEachHit) {
     old.reset();
     EXPECT_EQ(live(), 1U);
     EXPECT_TRUE(cache.find(at(4096), 10, writable));
+}
+
+TEST_F(RegistrationCacheLifetime, DoesNotReturnWhatIsInvalidatedWhileItIsChecked) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    const std::uint32_t before = cache.acquire(at(0), 4096, writable).lkey();
+    bool invalidated = false;
+    exporter_->on_find = [&] {
+        if (!std::exchange(invalidated, true)) {
+            cache.invalidate(at(0), 1);
+        }
+    };
+    EXPECT_FALSE(cache.find(at(0), 4096, writable));
+    EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache.statistics().stale, 0U);
+    EXPECT_NE(cache.acquire(at(0), 4096, writable).lkey(), before);
 }
 
 TEST_F(RegistrationCacheLifetime, HitsInAThreadThatIsBeingCancelled) {
