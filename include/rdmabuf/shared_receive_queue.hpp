@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -56,18 +57,25 @@ struct SharedReceiveQueueOptions {
 /// header (infiniband/tm_types.h) to the oldest tagged receive for which (tag of the header & mask)
 /// is equal to @p tag. An unexpected message, which no tagged receive matches, consumes a receive
 /// of SharedReceiveQueue::post_recv(). Both completions have the opcode IBV_WC_TM_RECV; the flag
-/// IBV_WC_TM_MATCH tells them apart. A tagged receive contains only the data; a receive of an
-/// unexpected message begins with the ibv_tmh, and its completion has no tag. See
-/// ibv_post_srq_ops(3).
+/// IBV_WC_TM_MATCH tells them apart. A message that arrives by rendezvous completes its tagged
+/// receive twice: first with IBV_WC_TM_MATCH, then with only IBV_WC_TM_DATA_VALID. A tagged receive
+/// contains only the data; a receive of an unexpected message begins with the ibv_tmh, and its
+/// completion has no tag. See ibv_post_srq_ops(3).
+/// @param local       at most one entry: tm_caps.max_sge of current devices is 1, and libmlx5
+///                    ignores further entries without an error
 /// @param recv_wr_id  the wr_id of the completion of the receive
 /// @param wr_id       the wr_id of the completion of this operation (IBV_WC_TM_ADD)
-[[nodiscard]] inline ibv_ops_wr make_tag_add(std::span<const ibv_sge> local, std::uint64_t tag,
-                                             std::uint64_t mask, std::uint64_t recv_wr_id,
-                                             std::uint64_t wr_id = 0) noexcept {
+/// @param unexpected  if set, the operation also synchronizes as make_tag_sync() does. libmlx5
+///                    clears IBV_WC_TM_SYNC_REQ in the completions of later operations only after
+///                    this.
+[[nodiscard]] inline ibv_ops_wr make_tag_add(
+    std::span<const ibv_sge> local, std::uint64_t tag, std::uint64_t mask, std::uint64_t recv_wr_id,
+    std::uint64_t wr_id = 0, std::optional<std::uint32_t> unexpected = {}) noexcept {
     ibv_ops_wr operation{};
     operation.wr_id = wr_id;
     operation.opcode = IBV_WR_TAG_ADD;
-    operation.flags = IBV_OPS_SIGNALED;
+    operation.flags = IBV_OPS_SIGNALED | (unexpected ? unsigned{IBV_OPS_TM_SYNC} : 0U);
+    operation.tm.unexpected_cnt = unexpected.value_or(0);
     operation.tm.add = {.recv_wr_id = recv_wr_id,
                         .sg_list = const_cast<ibv_sge*>(local.data()),
                         .num_sge = static_cast<int>(local.size()),
@@ -76,8 +84,9 @@ struct SharedReceiveQueueOptions {
     return operation;
 }
 /// Makes the operation that removes a tagged receive. The completion has the opcode IBV_WC_TM_DEL,
-/// and the status IBV_WC_TM_ERR if the handle is not in use, for example because a message has
-/// already consumed the receive.
+/// and the status IBV_WC_TM_ERR if a message has consumed the receive at the same time. The program
+/// must not remove a receive whose completion it has polled, or that was already removed: libmlx5
+/// does not check the handle, and its list of handles is corrupted.
 /// @param handle  ibv_ops_wr::tm.handle of the operation that added the receive, after post()
 [[nodiscard]] inline ibv_ops_wr make_tag_remove(std::uint32_t handle,
                                                 std::uint64_t wr_id = 0) noexcept {

@@ -127,8 +127,13 @@ WorkCompletion CompletionBatch::work_completion() const noexcept {
     if (cq_->read_imm_data != nullptr && (completion.wc_flags & has_immediate) != 0) {
         completion.imm_data = ibv_wc_read_imm_data(cq_);
     }
-    if ((completion.opcode & IBV_WC_RECV) == 0) {
-        return completion; // Only a receive completion has a sender.
+    // Only the completion of a receive has a sender. The opcodes of tag operations have the bit
+    // IBV_WC_RECV, too.
+    const bool is_tag_operation = completion.opcode == IBV_WC_TM_ADD ||
+                                  completion.opcode == IBV_WC_TM_DEL ||
+                                  completion.opcode == IBV_WC_TM_SYNC;
+    if ((completion.opcode & IBV_WC_RECV) == 0 || is_tag_operation) {
+        return completion;
     }
     if (cq_->read_src_qp != nullptr) {
         completion.src_qp = ibv_wc_read_src_qp(cq_);
