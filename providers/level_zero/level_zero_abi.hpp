@@ -63,7 +63,14 @@ inline constexpr std::uint32_t queue_group_copies = 2;
 inline constexpr std::uint32_t queue_synchronous = 1;
 
 /// ze_memory_type_t
-enum class MemoryType : std::uint32_t { unknown = 0, host = 1, device = 2, shared = 3 };
+enum class MemoryType : std::uint32_t {
+    unknown = 0,
+    host = 1,
+    device = 2,
+    shared = 3,
+    /// Host memory of the program that was imported with zeMemAllocHost().
+    host_imported = 4,
+};
 
 /// ze_context_desc_t
 struct ContextDesc {

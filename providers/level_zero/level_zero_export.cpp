@@ -44,7 +44,8 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer) {
         "the memory at " + hexadecimal(pointer.address) + " is not exported as a dma-buf";
     if (cannot_export(asked) || (asked == success && exported.fd < 0)) {
         const std::string why = asked == success ? "no descriptor" : Driver::name_of(asked);
-        const bool host = pointer.type == MemoryType::host;
+        const bool host =
+            pointer.type == MemoryType::host || pointer.type == MemoryType::host_imported;
         throw Error(EOPNOTSUPP, export_call,
                     why + ": " + what + "; " +
                         (host ? "register it as host memory, by ibv_reg_mr()" : descriptor_remedy) +

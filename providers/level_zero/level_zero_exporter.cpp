@@ -26,6 +26,7 @@ constexpr const char* name_of_exporter = "level_zero";
 MemoryKind kind_of(MemoryType type) noexcept {
     switch (type) {
         case MemoryType::host:
+        case MemoryType::host_imported:
             return MemoryKind::pinned_host;
         case MemoryType::shared:
             return MemoryKind::managed;

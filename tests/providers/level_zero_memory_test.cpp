@@ -160,6 +160,13 @@ TEST_F(LevelZeroRanges, OfSeveralTilesAreRefused) {
     EXPECT_THAT(refusal(address), fails_with(ERANGE, std::to_string(2 * page_size()), "tile"));
 }
 
+TEST_F(LevelZeroKinds, HostMemoryThatTheProgramHasImportedIsHostMemory) {
+    fake::set_attribute(0, fake_level_zero::host_type, 4); // ZE_MEMORY_TYPE_HOST_IMPORTED
+    EXPECT_EQ(exporter_->find(make(Kind::host))->kind, MemoryKind::pinned_host);
+    fake::set(fake::Setting::undescribed_result, abi::unsupported_feature);
+    EXPECT_THAT(refusal(make(Kind::host, 1, 0, false)), fails_with(EOPNOTSUPP, "by ibv_reg_mr()"));
+}
+
 TEST_F(LevelZeroKinds, ThatWereNotAllocatedForExportAreExportedOnlyByDriversThatCan) {
     for (const Kind kind : {Kind::device, Kind::host}) {
         const std::uint64_t address = make(kind, 2 * page_size(), 0, false);

@@ -104,8 +104,8 @@ ze_result_t fill(std::uint32_t* count, Item* items, std::size_t available, MakeI
     return ZE_RESULT_SUCCESS;
 }
 
-ze_memory_type_t type_of(Kind kind) {
-    return kind == Kind::host      ? ZE_MEMORY_TYPE_HOST
+ze_memory_type_t type_of(const Machine& machine, Kind kind) {
+    return kind == Kind::host      ? static_cast<ze_memory_type_t>(*machine.attribute(0, host_type))
            : kind == Kind::managed ? ZE_MEMORY_TYPE_SHARED
                                    : ZE_MEMORY_TYPE_DEVICE;
 }
@@ -299,7 +299,7 @@ ze_result_t zeMemGetAllocProperties(ze_context_handle_t context, const void* poi
             properties->id = pool;
             return ZE_RESULT_SUCCESS;
         }
-        properties->type = type_of(found->kind);
+        properties->type = type_of(machine, found->kind);
         properties->id = pool != 0                                         ? pool
                          : machine.setting(Setting::addresses_as_ids) != 0 ? found->start
                                                                            : found->id;

@@ -14,6 +14,8 @@ enum Attribute : int {
     device_type = 1,
     /// Mask of ze_external_memory_type_flags_t that the device exports; 2 is a dma-buf.
     export_types = 2,
+    /// The ze_memory_type_t that the driver reports for host memory; 1 is ZE_MEMORY_TYPE_HOST.
+    host_type = 3,
 };
 
 /// Returns the descriptor that the driver keeps for an allocation, -1 if there is none.

@@ -101,7 +101,7 @@ const fake_driver::Vendor& fake_driver::vendor() {
     using namespace fake_level_zero;
     static const Vendor level_zero{
         .uninitialised = uninitialized,
-        .attributes = {{device_type, 1}, {export_types, 2}},
+        .attributes = {{device_type, 1}, {export_types, 2}, {host_type, 1}},
         .settings = {{Setting::undescribed_result, unsupported_feature}},
         .one_context = true,
         .reset = [] { kept_was_closed = false; },
