@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
+#include <linux/kcmp.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <memory>
+#include <mutex>
 #include <tuple>
 #include <utility>
 
@@ -125,10 +128,16 @@ unsigned speed_code(const Port& port) noexcept {
 }
 
 /// Returns true if one descriptor is a duplicate of the other: both then have the same open file
-/// description, and so the same O_APPEND flag, which device files ignore. Containers forbid
-/// kcmp(2), which compares descriptors directly, and a peer that has the file open could prevent a
-/// comparison by locks.
+/// description. Many containers forbid kcmp(2), which compares descriptors directly. There,
+/// compares the flag O_APPEND, which belongs to the open file description, and which device files
+/// ignore.
 bool is_same_file(int one, int other) noexcept {
+    const auto self = static_cast<unsigned long>(::getpid());
+    if (const long order = ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other); order >= 0) {
+        return order == 0;
+    }
+    static std::mutex mutex; // Another thread could compare duplicates of the same description.
+    const std::scoped_lock lock(mutex);
     const int flags = ::fcntl(one, F_GETFL);
     bool same = flags >= 0;
     for (const int append : {O_APPEND, 0}) {
@@ -193,10 +202,10 @@ Context Context::import_descriptor(UniqueFd command_fd) {
     if (!command_fd) {
         throw Error(EBADF, function, "there is no descriptor to import");
     }
+    const UniqueFd duplicate = command_fd.duplicate();
     if ((::fcntl(command_fd.get(), F_GETFL) & O_PATH) != 0) {
         throw Error(EBADF, function, "the descriptor was opened with O_PATH");
     }
-    const UniqueFd duplicate = command_fd.duplicate();
     // From here on, libibverbs owns the descriptor: the imported context closes it.
     const int given = command_fd.release();
     errno = 0;
