@@ -800,7 +800,7 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
         // abort() moves the queue pair to the error state, so that all its work requests are
         // flushed. restore_loopback() then creates another queue pair.
         static_cast<void>(attempt([&] { loopback->queue_pair.abort(); }));
-        loopback->failed = loopback_failed_ = true;
+        loopback->failed = loopback->cause_known = loopback_failed_ = true;
         return;
     }
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {

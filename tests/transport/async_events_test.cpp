@@ -348,6 +348,25 @@ TEST_F(AsyncEvents, that_need_no_action_are_ignored_and_do_not_keep_the_descript
     expect_usable();
 }
 
+TEST_F(AsyncEvents, of_a_loopback_queue_pair_end_no_request) {
+    connect_with_memory();
+    const TestMemory memory = right_memory(memory_size, Kind::dmabuf);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    std::array<Request, 2> flushes;
+    for (Request& flush : flushes) {
+        ASSERT_EQ(right().iflush(memory.memory(), memory.data(), 1, flush), code(0));
+    }
+    right().progress();
+    const auto& loopback = right().endpoint()->shared.rails[0]->loopback;
+    raise(loopback->queue_pair.native(), IBV_EVENT_QP_FATAL);
+    ASSERT_TRUE(progress_until([&] { return loopback->failed || loopback->queue.idle(); }));
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    for (Request& flush : flushes) {
+        EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+    }
+    expect_usable();
+}
+
 TEST_F(AsyncEvents, of_other_objects_of_the_program_are_acknowledged_and_end_no_channel) {
     connect_with_memory();
     const ProtectionDomain& pd = right_end().protection_domain();
