@@ -105,6 +105,7 @@ void ChannelSetup::create_queue_pairs() {
     }
     const Unlocked unlocked(all.mutex);
     for (std::size_t device = 0; device < devices; ++device) {
+        const std::uint32_t inline_data = inline_data_;
         for (std::uint32_t i = 0; i < all.queue_pairs_per_device; ++i) {
             try {
                 prepare(rails[device]->pd,
@@ -113,7 +114,9 @@ void ChannelSetup::create_queue_pairs() {
                 if (device == 0 || has_active_port(device)) {
                     throw;
                 }
-                // The port has gone down since the check above.
+                // The port has gone down since the check above. prepare() has then tried shorter
+                // inline data.
+                inline_data_ = inline_data;
                 const auto kept = static_cast<std::ptrdiff_t>(device * all.queue_pairs_per_device);
                 prepared_.erase(prepared_.begin() + kept, prepared_.end());
                 return;
