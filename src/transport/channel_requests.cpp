@@ -414,9 +414,9 @@ int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& 
 
 int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
     // A flush uses only the loopback queue pairs. Therefore received data can still be flushed
-    // after the peer has closed the channel.
+    // after the channel has failed.
     const int closed = broken();
-    if (closed != 0 && closed != ECONNRESET) {
+    if (closed == EBADF) {
         return closed;
     }
     if (const int error = buffer.check(endpoint_); error != 0) {

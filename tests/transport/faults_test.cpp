@@ -154,16 +154,26 @@ TEST_F(Faults, closing_does_not_wait_for_a_peer_that_has_closed) {
     static_cast<void>(right().close());
 }
 
-// A receiver may flush data after the sender has closed the channel.
-TEST_F(Faults, received_data_can_be_flushed_after_the_peer_has_closed) {
-    for (const auto kind : {Kind::host, Kind::dmabuf}) {
+// A receiver may flush data after the sender has closed the channel, or after a failure.
+TEST_F(Faults, received_data_can_be_flushed_after_the_channel_has_ended) {
+    for (const auto& [kind, error] : {std::pair(Kind::host, ECONNRESET),
+                                      {Kind::dmabuf, ECONNRESET},
+                                      {Kind::dmabuf, EHOSTUNREACH}}) {
+        SCOPED_TRACE(error);
         disconnect_all();
         connect_with_memory();
         const TestMemory memory = right_memory(size, kind);
         pass(*from_, memory, size);
-        EXPECT_EQ(left().close(), code(0));
-        ASSERT_TRUE(eventually([&] { return right().state() == code(ECONNRESET); },
+        if (error == ECONNRESET) {
+            EXPECT_EQ(left().close(), code(0));
+        } else {
+            ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+            Request unreachable;
+            ASSERT_EQ(right().isend(to_->memory(), to_->data(), 10, 1, unreachable), code(0));
+        }
+        ASSERT_TRUE(eventually([&, wanted = error] { return right().state() == code(wanted); },
                                [&] { right().progress(); }));
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
         for (int i = 0; i < 3; ++i) {
             Request request;
             ASSERT_EQ(right().iflush(memory.memory(), memory.data(), size, request), code(0));

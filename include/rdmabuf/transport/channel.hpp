@@ -537,7 +537,9 @@ class Channel {
     /// endpoint, and the requests of this channel still make progress. New sends and one-sided
     /// requests on this channel fail with EBADF once the close message is sent.
     /// @param linger  false: closes the channel even if messages of this end are not acknowledged.
-    ///                They may be lost, which is not reported as an error
+    ///                They may be lost, which is not reported as an error. No close message is
+    ///                sent: if the channel has no socket, the requests of the peer end with
+    ///                EHOSTUNREACH
     /// @return EAGAIN while the channel is not closed yet; otherwise the result of close()
     std::error_code try_close(bool linger = true) noexcept {
         if (!channel_) {
