@@ -15,7 +15,7 @@ namespace {
 
 using namespace rdmabuf::transport;
 
-class LibraryLoop final : public MessageLoop {
+class LibraryLoop : public MessageLoop {
   public:
     explicit LibraryLoop(std::size_t largest)
         : bytes_(2 * largest),
@@ -48,7 +48,7 @@ class LibraryLoop final : public MessageLoop {
         }
     }
 
-  private:
+  protected:
     template <class Call>
     static void advance(const std::optional<Channel>& channel, const Call& call) {
         if (!channel) {
@@ -73,7 +73,40 @@ class LibraryLoop final : public MessageLoop {
     std::optional<Channel> to_sender_;
 };
 
+class ListLoop final : public LibraryLoop {
+  public:
+    explicit ListLoop(std::size_t block)
+        : LibraryLoop(blocks * block), remote_(value(received_.remote())) {
+        for (std::size_t i = 0; i < blocks; ++i) {
+            entries_.push_back({.memory = &sent_,
+                                .address = from_ + i * block,
+                                .length = block,
+                                .remote = &remote_,
+                                .offset = i * block});
+        }
+    }
+
+    void run(std::size_t /*size*/, long count) override {
+        for (long i = 0; i < count; i += blocks) {
+            Request put;
+            check(to_receiver_->iput_list(entries_, put));
+            while (!done(*to_receiver_, put)) {
+            }
+        }
+    }
+
+  private:
+    static constexpr std::size_t blocks = 256;
+
+    RemoteMemory remote_;
+    std::vector<TransferEntry> entries_;
+};
+
 } // namespace
+
+std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest) {
+    return std::make_unique<ListLoop>(largest);
+}
 
 std::unique_ptr<MessageLoop> make_library_loop(std::size_t largest) {
     return std::make_unique<LibraryLoop>(largest);

@@ -23,8 +23,9 @@ int main(int argc, char** argv) try {
     std::size_t size = 8;
     long count = 1000;
     CLI::App app("Exchanges messages between two ends of one process.");
-    app.add_option("--system", system, "rdmabuf or ucx")
-        ->check(CLI::IsMember({"rdmabuf", "ucx"}))
+    app.add_option("--system", system,
+                   "rdmabuf, ucx, or list: blocks of iput_list() instead of messages")
+        ->check(CLI::IsMember({"rdmabuf", "ucx", "list"}))
         ->capture_default_str();
     app.add_option("--size", size, "length of a message in bytes")->capture_default_str();
     app.add_option("--count", count, "number of messages")
@@ -33,8 +34,10 @@ int main(int argc, char** argv) try {
     CLI11_PARSE(app, argc, argv);
 
     // The objects are not destroyed: this is not measured, and UCX would need its peers for it.
-    MessageLoop* const loop =
-        (system == "ucx" ? make_ucx_loop(size) : make_library_loop(size)).release();
+    MessageLoop* const loop = (system == "ucx"    ? make_ucx_loop(size)
+                               : system == "list" ? make_list_loop(size)
+                                                  : make_library_loop(size))
+                                  .release();
     loop->run(size, 1000); // Connections, pools and caches are then in their steady state.
     measured_messages(loop, size, count);
     std::printf("%ld messages of %zu bytes\n", count, size);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-/// Two ends of a connection in this process, which exchange messages.
+/// Two ends of a connection in this process.
 class MessageLoop {
   public:
     MessageLoop() = default;
@@ -19,5 +19,8 @@ class MessageLoop {
 
 /// @throws std::exception
 std::unique_ptr<MessageLoop> make_library_loop(std::size_t largest);
+/// Makes a loop whose run() calls iput_list() with lists of 256 blocks, in place of messages. One
+/// of its "messages" is a block. @throws std::exception
+std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest);
 /// Uses UCP with the transport rc_verbs. @throws std::exception
 std::unique_ptr<MessageLoop> make_ucx_loop(std::size_t largest);

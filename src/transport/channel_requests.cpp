@@ -354,7 +354,24 @@ int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_
         return error;
     }
     std::uint64_t bytes = 0;
+    // The memories that were checked last. Most entries have the same ones.
+    const Memory* memory = nullptr;
+    const RemoteMemory* remote = nullptr;
+    std::uintptr_t begin = 0;
+    std::uint64_t length = 0;
+    std::uint64_t remote_length = 0;
     for (const TransferEntry& entry : entries) {
+        bytes += entry.length;
+        if (entry.memory == memory && entry.remote == remote && entry.length != 0 &&
+            memory != nullptr) {
+            // If the address is less than `begin`, the difference wraps around.
+            if (entry.length > length || entry.length > remote_length ||
+                reinterpret_cast<std::uintptr_t>(entry.address) - begin > length - entry.length ||
+                entry.offset > remote_length - entry.length) {
+                return ERANGE;
+            }
+            continue;
+        }
         if (entry.memory == nullptr || entry.remote == nullptr) {
             return EINVAL;
         }
@@ -366,7 +383,13 @@ int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_
             error != 0) {
             return error;
         }
-        bytes += entry.length;
+        if (entry.length != 0) {
+            memory = entry.memory;
+            remote = entry.remote;
+            begin = memory->state()->address;
+            length = memory->state()->length;
+            remote_length = remote->length();
+        }
     }
     if (notification.size() > max_notification) {
         return EMSGSIZE;

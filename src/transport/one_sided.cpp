@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -267,36 +268,55 @@ bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry
 
 bool OneSided::post_list_on_one(OneSidedRequest& request, std::span<const TransferEntry>& entries,
                                 std::uint64_t& done) noexcept {
-    constexpr std::uint32_t batch = 16;
+    constexpr std::uint32_t batch = 32;
     // Set below.
     std::array<ibv_send_wr, batch> works; // NOLINT(*-member-init)
     std::array<ibv_sge, batch> local;     // NOLINT(*-member-init)
-    std::array<ListPosition, batch + 1> positions;
     ListPosition at = {.entries = entries, .done = done};
-    bool more = at.skip_empty();
-    while (more) {
+    while (at.skip_empty()) {
+        const std::uint32_t room = std::min(batch, rails_[0].queue.room(RailSet::reserve));
         std::uint32_t count = 0;
-        while (more && count < batch && rails_[0].queue.has_room(RailSet::reserve + count)) {
-            positions[count] = at;
-            if (!take_work(request, at, 0, local[count], works[count])) {
+        while (count < room && at.skip_empty()) {
+            const TransferEntry& entry = at.entries.front();
+            ibv_send_wr* const work = works.data() + count;
+            if (!take_work(request, at, 0, local[count], *work)) {
                 return false;
             }
-            if (count > 0) {
-                works[count - 1].next = &works[count];
-            }
+            work->next = work + 1;
             ++count;
-            more = at.skip_empty();
+            if (at.done == 0) {
+                count += take_alike(request, at, entry,
+                                    std::span(local).subspan(count, room - count), work + 1);
+            }
         }
-        positions[count] = at;
-        const std::size_t posted = count > 0 ? rails_.post_chain(works[0], request) : 0;
-        entries = positions[posted].entries;
-        done = positions[posted].done;
-        if (posted < count || count == 0) {
+        if (count == 0) {
             return false;
         }
+        works[count - 1].next = nullptr;
+        const std::size_t posted = rails_.post_chain(works[0], request);
+        if (posted < count) {
+            skip_posted(request, entries, done, posted);
+            return false;
+        }
+        entries = at.entries;
+        done = at.done;
     }
     entries = {};
     return true;
+}
+
+void OneSided::skip_posted(OneSidedRequest& request, std::span<const TransferEntry>& entries,
+                           std::uint64_t& done, std::size_t works) noexcept {
+    ListPosition at = {.entries = entries, .done = done};
+    for (; works > 0 && at.skip_empty(); --works) {
+        ibv_sge local{};
+        ibv_send_wr work{};
+        if (!take_work(request, at, 0, local, work)) {
+            return;
+        }
+    }
+    entries = at.entries;
+    done = at.done;
 }
 
 bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t rail,
@@ -317,14 +337,56 @@ bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t
     }
     local = piece.local;
     const std::span<const ibv_sge> data(&local, 1);
-    work = request.operation == OneSidedRequest::Operation::get ? make_read(data, piece.remote)
-                                                                : make_write(data, piece.remote);
+    work = request.operation == Operation::get ? make_read(data, piece.remote)
+                                               : make_write(data, piece.remote);
     at.done += piece.local.length;
     if (at.done == entry.length) {
         at.done = 0;
         at.entries = at.entries.subspan(1);
     }
     return true;
+}
+
+std::uint32_t OneSided::take_alike(const OneSidedRequest& request, ListPosition& at,
+                                   const TransferEntry& like, std::span<ibv_sge> local,
+                                   ibv_send_wr* works) const noexcept {
+    const MemoryState& memory = *like.memory->state();
+    const RemoteTable& remote = like.remote->table();
+    const std::size_t device = rails_[0].device;
+    if (memory.rail(device).size() != 1 || remote.chunks != 1) {
+        return 0;
+    }
+    const std::uint32_t lkey = memory.rail(device).front().lkey;
+    const std::uint32_t rkey = remote.regions[0].rkeys[device];
+    const std::uint64_t to_iova = memory.device_address(0);
+    const std::uint64_t remote_iova = like.remote->iova();
+    const std::uint64_t max_message = rails_.max_message();
+    const Memory* const same_memory = like.memory;
+    const RemoteMemory* const same_remote = like.remote;
+    const ibv_wr_opcode opcode =
+        request.operation == Operation::get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    ibv_send_wr* work = works;
+    ibv_sge* sge = local.data();
+    for (const TransferEntry& entry : at.entries.first(std::min(at.entries.size(), local.size()))) {
+        if (entry.memory != same_memory || entry.remote != same_remote ||
+            entry.length - 1 >= max_message) {
+            break; // other memory, 0 bytes, or too long for one work request
+        }
+        sge->addr = reinterpret_cast<std::uintptr_t>(entry.address) + to_iova;
+        sge->length = static_cast<std::uint32_t>(entry.length);
+        sge->lkey = lkey;
+        work->next = work + 1;
+        work->sg_list = sge++;
+        work->num_sge = 1;
+        work->opcode = opcode;
+        work->send_flags = 0;
+        work->wr.rdma.remote_addr = remote_iova + entry.offset;
+        work->wr.rdma.rkey = rkey;
+        ++work;
+    }
+    const auto count = static_cast<std::uint32_t>(work - works);
+    at.entries = at.entries.subspan(count);
+    return count;
 }
 
 std::size_t OneSided::next_rail() noexcept {

@@ -90,31 +90,34 @@ bool RailSet::post(std::size_t rail, ibv_send_wr& work, RequestState* request, b
 
 std::size_t RailSet::post_chain(ibv_send_wr& first, RequestState& request) noexcept {
     SendQueue& queue = rails_[0].queue;
-    std::uint32_t sequence = queue.next();
+    const std::uint64_t part = WorkId{.work = Work::remote_part, .number = request.index}.encode();
+    std::uint32_t count = 0;
+    ibv_send_wr* last = nullptr;
     for (ibv_send_wr* work = &first; work != nullptr; work = work->next) {
-        const bool last = work->next == nullptr;
-        work->wr_id = WorkId{.work = last ? Work::remote : Work::remote_part,
-                             .number = request.index,
-                             .sequence = sequence++}
-                          .encode();
+        work->wr_id = part | (queue.next() + count++);
         work->send_flags &= ~unsigned{IBV_SEND_SIGNALED};
-        work->send_flags |= last ? unsigned{IBV_SEND_SIGNALED} : 0U;
+        last = work;
     }
+    last->wr_id =
+        WorkId{.work = Work::remote, .number = request.index, .sequence = queue.next() + count - 1}
+            .encode();
+    last->send_flags |= unsigned{IBV_SEND_SIGNALED};
     ibv_send_wr* failed = nullptr;
     const int error = ibv_post_send(rails_[0].queue_pair.native(), &first, &failed);
-    std::size_t posted = 0;
-    for (const ibv_send_wr* work = &first; work != (error == 0 ? nullptr : failed);
-         work = work->next) {
-        queue.posted(work->next == nullptr);
-        ++posted;
+    if (error != 0) [[unlikely]] {
+        count = 0;
+        for (const ibv_send_wr* work = &first; work != failed; work = work->next) {
+            ++count;
+        }
     }
-    fast.sends -= std::min(fast.sends, static_cast<std::uint32_t>(posted));
+    queue.posted(error == 0, count);
+    fast.sends -= std::min(fast.sends, count);
     if (error == 0) [[likely]] {
         ++request.pending;
     } else if (error != ENOMEM) {
         fail(EIO, "ibv_post_send failed", &request, error);
     }
-    return posted;
+    return count;
 }
 
 void RailSet::completed(std::size_t rail, std::uint32_t sequence) noexcept {

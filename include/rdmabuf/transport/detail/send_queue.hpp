@@ -71,6 +71,11 @@ class SendQueue {
     [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
+    /// Returns the number of work requests that can be posted such that at least @p reserve entries
+    /// are still free.
+    [[nodiscard]] std::uint32_t room(std::uint32_t reserve) const noexcept {
+        return depth_ - std::min(depth_, posted_ - completed_ + reserve);
+    }
     /// After suspend(), has_room() returns false until resume().
     void suspend() noexcept { depth_ = 0; }
     void resume() noexcept { depth_ = full_depth_; }
@@ -88,13 +93,12 @@ class SendQueue {
     /// Returns how many unsignaled work requests can be posted before must_signal() becomes true,
     /// such that at least @p reserve entries stay free.
     [[nodiscard]] std::uint32_t unsignaled_left(std::uint32_t reserve) const noexcept {
-        const std::uint32_t used = posted_ - completed_ + reserve;
         const std::uint32_t unsignaled = posted_ + 1 - signaled_;
-        return std::min(depth_ - std::min(depth_, used),
-                        signal_interval_ - std::min(signal_interval_, unsignaled));
+        return std::min(room(reserve), signal_interval_ - std::min(signal_interval_, unsignaled));
     }
-    void posted(bool signaled) noexcept {
-        ++posted_;
+    /// Counts @p count posted work requests. @param signaled  true if the last of them is signaled
+    void posted(bool signaled, std::uint32_t count = 1) noexcept {
+        posted_ += count;
         if (signaled) {
             signaled_ = posted_;
         }
