@@ -77,9 +77,10 @@ Agent::~Agent() {
         close_later(std::move(incoming_.back()->channel));
         incoming_.pop_back();
     }
-    while (!closing_.empty()) {
+    while (!closing_.empty()) { // Without advance(), which would accept further channels.
         endpoint_.wait(std::chrono::milliseconds(1));
-        advance();
+        endpoint_.progress();
+        advance_closing();
     }
 }
 
@@ -201,6 +202,10 @@ void Agent::drop(const std::string& remote_agent) {
 void Agent::close_later(Channel channel) {
     closing_.push_back(std::make_shared<Peer>());
     closing_.back()->channel = std::move(channel);
+}
+
+void Agent::advance_closing() {
+    std::erase_if(closing_, [this](const std::shared_ptr<Peer>& peer) { return close(*peer); });
 }
 
 bool Agent::close(Peer& peer) {
@@ -494,7 +499,7 @@ void Agent::advance() {
         send_messages(*peer);
         start_transfers(*peer);
     }
-    std::erase_if(closing_, [this](const std::shared_ptr<Peer>& peer) { return close(*peer); });
+    advance_closing();
     receive_all();
     polls_ = polls_ || !closing_.empty();
 }

@@ -235,7 +235,9 @@ class Agent {
     void start_transfers(Peer& peer);
     /// Implements disconnect(). The caller must hold `mutex_`.
     void drop(const std::string& remote_agent);
-    /// Continues to close the connection of a disconnected agent, without waiting.
+    /// Continues to close the connections of disconnected agents, without waiting.
+    void advance_closing();
+    /// Does this for one agent.
     /// @return true if the connection is closed
     [[nodiscard]] bool close(Peer& peer);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
