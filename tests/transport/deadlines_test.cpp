@@ -81,10 +81,6 @@ const auto operations = std::to_array<Operation>({
      [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
          return channel.isend(memory.memory(), memory.data(), 200000, 1, request);
      }},
-    {"short_receive",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
-         return channel.irecv(memory.memory(), memory.data(), 100, 1, request);
-     }},
     {"advertised_receive",
      [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
          return channel.irecv(memory.memory(), memory.data(), 200000, 1, request);

@@ -217,9 +217,15 @@ TEST_F(Faults, a_link_that_is_down_ends_all_requests_with_ehostunreach) {
     const Request second = receive(size, 2);
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
     const Request sent = send(size);
-    EXPECT_EQ(wait(left(), sent).error, code(EHOSTUNREACH));
-    EXPECT_EQ(wait(right(), first).error, code(EHOSTUNREACH));
-    EXPECT_EQ(wait(right(), second).error, code(EHOSTUNREACH));
+    Request put;
+    ASSERT_EQ(left().iput(from_->memory(), from_->data(), 100000, remote(), 0, put), code(0));
+    for (const auto& [channel, request] :
+         {std::pair(&left(), sent), std::pair(&left(), put), std::pair(&right(), first),
+          std::pair(&right(), second)}) {
+        const Completion completion = wait(*channel, request);
+        EXPECT_EQ(completion.error, code(EHOSTUNREACH));
+        EXPECT_EQ(completion.bytes, 0);
+    }
     expect_broken(left(), *from_, EHOSTUNREACH);
     expect_broken(right(), *to_, EHOSTUNREACH);
 }
