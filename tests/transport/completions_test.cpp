@@ -144,20 +144,6 @@ TEST_F(Completions, make_the_descriptor_of_an_armed_endpoint_readable) {
     }
 }
 
-TEST_F(Completions, that_have_arrived_before_arm_are_not_missed) {
-    for (int round = 0; round < 200; ++round) {
-        Request sent = send(10, 1);
-        EXPECT_EQ(complete(left(), sent).error, code(0));
-        bool armed = false;
-        ASSERT_TRUE(progress_until([&] {
-            armed = right_end().arm();
-            return right().probe(1).has_value();
-        }));
-        Request request = receive(10, 1);
-        EXPECT_EQ(complete(right(), request).bytes, 10);
-    }
-}
-
 TEST_F(Completions, the_end_of_a_peer_makes_the_descriptor_readable) {
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
     EXPECT_EQ(left().close(), code(0));
