@@ -152,50 +152,31 @@ TEST_F(ListPosting, skips_empty_entries) {
     }
 }
 
-TEST_F(ListPosting, posts_the_rest_later_if_a_work_request_could_not_be_posted) {
-    // The positions are those of the first, a middle and the last work request of a call.
-    for (const std::size_t refused : {0U, 5U, 15U, 16U, 39U}) {
-        SCOPED_TRACE(refused);
-        disconnect_all();
-        entries_.clear();
-        connect_with_list(40);
-        Request request;
-        {
+TEST_F(ListPosting, posts_the_rest_later_or_ends_with_its_channel_if_a_work_request_is_invalid) {
+    for (const int error : {ENOMEM, EINVAL}) {
+        // The positions are those of the first, a middle and the last work request of a call.
+        for (const std::size_t refused : {0U, 5U, 15U, 16U, 20U, 39U}) {
+            SCOPED_TRACE(std::to_string(refused) + ", error " + std::to_string(error));
+            disconnect_all();
+            entries_.clear();
+            connect_with_list(40);
             std::size_t position = 0;
             const PostFilter filter(left_end().protection_domain().context().native(),
                                     [&](const ibv_qp&, const ibv_send_wr& work) {
                                         const bool of_list = work.opcode == IBV_WR_RDMA_WRITE &&
                                                              work.num_sge == 1 &&
                                                              work.sg_list[0].length == block;
-                                        return of_list && position++ == refused ? ENOMEM : 0;
+                                        return of_list && position++ == refused ? error : 0;
                                     });
-            request = write_list();
-            expect_written(request);
+            Request request = write_list();
+            if (error == ENOMEM) {
+                expect_written(request);
+            } else {
+                EXPECT_EQ(complete(left(), request).error, code(EINVAL));
+            }
+            EXPECT_EQ(left().state(), code(error == ENOMEM ? 0 : EIO));
+            EXPECT_EQ(left().in_flight(), 0);
         }
-        EXPECT_EQ(left().state(), code(0));
-        EXPECT_EQ(left().in_flight(), 0);
-    }
-}
-
-TEST_F(ListPosting, ends_with_its_channel_if_a_work_request_is_invalid) {
-    for (const std::size_t refused : {0U, 5U, 15U, 20U}) {
-        SCOPED_TRACE(refused);
-        disconnect_all();
-        entries_.clear();
-        connect_with_list(40);
-        Request request;
-        {
-            std::size_t position = 0;
-            const PostFilter filter(
-                left_end().protection_domain().context().native(),
-                [&](const ibv_qp&, const ibv_send_wr& work) {
-                    return work.opcode == IBV_WR_RDMA_WRITE && position++ == refused ? EINVAL : 0;
-                });
-            request = write_list();
-        }
-        EXPECT_EQ(complete(left(), request).error, code(EINVAL));
-        EXPECT_EQ(left().state(), code(EIO));
-        EXPECT_EQ(left().in_flight(), 0);
     }
 }
 
