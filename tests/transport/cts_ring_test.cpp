@@ -57,20 +57,12 @@ TEST(TagsOfSentMessages, pair_each_message_with_one_advertisement) {
     EXPECT_FALSE(tags.pair(0, 3, 5));
     EXPECT_TRUE(tags.pair(0, 3, 6));
     EXPECT_FALSE(tags.pair(0, 3, 7));
-}
-
-TEST(TagsOfSentMessages, do_not_pair_messages_that_have_used_an_advertisement) {
-    SentTags tags;
-    tags.add(0, 5, true);
-    EXPECT_FALSE(tags.pair(0, 1, 5));
-}
-
-TEST(TagsOfSentMessages, do_not_pair_messages_that_the_peer_had_received_before) {
-    SentTags tags;
-    tags.add(0, 5, false);
-    tags.add(1, 6, false);
-    EXPECT_FALSE(tags.pair(1, 2, 5));
-    EXPECT_FALSE(tags.pair(2, 2, 6));
+    tags.add(3, 8, false);
+    tags.add(4, 9, true);
+    EXPECT_FALSE(tags.pair(4, 5, 8)) << "the peer had received it before";
+    EXPECT_FALSE(tags.pair(5, 5, 8)) << "the peer had received it before";
+    EXPECT_FALSE(tags.pair(3, 5, 9)) << "it has used an advertisement";
+    EXPECT_TRUE(tags.pair(3, 5, 8));
 }
 
 TEST(TagsOfSentMessages, cover_a_full_window_and_wrap_around) {
