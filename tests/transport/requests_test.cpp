@@ -108,17 +108,7 @@ TEST_F(Requests, are_reported_once) {
     EXPECT_EQ(left().test(copy).error, code(ESTALE));
 }
 
-TEST_F(Requests, are_empty_after_their_completion_was_reported) {
-    ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
-    const Completion completion = left().test(request_);
-    EXPECT_TRUE(completion.done);
-    EXPECT_EQ(completion.bytes, 10);
-    EXPECT_EQ(request_.index, Request::empty_index);
-    EXPECT_EQ(left().test(request_).error, code(ESTALE));
-    EXPECT_TRUE(left().test(request_).done);
-}
-
-TEST_F(Requests, belong_to_one_channel) {
+TEST_F(Requests, belong_to_one_channel_and_are_empty_after_their_completion_was_reported) {
     Request receive;
     ASSERT_EQ(left().irecv(mine_->memory(), mine_->data(), 10, 1, receive), code(0));
     EXPECT_EQ(right().test(receive).error, code(EINVAL));
@@ -128,7 +118,13 @@ TEST_F(Requests, belong_to_one_channel) {
     EXPECT_FALSE(left().test(receive).done);
     ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
     EXPECT_EQ(right().test(request_).error, code(EINVAL));
-    EXPECT_EQ(left().test(request_).error, code(0));
+    const Completion completion = left().test(request_);
+    EXPECT_TRUE(completion.done);
+    EXPECT_EQ(completion.error, code(0));
+    EXPECT_EQ(completion.bytes, 10);
+    EXPECT_EQ(request_.index, Request::empty_index);
+    EXPECT_EQ(left().test(request_).error, code(ESTALE));
+    EXPECT_TRUE(left().test(request_).done);
 }
 
 TEST_F(Requests, end_with_their_channel) {
