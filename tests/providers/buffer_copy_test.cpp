@@ -22,12 +22,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Bytes = std::vector<std::byte>;
 
-Bytes pattern(std::size_t size, unsigned seed) {
-    Bytes bytes(size);
-    fill(bytes, seed);
-    return bytes;
-}
-
 class BufferCopy : public ::testing::Test {
   protected:
     FakeKernel kernel;

@@ -13,7 +13,6 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/resolver.hpp>
 
-#include "support.hpp"
 #include "waiting.hpp"
 
 namespace rdmabuf::testing {
@@ -145,12 +144,6 @@ std::unique_ptr<Memory> make_memory(const std::string& kind, const ProtectionDom
         return std::make_unique<NicMemory>(pd, length, access);
     }
     return std::make_unique<DmaBufMemory>(kind, pd, length, access);
-}
-
-std::vector<std::byte> pattern(std::size_t length, unsigned seed) {
-    std::vector<std::byte> bytes(length);
-    fill(bytes, seed);
-    return bytes;
 }
 
 } // namespace rdmabuf::testing

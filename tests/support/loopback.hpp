@@ -14,6 +14,8 @@
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
 
+#include "support.hpp"
+
 /// Shared by the tests of verbs that run on softverbs or on the rig's device: loopback connections
 /// of a device, and memory of each kind.
 namespace rdmabuf::testing {
@@ -66,8 +68,5 @@ class Memory {
 [[nodiscard]] std::unique_ptr<Memory> make_memory(const std::string& kind,
                                                   const ProtectionDomain& pd, std::size_t length,
                                                   Access access = full_access);
-
-/// Returns bytes as fill() writes them.
-[[nodiscard]] std::vector<std::byte> pattern(std::size_t length, unsigned seed);
 
 } // namespace rdmabuf::testing

@@ -69,6 +69,12 @@ void fill(std::span<std::byte> bytes, unsigned seed) {
     }
 }
 
+std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+    std::vector<std::byte> bytes(size);
+    fill(bytes, seed);
+    return bytes;
+}
+
 TeardownFailures::TeardownFailures() : before_(set_teardown_failure_handler(&note_failure)) {
     const std::lock_guard lock(failures_mutex);
     failures.clear();

@@ -38,6 +38,8 @@ std::optional<Error> error_of(Action&& action) {
 
 /// Fills @p bytes with a pseudorandom sequence that depends on @p seed.
 void fill(std::span<std::byte> bytes, unsigned seed);
+/// Returns @p size bytes as fill() writes them.
+[[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1);
 
 /// Collects the teardown failures while the object exists. There must be one object at a time.
 class TeardownFailures {

@@ -6,12 +6,6 @@
 
 namespace rdmabuf::testing {
 
-std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
-    std::vector<std::byte> bytes(size);
-    fill(bytes, seed);
-    return bytes;
-}
-
 TestMemory::TestMemory(const Endpoint& endpoint, Allocator& allocator, Kind kind, std::size_t size,
                        Access access) {
     std::uintptr_t address = 0;

@@ -39,9 +39,6 @@ using transport::Tag;
     return {error, std::system_category()};
 }
 
-/// Returns pseudorandom bytes. Equal arguments give equal bytes.
-[[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1);
-
 /// Registered memory for requests. Of Kind::host, host() is the memory. Keep it until the endpoint
 /// is destroyed: a device may execute an RDMA write of a peer later than the peer has its
 /// completion, and the cache of the endpoint keeps the memory registered.

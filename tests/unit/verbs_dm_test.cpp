@@ -58,12 +58,6 @@ constexpr const char* alloc = "ibv_alloc_dm";
 constexpr const char* export_call = "ibv_dm_export_dmabuf_fd";
 using Bytes = std::vector<std::byte>;
 
-Bytes pattern(std::size_t length, unsigned seed) {
-    Bytes bytes(length);
-    fill(bytes, seed);
-    return bytes;
-}
-
 /// A second name for what the device exports, of another size.
 int export_too_much(ibv_dm* /*dm*/) {
     const int fd = ::memfd_create("too much", MFD_CLOEXEC);
