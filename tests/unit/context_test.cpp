@@ -388,22 +388,20 @@ TEST_F(DmaBufImport, OfAProviderThatTakesAnythingIsNotTrusted) {
 }
 
 TEST(LinkSpeed, IsTheRateOfALaneTimesTheNumberOfLanes) {
-    ibv_port_attr port{};
-    port.active_speed = 32;
-    port.active_width = 2;
-    EXPECT_EQ(link_speed(port), 100000U);
-    port.active_speed = 128;
-    EXPECT_EQ(link_speed(port), 400000U);
-    port.active_width = 4;
-    EXPECT_EQ(link_speed(port), 800000U);
-    port.active_speed = 1;
-    port.active_width = 1;
-    EXPECT_EQ(link_speed(port), 2500U);
-    port.active_speed = 3;
-    EXPECT_EQ(link_speed(port), 0U) << "an unknown speed";
-    port.active_speed = 32;
-    port.active_width = 0;
-    EXPECT_EQ(link_speed(port), 0U) << "an unknown width";
+    struct Case {
+        std::uint8_t speed, width;
+        std::uint32_t expected;
+    };
+    // The last ones are of an unknown speed or width.
+    for (const Case& one :
+         {Case{1, 1, 2500}, Case{2, 2, 20000}, Case{8, 2, 40000}, Case{16, 2, 56000},
+          Case{32, 2, 100000}, Case{32, 16, 50000}, Case{128, 2, 400000}, Case{128, 4, 800000},
+          Case{3, 1, 0}, Case{0, 2, 0}, Case{32, 0, 0}}) {
+        ibv_port_attr port{};
+        port.active_speed = one.speed;
+        port.active_width = one.width;
+        EXPECT_EQ(link_speed(port), one.expected) << +one.speed << " times " << +one.width;
+    }
 }
 
 } // namespace

@@ -25,13 +25,6 @@ using ::testing::StrEq;
 
 using NcclNetOptions = NcclNet;
 
-TEST_F(NcclNetOptions, TakeTheTrafficClassOfTheNcclCommunicator) {
-    ASSERT_EQ(load(106), Result::success);
-    forget_calls();
-    static_cast<void>(connect());
-    EXPECT_THAT(traffic_classes(), ElementsAre(106));
-}
-
 TEST_F(NcclNetOptions, PreferTheTrafficClassOfTheEnvironment) {
     const Variable chosen("NCCL_IB_TC", "0x60");
     ASSERT_EQ(load(106), Result::success);
@@ -40,13 +33,14 @@ TEST_F(NcclNetOptions, PreferTheTrafficClassOfTheEnvironment) {
     EXPECT_THAT(traffic_classes(), ElementsAre(0x60));
 }
 
-TEST_F(NcclNetOptions, OfQueuePairsComeFromTheEnvironment) {
+TEST_F(NcclNetOptions, OfQueuePairsComeFromTheEnvironmentAndTheNcclCommunicator) {
     const Variable level("NCCL_IB_SL", "3");
     const Variable retries("NCCL_IB_RETRY_CNT", "5");
     const Variable timeout("NCCL_IB_TIMEOUT", "18");
-    ASSERT_EQ(load(), Result::success);
+    ASSERT_EQ(load(106), Result::success);
     forget_calls();
     static_cast<void>(connect());
+    EXPECT_THAT(traffic_classes(), ElementsAre(106));
     for (const ibv_qp_attr& attributes : connected()) {
         EXPECT_EQ(attributes.ah_attr.sl, 3);
     }

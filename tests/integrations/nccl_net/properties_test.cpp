@@ -53,7 +53,11 @@ TEST_F(NcclNetProperties, AreThoseOfTheDevice) {
         attributes.orig_attr.max_qp = 1000;
         attributes.orig_attr.max_cqe = 1 << 20;
     });
+    fork_inits = 0;
     ASSERT_EQ(load(), Result::success);
+    EXPECT_EQ(fork_inits, 1U) << "the drivers are ready for fork(2)";
+    EXPECT_THAT(take_log(),
+                AllOf(HasSubstr("GPU Direct RDMA enabled on soft0"), Not(HasSubstr("disabled"))));
     ASSERT_EQ(net().devices(), 1);
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
@@ -65,6 +69,8 @@ TEST_F(NcclNetProperties, AreThoseOfTheDevice) {
     EXPECT_EQ(properties.latency, 0.0F);
     EXPECT_EQ(properties.max_comms, 999);
     EXPECT_EQ(properties.max_receives, 8);
+    EXPECT_EQ(properties.pointers, abi::pointer_host | abi::pointer_dmabuf)
+        << "there is no CUDA here";
     EXPECT_EQ(properties.global_memory, 1);
     EXPECT_EQ(properties.force_flush, 0);
     EXPECT_EQ(properties.device_type, abi::device_type_host);
@@ -87,40 +93,6 @@ TEST_F(NcclNetProperties, LimitTheConnectionsToTheCompletionQueue) {
     abi::PropertiesV12 properties{};
     ASSERT_EQ(net().properties(0, properties), Result::success);
     EXPECT_EQ(properties.max_comms, 10);
-}
-
-TEST_F(NcclNetProperties, ContainTheSpeedOfEachRateAndWidth) {
-    struct Case {
-        std::uint8_t speed, width;
-        int expected;
-    };
-    for (const Case& one :
-         {Case{1, 1, 2500}, Case{2, 2, 20000}, Case{8, 2, 40000}, Case{16, 2, 56000},
-          Case{32, 16, 50000}, Case{128, 4, 800000}, Case{0, 2, 0}, Case{32, 0, 0}}) {
-        const std::string what = std::to_string(one.speed) + "x" + std::to_string(one.width);
-        use_roce_device();
-        ibv_port_attr port = roce_port();
-        port.active_speed = one.speed;
-        port.active_width = one.width;
-        set_port(port);
-        const LoadedPlugin plugin(plugin_path);
-        const auto net = plugin.net(newest_version);
-        ASSERT_EQ(net->init(), Result::success) << what;
-        abi::PropertiesV12 properties{};
-        ASSERT_EQ(net->properties(0, properties), Result::success) << what;
-        EXPECT_EQ(properties.speed, one.expected) << what;
-        net->finalize();
-    }
-}
-
-TEST_F(NcclNetProperties, SayThatDmaBufsCanBeRegistered) {
-    ASSERT_EQ(load(), Result::success);
-    abi::PropertiesV12 properties{};
-    ASSERT_EQ(net().properties(0, properties), Result::success);
-    EXPECT_EQ(properties.pointers, abi::pointer_host | abi::pointer_dmabuf)
-        << "there is no CUDA here";
-    EXPECT_THAT(take_log(),
-                AllOf(HasSubstr("GPU Direct RDMA enabled on soft0"), Not(HasSubstr("disabled"))));
 }
 
 TEST_F(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
@@ -221,12 +193,6 @@ TEST_F(NcclNetProperties, AreThoseOfTheDataDirectFunctionUnlessTheEnvironmentFor
         net->finalize();
     }
     with_data_direct.clear();
-}
-
-TEST_F(NcclNetProperties, AreReadAfterTheDriversAreReadyForFork) {
-    fork_inits = 0;
-    ASSERT_EQ(load(), Result::success);
-    EXPECT_EQ(fork_inits, 1U);
 }
 
 TEST_F(NcclNetProperties, OfADeviceThatFailsAreNotReported) {
