@@ -37,7 +37,6 @@ enum class Operation : std::uint8_t {
     get,
     get_list,
     fetch_add,
-    compare_swap,
     flush,
 };
 
@@ -144,10 +143,6 @@ constexpr auto protocols = std::to_array<Protocol>({
      .operation = Operation::fetch_add,
      .length = 8,
      .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD},
-    {.name = "compare_swap",
-     .operation = Operation::compare_swap,
-     .length = 8,
-     .opcode = IBV_WR_ATOMIC_CMP_AND_SWP},
     {.name = "flush",
      .operation = Operation::flush,
      .length = 64,
@@ -176,11 +171,6 @@ constexpr auto protocols = std::to_array<Protocol>({
      .length = length,
      .devices = 2,
      .opcode = IBV_WR_RDMA_WRITE},
-    {.name = "prepared_eager",
-     .operation = Operation::receive_and_send,
-     .length = 5000,
-     .prepared = true,
-     .device_accesses_right = false},
     {.name = "prepared_rget",
      .operation = Operation::send_and_receive,
      .length = length,
@@ -378,12 +368,6 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
                       left().ifetch_add(from_->memory(), result, remote_, begin, number, request),
                       request);
                 return;
-            case Operation::compare_swap:
-                start(left(),
-                      left().icompare_swap(from_->memory(), result, remote_, begin, old_value(),
-                                           number, request),
-                      request);
-                return;
             case Operation::flush:
                 start(right(),
                       right().iflush(right_memory_of_requests(), to_->data(begin), size, request),
@@ -395,10 +379,7 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
         return GetParam().operation == Operation::get ||
                GetParam().operation == Operation::get_list;
     }
-    [[nodiscard]] bool is_atomic() const {
-        return GetParam().operation == Operation::fetch_add ||
-               GetParam().operation == Operation::compare_swap;
-    }
+    [[nodiscard]] bool is_atomic() const { return GetParam().operation == Operation::fetch_add; }
     [[nodiscard]] std::uint64_t old_value() const {
         std::uint64_t value = 0;
         std::memcpy(&value, right_bytes_.data() + begin, sizeof value);
@@ -491,8 +472,7 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
             std::memcpy(&result, left.data() + begin, sizeof result);
             std::memcpy(&value, right.data() + begin, sizeof value);
             EXPECT_EQ(result, old_value());
-            EXPECT_EQ(value,
-                      GetParam().operation == Operation::fetch_add ? old_value() + number : number);
+            EXPECT_EQ(value, old_value() + number);
         } else if (transferred() && GetParam().operation != Operation::flush) {
             EXPECT_TRUE(std::ranges::equal(range(left), range(right)));
         }
