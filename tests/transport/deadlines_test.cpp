@@ -60,7 +60,7 @@ class Deadlines : public FeaturesTest {
 
 // The port of the device is down
 
-/// A request of the left end, of each type and stage: one function ends them all. The device does
+/// A request of the left end, of each pool and stage: one function ends them all. The device does
 /// not transfer its packets.
 struct Operation {
     const char* name;
@@ -85,18 +85,9 @@ const auto operations = std::to_array<Operation>({
      [](Channel& channel, const TestMemory& memory, const RemoteMemory&, Request& request) {
          return channel.irecv(memory.memory(), memory.data(), 200000, 1, request);
      }},
-    {"put",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.iput(memory.memory(), memory.data(), 200000, remote, 0, request);
-     }},
     {"get",
      [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
          return channel.iget(memory.memory(), memory.data(), 200000, remote, 0, request);
-     }},
-    {"fetch_add",
-     [](Channel& channel, const TestMemory& memory, const RemoteMemory& remote, Request& request) {
-         return channel.ifetch_add(memory.memory(), reinterpret_cast<std::uint64_t*>(memory.data()),
-                                   remote, 0, 1, request);
      }},
     {"fence", [](Channel& channel, const TestMemory&, const RemoteMemory&,
                  Request& request) { return channel.ifence(request); }},
@@ -108,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(of, DeadlinesOfOperations, ::testing::ValuesIn(operatio
                          [](const auto& value) { return std::string(value.param.name); });
 
 TEST_P(DeadlinesOfOperations, end_the_request_and_the_channel) {
-    connect_with_memory(memory_size, Endpoint::default_access | Access::remote_atomic);
+    connect_with_memory();
     const RemoteMemory target = remote();
     const std::vector<std::byte> before = from_->bytes(0, memory_size);
     if (std::string(GetParam().name) == "fence") {
