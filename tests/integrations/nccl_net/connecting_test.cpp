@@ -161,20 +161,10 @@ TEST_F(NcclNetConnecting, GivesOneListenerSeveralPeers) {
     void* listener = nullptr;
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
     for (int peer = 0; peer < 3; ++peer) {
-        Handle copy = handle;
-        void* sending = nullptr;
-        void* receiving = nullptr;
-        until([&] {
-            if (sending == nullptr) {
-                EXPECT_EQ(net().connect(0, copy, sending), Result::success);
-            }
-            if (receiving == nullptr) {
-                EXPECT_EQ(net().accept(listener, receiving), Result::success);
-            }
-            return sending != nullptr && receiving != nullptr;
-        });
-        EXPECT_EQ(net().close_send(sending), Result::success);
-        EXPECT_EQ(net().close_receive(receiving), Result::success);
+        Pair pair{.listener = listener};
+        meet(pair, handle);
+        EXPECT_EQ(net().close_send(pair.send), Result::success);
+        EXPECT_EQ(net().close_receive(pair.receive), Result::success);
     }
     EXPECT_EQ(net().close_listen(listener), Result::success);
 }

@@ -52,6 +52,12 @@ NcclNet::Pair NcclNet::connect(int device) {
     Pair pair;
     Handle handle{};
     EXPECT_EQ(net().listen(device, handle, pair.listener), Result::success);
+    meet(pair, handle, device);
+    pairs_.push_back(pair);
+    return pair;
+}
+
+void NcclNet::meet(Pair& pair, Handle handle, int device) {
     until([&] {
         if (pair.send == nullptr) {
             EXPECT_EQ(net().connect(device, handle, pair.send), Result::success);
@@ -61,8 +67,6 @@ NcclNet::Pair NcclNet::connect(int device) {
         }
         return pair.send != nullptr && pair.receive != nullptr;
     });
-    pairs_.push_back(pair);
-    return pair;
 }
 
 void NcclNet::close_send(const Pair& pair) {

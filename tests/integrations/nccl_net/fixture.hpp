@@ -59,6 +59,8 @@ class NcclNet : public rdmabuf::testing::SoftverbsTest {
     };
     /// Closed at the end.
     [[nodiscard]] Pair connect(int device = 0);
+    /// Connects both ends to the listener of the handle.
+    void meet(Pair& pair, Handle handle, int device = 0);
     // Closing before the end of the test
 
     void close_send(const Pair& pair);

@@ -63,17 +63,6 @@ INSTANTIATE_TEST_SUITE_P(Operations, NcclNetProtocols,
                          ::testing::Combine(::testing::Values(0, 1, 2),
                                             ::testing::Values(1, 3, 8)));
 
-TEST_F(NcclNetProxy, ConnectsAgainAfterEachOperation) {
-    for (unsigned round = 0; round < 20; ++round) {
-        const Pair pair = connect();
-        {
-            Transfer transfer(net(), pair, {.length = 3, .seed = round}, round % 2 == 1);
-            run(transfer);
-        }
-        close(pair);
-    }
-}
-
 // When NCCL aborts a communicator, it deregisters memory before it closes the connections.
 TEST_F(NcclNetProxy, IsAbortedAtEachStep) {
     for (unsigned steps = 0; steps < 40; ++steps) {
