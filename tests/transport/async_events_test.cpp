@@ -17,6 +17,7 @@
 
 #include "../softverbs/sanitizers.hpp"
 #include "features_fixture.hpp"
+#include "poll_counter.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -220,30 +221,23 @@ TEST_F(AsyncEvents, that_another_endpoint_has_read_make_the_descriptor_readable)
     EXPECT_FALSE(is_readable(right_end().descriptor()));
 }
 
-/// Replaces ibv_poll_cq() of a device: completions arrive as fast as they are polled.
-unsigned endless_polls;
-int poll_without_end(ibv_cq*, int, ibv_wc* completions) {
-    using transport::detail::Work;
-    using transport::detail::WorkId;
-    constexpr unsigned enough = 100000;
-    *completions = {};
-    completions->wr_id = WorkId{.work = Work::remote}.encode();
-    completions->qp_num = 0x123456; // No queue pair has this number.
-    return ++endless_polls < enough ? 1 : 0;
-}
-
 TEST_F(AsyncEvents, are_read_although_completions_arrive_without_end) {
     connect_with_memory();
     ASSERT_TRUE(progress_until([&] { return right_end().arm(); }));
     left_.reset(); // The end of the socket is an event, too.
-    ibv_context* const device = device_of(right_end());
-    raise_port(device, IBV_EVENT_PORT_ACTIVE);
-    const auto original = std::exchange(device->ops.poll_cq, poll_without_end);
-    endless_polls = 0;
+    raise_port(device_of(right_end()), IBV_EVENT_PORT_ACTIVE);
+    PollCounter endless(right_end().protection_domain().context(),
+                        [left = 100000](ibv_cq*, int, ibv_wc* completions) mutable {
+                            using transport::detail::Work;
+                            *completions = {};
+                            completions->wr_id =
+                                transport::detail::WorkId{.work = Work::remote}.encode();
+                            completions->qp_num = 0x123456; // No queue pair has this number.
+                            return --left > 0 ? 1 : 0;
+                        });
     EXPECT_FALSE(right_end().arm());
-    EXPECT_GT(endless_polls, 1U);
-    EXPECT_LT(endless_polls, 20000U);
-    device->ops.poll_cq = original;
+    EXPECT_GT(endless.polls, 1U);
+    EXPECT_LT(endless.polls, 20000U);
 }
 
 // The channel has no work requests in flight, so its requests end inside arm().

@@ -280,11 +280,10 @@ TEST_F(Ends, a_closed_channel_keeps_no_receive_buffer) {
 }
 
 /// Replaces ibv_poll_cq() of a device, which never reports the end of a copy to device memory.
-decltype(ibv_context_ops::poll_cq) poll_all_completions;
 int poll_without_copies(ibv_cq* cq, int count, ibv_wc* completions) {
     using transport::detail::Work;
     using transport::detail::WorkId;
-    int polled = poll_all_completions(cq, count, completions);
+    int polled = PollCounter::poll(cq, count, completions);
     for (int i = 0; i < polled;) {
         if (WorkId::decode(completions[i].wr_id).work == Work::loopback) {
             completions[i] = completions[--polled];
@@ -298,8 +297,7 @@ int poll_without_copies(ibv_cq* cq, int count, ibv_wc* completions) {
 TEST_F(Ends, a_receive_whose_data_a_dead_device_never_copies_ends_with_an_error) {
     connect_with_memory();
     const TestMemory device = right_memory(memory_size, Kind::dmabuf);
-    ibv_context* const context = right_end().protection_domain().context().native();
-    poll_all_completions = std::exchange(context->ops.poll_cq, poll_without_copies);
+    const PollCounter dead(right_end().protection_domain().context(), poll_without_copies);
     Request by_test;
     Request by_context;
     std::array<Completion, 2> completions;
@@ -323,7 +321,6 @@ TEST_F(Ends, a_receive_whose_data_a_dead_device_never_copies_ends_with_an_error)
     EXPECT_EQ(completion.bytes, 0);
     ASSERT_EQ(right_end().poll_completions(completions), 1U);
     EXPECT_EQ(completions[0].error, code(EIO));
-    context->ops.poll_cq = poll_all_completions;
 }
 
 // A message behind the close message would be lost, although its send completes at once.
@@ -523,11 +520,11 @@ TEST_P(EndsOfCopies, closing_ends_them_before_the_memory_is_used_again_and_retur
 // As mlx5 does after a fatal error.
 TEST_P(EndsOfCopies, end_with_a_device_that_reports_no_more_completions) {
     begin();
-    ibv_context* const device = right_end().protection_domain().context().native();
-    const auto poll = std::exchange(device->ops.poll_cq, [](ibv_cq*, int, ibv_wc*) { return 0; });
+    const Context& device = right_end().protection_domain().context();
+    const PollCounter dead(device, [](ibv_cq*, int, ibv_wc*) { return 0; });
     ibv_async_event event{};
     event.event_type = IBV_EVENT_DEVICE_FATAL;
-    EXPECT_EQ(softverbs_raise_event(device, &event), 0);
+    EXPECT_EQ(softverbs_raise_event(device.native(), &event), 0);
     for (int i = 0; i < 100; ++i) {
         StoppedClock::advance(100ms);
         right_end().progress();
@@ -536,7 +533,6 @@ TEST_P(EndsOfCopies, end_with_a_device_that_reports_no_more_completions) {
     for (Request& each : received_) {
         EXPECT_EQ(right().test(each).error, code(EIO));
     }
-    device->ops.poll_cq = poll;
 }
 
 TEST_F(Ends, closing_many_channels_of_a_failed_device_does_not_wait_for_each_of_them) {

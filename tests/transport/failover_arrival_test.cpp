@@ -11,6 +11,7 @@
 #include <rdmabuf/transport.hpp>
 
 #include "failover_fixture.hpp"
+#include "poll_counter.hpp"
 #include "post_filter.hpp"
 #include "stopped_clock.hpp"
 
@@ -39,24 +40,20 @@ class FailoverArrival : public Failover {
         EXPECT_TRUE(received(0, 0, length));
         const std::vector<std::byte> newer = pattern(length, 9);
         to_->fill(newer);
-        ibv_context* const context = left_end().protection_domain(1).context().native();
-        original_poll = std::exchange(context->ops.poll_cq, poll_as_flushed);
+        const PollCounter lost(left_end().protection_domain(1).context(), poll_as_flushed);
         ASSERT_NO_FATAL_FAILURE(fail_queue_pair(*from_, 1));
         EXPECT_EQ(complete(left(), request).error, code(0)) << left().reason();
         // This message arrives after the last writes of the failover.
         pass(*from_, *to_, 100, 1, 0, length);
         settle();
-        context->ops.poll_cq = original_poll;
         EXPECT_EQ(left().working_rails(), 1);
         EXPECT_TRUE(to_->bytes(0, length) == newer) << "older data was written again";
     }
 
   private:
-    static inline int (*original_poll)(ibv_cq*, int, ibv_wc*) = nullptr;
-
     /// Replaces ibv_poll_cq() of a device: the acknowledgements of all writes are lost.
     static int poll_as_flushed(ibv_cq* cq, int count, ibv_wc* completions) {
-        const int polled = original_poll(cq, count, completions);
+        const int polled = PollCounter::poll(cq, count, completions);
         for (int i = 0; i < polled; ++i) {
             if (completions[i].opcode == IBV_WC_RDMA_WRITE) {
                 completions[i].status = IBV_WC_WR_FLUSH_ERR;
@@ -151,16 +148,15 @@ TEST_F(FailoverArrival, leaves_out_a_device_that_reports_no_completions) {
     options_.read_async_events = false;
     ASSERT_NO_FATAL_FAILURE(connect_devices());
     settle();
-    ibv_context* const context = left_end().protection_domain(1).context().native();
-    const auto poll = context->ops.poll_cq;
-    context->ops.poll_cq = poll_nothing;
-    Request put;
-    ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, remote(), 0, put), code(0));
-    EXPECT_EQ(complete(left(), put).error, code(0)) << left().reason();
-    EXPECT_EQ(left().working_rails(), 1);
-    EXPECT_STREQ(left().rail_reason(1), "the device reports no completions");
-    EXPECT_EQ(left().state(), code(0));
-    context->ops.poll_cq = poll;
+    {
+        const PollCounter silent(left_end().protection_domain(1).context(), poll_nothing);
+        Request put;
+        ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, remote(), 0, put), code(0));
+        EXPECT_EQ(complete(left(), put).error, code(0)) << left().reason();
+        EXPECT_EQ(left().working_rails(), 1);
+        EXPECT_STREQ(left().rail_reason(1), "the device reports no completions");
+        EXPECT_EQ(left().state(), code(0));
+    }
     pass(*from_, *to_, 300000);
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "features_fixture.hpp"
+#include "poll_counter.hpp"
 #include "post_filter.hpp"
 #include "prepared_channels_fixture.hpp"
 
@@ -177,26 +178,6 @@ constexpr auto protocols = std::to_array<Protocol>({
      .prepared = true,
      .opcode = IBV_WR_RDMA_READ},
 });
-
-/// Makes one call of ibv_poll_cq(3) for a context fail, which softverbs does not do.
-class FailPoll {
-  public:
-    FailPoll(ibv_context* context, unsigned nth) : context_(context) {
-        original = context->ops.poll_cq;
-        remaining = nth;
-        context->ops.poll_cq = [](ibv_cq* cq, int count, ibv_wc* completions) {
-            return remaining > 0 && --remaining == 0 ? -1 : original(cq, count, completions);
-        };
-    }
-    FailPoll(const FailPoll&) = delete;
-    FailPoll& operator=(const FailPoll&) = delete;
-    ~FailPoll() { context_->ops.poll_cq = original; }
-
-  private:
-    ibv_context* context_;
-    static inline decltype(ibv_context_ops::poll_cq) original = nullptr;
-    static inline unsigned remaining = 0;
-};
 
 class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterface<Protocol> {
   protected:
@@ -583,7 +564,11 @@ TEST_P(TrafficFaults, of_polling_end_the_requests) {
     for (unsigned n = 1; n <= 6; ++n) {
         SCOPED_TRACE(n);
         {
-            const FailPoll fault(right_end().protection_domain().context().native(), n);
+            // softverbs_fail_call() lets no call of ibv_poll_cq(3) fail.
+            PollCounter fault(right_end().protection_domain().context(),
+                              [left = n](ibv_cq* cq, int count, ibv_wc* wc) mutable {
+                                  return --left == 0 ? -1 : PollCounter::poll(cq, count, wc);
+                              });
             start_all();
             finish_all();
         }
