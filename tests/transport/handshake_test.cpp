@@ -386,34 +386,6 @@ TEST_F(Handshakes, a_connector_sends_no_hello_to_a_process_that_did_not_make_the
     EXPECT_EQ(peer.available(), 0U);
 }
 
-TEST_F(Handshakes, both_ends_report_a_verbs_call_that_fails_with_eagain) {
-    // With inline data, an end that cannot create its queue pair would try again without it.
-    options_.inline_data = 0;
-    open();
-    // Each end creates one queue pair; the listener creates the first one.
-    for (const unsigned call : {1U, 2U}) {
-        SCOPED_TRACE(call);
-        Listener listener = listen();
-        auto connector = left_end().start_connect(listener.handle());
-        ASSERT_TRUE(connector.ok()) << connector.message();
-        ASSERT_EQ(softverbs_fail_call("ibv_create_qp", call, EAGAIN), 0);
-        std::error_code at_listener = code(EAGAIN);
-        std::error_code at_connector = code(EAGAIN);
-        while (at_listener == code(EAGAIN) || at_connector == code(EAGAIN)) {
-            if (at_connector == code(EAGAIN)) {
-                at_connector = connector->try_connect(left_);
-            }
-            if (at_listener == code(EAGAIN)) {
-                at_listener = listener.try_accept(right_);
-            }
-        }
-        EXPECT_EQ(at_listener, code(EBUSY));
-        EXPECT_EQ(at_connector, code(EBUSY));
-        EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
-        EXPECT_THAT(connector->error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
-    }
-}
-
 TEST_F(Handshakes, create_a_queue_pair_again_without_inline_data) {
     for (const unsigned call : {1U, 2U}) { // of the listener and of the connector
         SCOPED_TRACE(call);
