@@ -63,11 +63,12 @@ class Communicator {
     }
 
     // send(), receive() and flush() set `request` to a Request. If send() or receive() cannot start
-    // yet, the function makes progress, returns success and does not set `request`. The caller must
-    // initialise `request` to nullptr: if it is still nullptr, NCCL calls the function again.
+    // yet, the function returns success and does not set `request`, and NCCL calls it again later.
+    // Therefore the caller must initialise `request` to nullptr.
 
-    /// Sends a message as soon as the peer has advertised the receive, so that the message is one
-    /// RDMA write. Sends at most as many bytes as the advertised buffer has.
+    /// Sends a message as soon as the peer has advertised a receive with the tag @p tag, so that
+    /// the message is one RDMA write; a message without data does not wait. Sends at most as many
+    /// bytes as the advertised buffer has.
     abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                      void*& request) noexcept;
     /// Posts a grouped receive, as soon as all its receives can be advertised. The messages can
@@ -86,8 +87,8 @@ class Communicator {
     ///               nullptr
     abi::Result test(Request& request, int& done, int* sizes) noexcept;
 
-    /// NCCL has up to abi::max_requests grouped receives in flight, and a flush follows each. Fewer
-    /// sends are in flight, because each needs an advertised receive.
+    /// NCCL has up to abi::max_requests grouped receives in flight, and a flush follows each. If a
+    /// send finds no free Request, NCCL calls send() again later.
     static constexpr std::size_t pool_size = 2 * abi::max_requests;
 
   private:

@@ -88,8 +88,8 @@ void set_pointers(Nic& nic, const Context& context, const Settings& settings) {
         nic.pointers |= abi::pointer_cuda;
     }
     // NCCL exports dma-bufs only if this library cannot export them, or if RDMABUF_NCCL_DMABUF is
-    // set. The library is preferred because it selects the mapping for each NIC (PCIe or data
-    // direct).
+    // set. By default, this library exports them, because it selects the mapping for each NIC (PCIe
+    // or data direct).
     if (import && (!exports || settings.nccl_exports)) {
         nic.pointers |= abi::pointer_dmabuf;
     }
@@ -287,8 +287,8 @@ std::vector<Nic> find_nics(const Settings& settings) {
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
         // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
-        // verbs devices, in which each port has the number 1. Therefore the count of earlier
-        // devices with the same GUID is added.
+        // verbs devices, in which each port has the number 1. Therefore the number of entries with
+        // the same GUID that stand before this one in `nics` is added.
         nic->port += static_cast<int>(std::count_if(
             nics.begin(), nic, [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
         nic->members = {static_cast<int>(nic - nics.begin())};

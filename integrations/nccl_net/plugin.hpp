@@ -59,9 +59,9 @@ class Plugin {
     void stop(void* context) noexcept;
 
     /// Returns the number of devices: those that start() has found, and the merged devices that
-    /// NCCL has created since the plugin was last unused. Earlier merged devices keep their
-    /// indices, because a later NCCL communicator may use them without creating them again
-    /// (NCCL_NET_PLUGIN_REF_COUNT=1).
+    /// NCCL has requested since the plugin was last unused. Merged devices from before that time
+    /// keep their indices, because a later NCCL communicator may use them without creating them
+    /// again (NCCL_NET_PLUGIN_REF_COUNT=1).
     [[nodiscard]] int device_count();
     /// Returns the device with the index @p device. Logs an error and returns nullptr if the index
     /// is out of range. The pointer is valid until the plugin is destroyed.
@@ -87,7 +87,7 @@ class Plugin {
 
   private:
     /// The contents of an NCCL handle: the handle of the transport's listener, and the ID of the
-    /// connection attempt in the connecting process, which is 0 before the first connect().
+    /// connection attempt in the connecting process. The ID is 0 before the first connect().
     struct WireHandle {
         std::array<std::byte, rdmabuf::transport::Handle::wire_size> listener;
         std::uint64_t connection;

@@ -88,8 +88,9 @@ std::optional<std::string> find_interface() {
         return std::nullopt;
     }
     const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> all(first, ::freeifaddrs);
-    // If NCCL_SOCKET_IFNAME is not set, the interfaces are tried in the order of NCCL.
     std::optional<std::string> found;
+    // If NCCL_SOCKET_IFNAME is not set, try these lists of interfaces in the order in which NCCL
+    // tries them.
     for (const char* const list : {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"}) {
         found = find_interface(first, NameList(names.empty() ? list : names), family);
         if (found || !names.empty()) {

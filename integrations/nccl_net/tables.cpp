@@ -77,7 +77,8 @@ Result get_properties(int device, Properties* properties) {
         if constexpr (requires { properties->merged; }) {
             properties->force_flush = nic->force_flush ? 1 : 0;
             if (nic->members.size() > properties->merged.devices.size()) {
-                // The device was merged through the table of a newer version.
+                // The device was merged through the table of a newer version, which permits more
+                // members than this version.
                 return Result::invalid_usage;
             }
             properties->merged.count = static_cast<int>(nic->members.size());

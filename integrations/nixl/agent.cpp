@@ -28,6 +28,7 @@ T value(rdmabuf::Result<T> result) {
     }
     return *std::move(result);
 }
+/// Returns true if @p length bytes at @p offset lie within a range of @p whole bytes.
 /// @param offset  an address minus the start of the range. An address before the range wraps to a
 ///                large offset, which is not in the range
 bool lies_within(std::uint64_t offset, std::uint64_t length, std::uint64_t whole) noexcept {
@@ -35,11 +36,11 @@ bool lies_within(std::uint64_t offset, std::uint64_t length, std::uint64_t whole
 }
 Endpoint open_endpoint(const std::string& device) {
     // NIXL transfers lists of many blocks. A list is one request of the endpoint, but each block
-    // needs a work request. Therefore both limits are higher than their defaults. The handshake may
-    // take 24 hours, because an agent without a progress thread can compute for a long time while a
-    // peer connects. The socket detects the end of a process or of a machine. NIXL evicts an agent
-    // whose connection fails, so the network may be interrupted for as long as with UCX: 7 retries
-    // of one second.
+    // needs a work request. Therefore `depth` and `send_depth` are higher than their defaults. The
+    // handshake may take 24 hours, because an agent without a progress thread can compute for a
+    // long time while a peer connects. The socket detects the end of a process or of a machine.
+    // NIXL evicts an agent whose connection fails, so the network may be interrupted for as long as
+    // with UCX: 7 retries of one second.
     return value(Endpoint::open(
         device.empty() ? rdmabuf::Context::open_first() : rdmabuf::Context::open(device),
         rdmabuf::Resolver::system(),
@@ -162,7 +163,9 @@ const std::shared_ptr<Peer>& Agent::connecting_peer(const std::string& remote_ag
         if (remote_agent != name_) {
             throw LostAgent(remote_agent, known->channel->reason());
         }
-        // NIXL loads the connection information of a lost agent again, but not that of this agent.
+        // After a connection has failed, NIXL loads the connection information of the remote agent
+        // again, but never that of this agent. Therefore do it here for the connection of this
+        // agent to itself.
         drop(name_);
         add_peer(name_, listener_.handle());
     }
@@ -375,7 +378,8 @@ void Agent::abort(Transfer& transfer) {
         std::erase(transfer.peer_->transfers, &transfer);
         end(transfer, TransferState::failed, "the transfer was released");
     } else if (transfer.peer_->channel) {
-        // If all blocks and the notification are posted, nothing can be cancelled.
+        // The result is ignored: if all blocks and the notification are posted, nothing can be
+        // cancelled, and the transfer ends when they have completed.
         static_cast<void>(transfer.peer_->channel->cancel(transfer.request_));
     }
 }

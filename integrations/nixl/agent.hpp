@@ -95,7 +95,7 @@ class Transfer {
     /// for earlier requests.
     bool waits_ = false;
     /// If all blocks are transferred, and the notification is in Peer::messages: the value of
-    /// Peer::messages_sent after it is sent. Otherwise 0.
+    /// Peer::messages_sent after the notification is sent. Otherwise 0.
     std::uint64_t message_ = 0;
     TransferState state_ = TransferState::not_posted;
     std::string reason_;
@@ -154,7 +154,7 @@ class Agent {
     /// @throws UnknownAgent
     [[nodiscard]] RemotePointer load_remote(const std::string& remote_agent, std::uintptr_t address,
                                             std::string_view bytes) const;
-    /// Returns memory of this agent as the target of its own transfers.
+    /// Returns a description of memory of this agent, for transfers from this agent to itself.
     [[nodiscard]] static RemotePointer load_local(const LocalMemory& memory);
 
     // Connections
@@ -178,8 +178,8 @@ class Agent {
                                                     std::span<const Block> blocks) const;
     /// Posts a transfer.
     /// @param notification  sent to the remote agent after all blocks are transferred. The transfer
-    ///                      is in progress until all of it is sent
-    /// @return false if the transfer is in progress
+    ///                      is in progress until all of the notification is sent
+    /// @return false, without any effect, if the transfer was posted before and has not ended
     /// @throws UnknownAgent
     /// @throws LostAgent
     [[nodiscard]] bool post(Transfer& transfer, std::optional<std::string> notification);
@@ -220,7 +220,9 @@ class Agent {
     };
 
     [[nodiscard]] const std::shared_ptr<Peer>& peer(const std::string& remote_agent) const;
-    /// Returns the peer, and starts to connect if no connection was started yet.
+    /// Returns the peer, and starts to connect unless the peer is connected or connecting.
+    /// @throws UnknownAgent
+    /// @throws LostAgent
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void add_peer(const std::string& remote_agent, const rdmabuf::transport::Handle& handle);
     void advance();
@@ -235,9 +237,10 @@ class Agent {
     void start_transfers(Peer& peer);
     /// Implements disconnect(). The caller must hold `mutex_`.
     void drop(const std::string& remote_agent);
-    /// Continues to close the connections of disconnected agents, without waiting.
+    /// Continues to close the connections in closing_, without waiting.
     void advance_closing();
-    /// Does this for one agent.
+    /// Continues to close the connection of @p peer, which was disconnected or is in closing_,
+    /// without waiting.
     /// @return true if the connection is closed
     [[nodiscard]] bool close(Peer& peer);
     [[nodiscard]] bool start(Transfer& transfer, rdmabuf::transport::Channel& channel);
@@ -247,7 +250,7 @@ class Agent {
     /// @return false if the peer has sent a message without send_copy(), which no agent does
     [[nodiscard]] bool receive(Incoming& from);
     void receive_all();
-    /// Closes a channel without waiting.
+    /// Moves a channel to closing_, so that later calls that make progress close it.
     void close_later(rdmabuf::transport::Channel channel);
 
     std::string name_;
@@ -264,8 +267,9 @@ class Agent {
     std::vector<Notification> notifications_;
     /// The number of transfers that have not ended.
     std::size_t transfers_ = 0;
-    /// True while a connection is being closed, or accept() returns true. No descriptor reports
-    /// this progress, so progress_and_sleep() then sleeps for a fixed time.
+    /// True while a connection is being closed, or if the last accept() has returned true. No
+    /// descriptor reports the progress of either, so progress_and_sleep() then sleeps for a fixed
+    /// time.
     bool polls_ = false;
     /// True while progress_and_sleep() waits for an event.
     bool sleeps_ = false;
