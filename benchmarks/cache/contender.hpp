@@ -21,8 +21,8 @@ class Sequence {
     std::uint32_t state_;
 };
 
-/// The memory to register: pieces with gaps of the same size between them, so that no cache merges
-/// adjacent pieces.
+/// The memory to register: pieces of 4096 bytes, and behind each piece a gap of the same size, so
+/// that no cache merges adjacent pieces.
 struct Memory {
     static constexpr std::size_t piece = 4096;
     static constexpr std::size_t stride = 2 * piece;
@@ -53,7 +53,8 @@ std::unique_ptr<Contender> make_library_cache(const rdmabuf::ProtectionDomain& p
                                               const Memory& memory);
 /// A std::map by address with a mutex and a reference count, as programs write it themselves.
 std::unique_ptr<Contender> make_map_cache(const Memory& memory);
-/// The cache of UCX without real registrations; nullptr in a build without libucs.
+/// UCX's registration cache (ucs_rcache), with functions that register nothing; nullptr in a build
+/// without libucs.
 std::unique_ptr<Contender> make_ucx_cache(const Memory& memory);
 
 // The functions whose instructions callgrind counts.

@@ -82,7 +82,8 @@ class Contenders {
 /// Returns the elapsed time divided by the number of hits of all threads, in seconds. All
 /// @p threads run at the same time.
 double seconds_per_hit(Contender& contender, unsigned threads, long times) {
-    // Each thread reads the clock itself: this thread may wake up only after the others have ended.
+    // Each thread reads the clock itself: the thread that runs this function may wake up only after
+    // the others have ended.
     std::vector<timing::Clock::time_point> begins(threads);
     std::vector<timing::Clock::time_point> ends(threads);
     std::barrier start(static_cast<std::ptrdiff_t>(threads));
@@ -129,7 +130,8 @@ void compare_times(const rdmabuf::ProtectionDomain& pd, int rounds, long times) 
     }
 }
 
-/// Executes the hits to count. The program runs itself with --counted under callgrind.
+/// Executes the hits whose instructions are counted: the program runs itself with --counted under
+/// callgrind.
 int run_counted(const rdmabuf::ProtectionDomain& pd, const std::string& name, std::uint32_t entries,
                 long times) {
     const Contenders contenders(pd, entries);

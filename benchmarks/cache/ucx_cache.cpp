@@ -21,8 +21,8 @@ void describe_nothing(void*, ucs_rcache_t*, ucs_rcache_region_t*, char* text, st
     *text = '\0';
 }
 
-/// Uses the parameters of UCX's InfiniBand transport, but no hooks for memory events, which cost
-/// nothing on a hit.
+/// Uses the cache parameters of UCX's InfiniBand transport, except that it installs no hooks for
+/// memory events. The hooks would cost nothing on a hit.
 class UcxCache final : public Contender {
   public:
     explicit UcxCache(const Memory& memory) : memory_(memory) {

@@ -135,7 +135,7 @@ int c_write_batch(const struct endpoint* e, const struct transfer* t, long itera
     return 0;
 }
 
-// Not inlined: as poll_batch().
+// Not inlined, for the same reason as poll_batch().
 __attribute__((noinline)) static int poll_extended(struct ibv_cq_ex* cq, uint64_t* sum) {
     struct ibv_poll_cq_attr attributes = {0};
     int result = ibv_start_poll(cq, &attributes);

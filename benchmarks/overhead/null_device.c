@@ -29,7 +29,7 @@ static struct null_device* device_of(struct ibv_cq_ex* cq) {
 static int next_poll(struct ibv_cq_ex* cq) {
     return --device_of(cq)->left > 0 ? 0 : ENOENT;
 }
-// Each batch has as many completions as the loops read.
+// Starts a batch of 32 completions, the number that the loops read from one batch (batch_size).
 static int start_poll(struct ibv_cq_ex* cq, struct ibv_poll_cq_attr* attributes) {
     device_of(cq)->left = 32;
     return attributes->comp_mask != 0 ? EINVAL : 0;

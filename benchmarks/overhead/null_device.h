@@ -14,7 +14,7 @@ struct null_device { // NOLINT(readability-identifier-naming): as C names things
     struct ibv_pd pd;
     struct ibv_cq cq;
     struct ibv_cq_ex cqx;
-    /// The number of completions of cqx that the current batch has not read.
+    /// The number of completions in the current batch of `cqx` that are not read yet.
     int left;
     struct ibv_qp_ex qpx;
 };

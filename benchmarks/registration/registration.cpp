@@ -53,7 +53,7 @@ constexpr int c_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 struct Memory {
     std::uintptr_t address = 0;
     std::size_t length = 0;
-    /// The dma-buf of the memory, which begins at offset 0; -1 for host memory.
+    /// A dma-buf that contains the memory at offset 0; -1 for host memory.
     int fd = -1;
 };
 
@@ -68,8 +68,9 @@ void deregister(ibv_mr* mr) {
     }
 }
 
-/// The C calls for a dma-buf whose descriptor the program has. The descriptor is duplicated first,
-/// because every exporter returns a new descriptor for each registration.
+/// The C calls that register and deregister a dma-buf. They include the duplication of the
+/// descriptor, because register_memory() also gets a new descriptor from the exporter for each
+/// registration.
 void c_dmabuf(ibv_pd* pd, const Memory& memory) {
     const int fd = ::fcntl(memory.fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
@@ -108,7 +109,7 @@ Figures compare(int rounds, const C& c, const Library& library) {
     std::vector<double> c_times;
     std::vector<double> library_times;
     for (int round = 0; round < rounds; ++round) {
-        // The C calls and the library alternate in being measured first.
+        // Alternate the order, so that neither is always measured first.
         if (round % 2 == 0) {
             c_times.push_back(measure(times, c));
             library_times.push_back(measure(times, library));

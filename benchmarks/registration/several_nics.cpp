@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares register_ranges() for many ranges on one NIC, two, four and so on with a loop that calls
-// register_memory() for each range and NIC. Runs on all verbs devices, or on the first --nics
-// devices.
+// Compares two ways to register many ranges on one, two, four and more NICs: one call of
+// register_ranges(), and a loop that calls register_memory() for each range and NIC. Runs on all
+// verbs devices, or on the first --nics devices.
 #include <algorithm>
 #include <cstddef>
 #include <cstdio>
@@ -60,7 +60,8 @@ class Benchmark {
         }
     }
 
-    /// @return whether both targets are met
+    /// @return true if the result for all NICs meets both targets: the time compared with one NIC,
+    ///         and the speedup compared with the loop
     bool run() {
         std::vector<Series> all;
         for (std::size_t nics = 1; nics <= pds_.size(); nics = next(nics)) {

@@ -164,7 +164,8 @@ rdmabuf::SendFlags flags(bool signal) {
                   : rdmabuf::SendFlags::inline_data;
 }
 
-// Both ends run each test. The value that the first end returns is the figure.
+// Both ends run each test. The argument `first` is true at one of the two ends: the program prints
+// the value that this end returns.
 
 /// Returns the time of one direction in nanoseconds.
 double send_latency(End& end, bool first, long iterations) {

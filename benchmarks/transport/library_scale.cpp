@@ -19,7 +19,8 @@ constexpr std::chrono::seconds connect_limit{60};
 constexpr std::size_t message_size = sizeof(std::uint64_t);
 
 Endpoint open_endpoint() {
-    // Idle channels are measured, so few buffers are enough.
+    // The send queues are as long as those that transport_scale.cpp configures for UCX. The
+    // channels keep no sockets, because each socket would need a descriptor.
     return value(Endpoint::open(rdmabuf::Context::open_first(), rdmabuf::Resolver(),
                                 {.send_depth = 32, .keep_sockets = false}));
 }

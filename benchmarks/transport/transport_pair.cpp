@@ -135,7 +135,8 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Both ends run each test. The value that the first end returns is the figure.
+// Both ends run each test. The argument `first` is true at one of the two ends: the program prints
+// the value that this end returns.
 
 /// Returns the time of one direction in microseconds. The receive of a reply is posted before the
 /// message is sent, as in perftest.
@@ -161,7 +162,8 @@ double send_latency(End& end, bool first, std::size_t size, long iterations) {
     return figure;
 }
 
-/// Returns the time of one direction in microseconds: a write, until the peer has its notification.
+/// Returns the time of one direction in microseconds: from the call of put_notify() until the peer
+/// has the notification.
 double put_latency(End& end, bool first, std::size_t size, long iterations) {
     const auto start = Clock::now();
     for (long i = 0; i < iterations; ++i) {

@@ -56,8 +56,9 @@ struct Figures {
     double busy_us = 0;
 };
 
-/// Returns the memory of a queue pair with the same options, in bytes: the memory that the device
-/// itself needs for a channel. Must be called before this process has used other memory.
+/// Returns the resident memory in bytes that one queue pair with options like those of a channel
+/// needs. Must be called in a process that has not freed memory before: the queue pairs would use
+/// the freed memory, and the resident memory would not grow.
 double memory_of_queue_pairs(std::size_t count) {
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
@@ -141,7 +142,8 @@ Figures measure(const ScaleFunctions& system, std::size_t count) {
     return figures;
 }
 
-/// Runs @p call in a child process, so that its memory is not that of an earlier measurement.
+/// Runs @p call in a child process, so that memory that an earlier measurement has used does not
+/// affect the result.
 /// @return false if the child failed, or did not end within @p limit seconds
 template <class Call>
 [[nodiscard]] bool run_in_child(unsigned limit, const Call& call) {
@@ -180,7 +182,8 @@ int main(int argc, char** argv) try {
         files.rlim_cur = files.rlim_max;
         ::setrlimit(RLIMIT_NOFILE, &files);
     }
-    // Both systems use send queues of the same length. UCX would use shared memory otherwise.
+    // Without UCX_TLS, UCX would use shared memory. UCX_RC_VERBS_TX_QUEUE_LEN gives UCX send queues
+    // of the same length as those of rdmabuf.
     ::setenv("UCX_TLS", "rc_v", 0);
     ::setenv("UCX_RC_VERBS_TX_QUEUE_LEN", "32", 0);
 

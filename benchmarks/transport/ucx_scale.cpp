@@ -110,7 +110,8 @@ class UcxScale final : public ScaleSystem {
         std::array<void*, busy_connections> receives{};
         std::array<void*, busy_connections> sends{};
         for (std::size_t i = 0; i < busy_connections; ++i) {
-            // The tag is the index of the endpoint at the peer. The peer's reply has the tag i.
+            // The tag of the message is the index of the endpoint at the peer. The message contains
+            // i, which the peer uses as the tag of its reply.
             const std::size_t busy = i * (endpoints_.size() - 1) / busy_connections;
             receives.at(i) = self_.receive(&received_.at(i), i);
             sent_.at(i) = i;
