@@ -49,10 +49,10 @@ int main() try {
         std::ranges::fill(guard.bytes(), std::byte{'.'});
     }
 
-    // Only the region of the target permits remote writes. The region of the source has the default
-    // access flags, which permit only local access.
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
+    // Only the region of the target permits remote writes. The region of the source has the default
+    // access flags, which permit only local access.
     const rdmabuf::DmaBufMR from(pd, resolver.export_range(source.address(), source.size()));
     const rdmabuf::DmaBufMR to(
         pd, resolver.export_range(target.address(), target.size()),

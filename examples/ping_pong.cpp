@@ -156,11 +156,11 @@ int main(int argc, char** argv) try {
     const rdmabuf::CompletionQueue cq(context);
     Memory memory(pd, argv[1]);
 
-    // The first receive is posted before the queue pair is connected, so the peer cannot send too
-    // early.
     const auto type = context.srd() ? rdmabuf::QueuePairType::scalable_reliable_datagram
                                     : rdmabuf::QueuePairType::reliable_connected;
     auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq, .type = type});
+    // Post the first receive before the processes exchange the addresses, so that the peer cannot
+    // send too early.
     prepared.post_recv(memory.incoming()).throw_if_failed();
 
     // The processes exchange the addresses of their queue pairs over TCP.
