@@ -37,8 +37,8 @@ std::size_t columns(std::string_view text) {
     return count;
 }
 
-/// Splits a shell command at blanks that are neither quoted nor escaped. A comment, and what
-/// follows it, is one word.
+/// Splits a shell command at blanks that are neither quoted nor escaped. A comment, which extends
+/// to the end of the command, is one word.
 std::vector<std::string_view> shell_words(std::string_view command) {
     std::vector<std::string_view> words;
     std::size_t at = 0;

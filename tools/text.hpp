@@ -49,7 +49,7 @@ enum class Colour : std::uint8_t { heading, good, bad, unknown };
                                        std::string_view first, std::string_view rest);
 
 /// Returns one entry of a list: the name in a column of its own, and the value in the lines beside
-/// it. If the lines are shorter than 60 columns, the value follows the name in the same line.
+/// it. If TextStyle::width is below 60, the value follows the name in the same line.
 [[nodiscard]] std::string field(const TextStyle& style, std::string_view name,
                                 std::string_view value);
 

@@ -38,7 +38,8 @@ struct DeviceInfo {
     std::string name;
     std::string driver;
     std::uint64_t guid = 0;
-    /// The position in the machine; Nic::name is empty if sysfs does not describe the device.
+    /// The entry of the device in the topology of the machine; Nic::name is empty if sysfs does not
+    /// describe the device.
     Nic nic;
     /// Empty if the device could not be opened or queried: `problem` then has the reason.
     std::optional<OpenedInfo> opened;

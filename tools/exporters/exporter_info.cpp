@@ -35,7 +35,7 @@ namespace {
 struct Row {
     const char* name = nullptr;
     const char* memory = nullptr;
-    /// The kernel modules of the drivers of this memory; the unused elements are null.
+    /// The kernel modules that the report lists if they are loaded; the unused elements are null.
     std::array<const char*, 3> modules{};
     /// The object that the program has to pass to the exporter; null if none is needed.
     const char* needs = nullptr;
@@ -59,7 +59,8 @@ constexpr std::array rows{
     Row{"vfio", "BARs of a VFIO device", {"vfio_pci"}, "a descriptor of a VFIO device"},
 };
 
-/// Returns an exporter that needs no other object; null if this build does not contain it.
+/// Returns the exporter with the name @p name, which must not need an object of the program (see
+/// Row::needs); null if this build does not contain the exporter.
 std::shared_ptr<Exporter> make(std::string_view name) {
 #if RDMABUF_HAVE_PROVIDER_MEMFD
     if (name == "memfd") {

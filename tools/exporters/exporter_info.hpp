@@ -25,8 +25,8 @@ struct ExporterInfo {
     /// True if the exporter can also allocate memory (Allocator).
     bool allocates = false;
     Availability availability = {};
-    /// The loaded kernel modules of the driver: "nvidia 570.86.15", or only the name if the module
-    /// has no version. Most modules of the Linux sources have none.
+    /// The kernel modules for this memory that are loaded, such as "nvidia 570.86.15". Only the
+    /// name if the module has no version, as most modules of the Linux sources.
     std::vector<std::string> modules = {};
 };
 
@@ -38,7 +38,7 @@ struct Report {
 /// Returns the names of all exporters that rdmabuf can be built with.
 [[nodiscard]] std::vector<std::string> all_names();
 
-/// Queries an exporter. This loads and initialises the driver of its memory.
+/// Queries an exporter. This can load and initialise the driver of a GPU.
 /// @param name  one of all_names()
 /// @param root  the directory that contains sys; a test can pass another than "/"
 [[nodiscard]] ExporterInfo query(const std::string& name, const std::filesystem::path& root = "/");

@@ -28,7 +28,8 @@ class CheckError : public std::runtime_error {
 struct Checked {
     /// The number of received bytes that were compared.
     std::uint64_t data = 0;
-    /// The number of all other compared bytes. Only atomic operations may change some of them.
+    /// The number of all other compared bytes: the guards, and the outgoing data, which only atomic
+    /// operations may change.
     std::uint64_t guard = 0;
 };
 
@@ -61,8 +62,8 @@ class Checker {
     /// the first operations change.
     void initialise();
     /// Prepares the slot of a transfer (the part of the region that the transfer uses) before the
-    /// transfer is posted. For send and write, fills the outgoing data. For reads and atomic
-    /// operations, clears the incoming data of the previous transfer in the slot.
+    /// transfer is posted. For sends and writes, fills the outgoing data. For reads and atomic
+    /// operations, clears the incoming data, which is that of the previous transfer in the slot.
     void before_post(std::uint64_t transfer);
     /// Compares the incoming data of a transfer with the expected data, and checks that the guards
     /// (bytes that must not change) of its slot are unchanged. Call this function when the data has

@@ -46,7 +46,8 @@ struct DeviceResources {
     std::map<std::string, std::uint64_t> limits = {};
     std::vector<QueuePairInfo> queue_pairs = {};
     std::vector<RegionInfo> regions = {};
-    /// The reason why a list or the limits are empty; empty if everything was read.
+    /// The reasons why the queue pairs, the regions or the limits could not be read; empty if
+    /// everything was read.
     std::string problem = {};
 };
 

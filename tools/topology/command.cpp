@@ -46,7 +46,8 @@ struct TopologyOptions {
     bool json = false;
 };
 
-/// Sets the data-direct functions of the NICs that can be opened. Other NICs have none.
+/// Sets the data-direct functions of the NICs that can be opened. The topology then shows no
+/// data-direct function for the other NICs, even if they have one.
 void query_data_direct(Topology& machine) {
     try {
         const DeviceList list;

@@ -40,7 +40,8 @@ Node& add_path(std::vector<Node>& roots, const Topology& machine, const PciFunct
 
 void add_nic(std::vector<Node>& roots, const Topology& machine, const PciFunction& function,
              NodeType type, const std::string& name) {
-    // The tree points to this function, because the copy in Nic can be replaced earlier.
+    // The tree points to the function in Topology::pci_functions() and not to the copy in
+    // rdmabuf::Nic, because the copy can be replaced while the topology exists.
     const PciFunction* const own = machine.find_pci_function(function.address);
     Node& node = add_path(roots, machine, own != nullptr ? *own : function);
     node.type = type;
