@@ -58,7 +58,8 @@ class Check {
   public:
     using Subject = std::vector<std::string>;
 
-    /// @param system  the queries of the running system; nullopt for a recorded machine
+    /// @param system  the functions that query the running system; nullopt if a copy of the files
+    ///                of a machine is checked (Machine::recorded())
     Check(const Machine& machine, const Devices& devices, const Options& options,
           std::optional<SystemQueries> system = SystemQueries());
 
@@ -72,7 +73,8 @@ class Check {
     /// those of the selected NICs that are nearest to it.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
 
-    /// Returns the queries of the running system; nullptr for a recorded machine.
+    /// Returns the functions that query the running system; nullptr if a copy of the files of a
+    /// machine is checked (Machine::recorded()).
     [[nodiscard]] const SystemQueries* system() const noexcept {
         return system_ ? &*system_ : nullptr;
     }

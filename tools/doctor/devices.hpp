@@ -12,7 +12,7 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// An RDMA device that libibverbs lists.
+/// An RDMA device that libibverbs lists, and the result of opening it.
 struct OpenedDevice {
     std::string name;
     /// The open device; empty if it could not be opened.
@@ -22,7 +22,8 @@ struct OpenedDevice {
     std::string message = {};
 };
 
-/// The RDMA devices that this process can open. The list is empty for a recorded machine.
+/// The RDMA devices that libibverbs lists, opened if possible. The list is empty for a recorded
+/// machine (see Machine::recorded()).
 class Devices {
   public:
     /// Opens the devices, and adds their data-direct functions to Machine::topology().

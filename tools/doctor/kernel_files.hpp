@@ -30,7 +30,8 @@ struct KernelLog {
     std::optional<std::string> text;
     std::string reason;
 };
-/// Reads the log of the kernel. On a recorded machine, the log is the file /var/log/dmesg.
+/// Reads the log of the kernel. For a recorded machine (see Machine::recorded()), reads the file
+/// /var/log/dmesg below Machine::root() instead.
 [[nodiscard]] KernelLog read_kernel_log(const Machine& machine);
 
 /// Returns the size of a page in bytes; nullopt if /proc/self/smaps does not contain it.

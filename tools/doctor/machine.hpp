@@ -68,7 +68,8 @@ class Machine {
     [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
     [[nodiscard]] Topology& topology() noexcept { return topology_; }
 
-    // The paths of the following functions are absolute and do not contain the root.
+    // The functions below take absolute paths of the described machine, such as "/sys/class",
+    // without the directory root().
 
     /// Returns at most the first MiB of a file.
     [[nodiscard]] FileText read(const std::string& path) const;

@@ -248,7 +248,7 @@ PathOrder paths_for(const MemoryKindEntry& memory, const Machine& machine) {
     return {};
 }
 
-/// Returns the usual cause of a failed request to memory of a device, and what to check.
+/// Returns the usual cause of a failed request to the tested memory, and what to check.
 std::string remedy_for(ibv_wc_status status) {
     switch (status) {
         case IBV_WC_LOC_PROT_ERR:

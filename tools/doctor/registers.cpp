@@ -141,8 +141,9 @@ void check_acs(Check& check) {
     std::vector<std::string> hidden;
     std::set<std::string> bridges = bridges_between(check);
     for (const DirectNic& nic : direct_nics(check.machine())) {
-        // Below the root port of a direct NIC, the ports must redirect (ACS). Condition C-56 checks
-        // this, so skip these ports here.
+        // The correct ACS settings of a direct NIC (see DirectNic) redirect some requests or
+        // completions, which this check would report as a failure. Condition C-56 checks these
+        // settings. Therefore skip the root port of the direct NIC and all functions below it.
         for (const PciFunction& function : check.machine().topology().pci_functions()) {
             if (std::ranges::count(function.ancestors, nic.root_port) > 0) {
                 bridges.erase(to_string(function.address));

@@ -26,7 +26,8 @@ bool is_slow(const Proof& proof) {
     return proof.bandwidth && proof.link && *proof.bandwidth < slow_share * *proof.link;
 }
 
-/// Returns the consequence of a failed proof; empty if the memory could not be registered.
+/// Returns the text "means" of a failed proof (test transfers): which transfers arrive. Empty if
+/// the memory could not be registered, because no transfer was made.
 std::string meaning_of(const Proof& proof) {
     if (proof.read) {
         return "Single writes and reads arrive, but a stream of writes fails.";
