@@ -7,7 +7,8 @@
 
 #include <rdmabuf/protection_domain.hpp>
 
-/// A pseudorandom sequence of entries to look up, which is the same for equal seeds.
+/// A pseudorandom sequence of numbers, which select the entries to look up. Equal seeds give equal
+/// sequences.
 class Sequence {
   public:
     explicit Sequence(std::uint32_t seed) noexcept : state_(seed) {}
@@ -35,14 +36,16 @@ struct Memory {
     }
 };
 
-/// A registration cache that has an entry for each piece.
+/// A registration cache that contains an entry for each piece of Memory.
 class Contender {
   public:
     virtual ~Contender() = default;
     Contender(const Contender&) = delete;
     Contender& operator=(const Contender&) = delete;
 
-    /// Looks up a piece, reads its key and releases it, @p times times. @return a value of all keys
+    /// Does the following @p times times: looks up a pseudorandom piece, reads its key and releases
+    /// the entry.
+    /// @return all keys, combined by exclusive or
     virtual std::uint32_t hit(long times, std::uint32_t seed) = 0;
 
   protected:

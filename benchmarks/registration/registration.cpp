@@ -130,7 +130,7 @@ class Benchmark {
                                          : rdmabuf::Resolver::system().allocator(exporter)),
           rounds_(rounds) {}
 
-    /// Calls one of the four contenders, for callgrind.
+    /// Makes the registrations whose instructions callgrind counts.
     /// @param contender  `dmabuf c`, `dmabuf library`, `host c` or `host library`
     void run_counted(const std::string& contender) const {
         constexpr long warm_up = 10;
@@ -144,7 +144,8 @@ class Benchmark {
         measured_registrations(&call, counted);
     }
 
-    /// @return whether every ratio was at most @p target
+    /// @return true if, for each path and size, the library takes at most @p target times as long
+    ///         as the C calls
     [[nodiscard]] bool run(std::size_t largest, double target) const {
         std::printf("%s, dma-bufs of %s, medians of %d rounds\n", context_.device_name().c_str(),
                     std::string(allocator_->name()).c_str(), rounds_);

@@ -24,7 +24,8 @@ class ScaleSystem {
     static constexpr std::size_t busy_connections = 8;
 };
 
-/// What the program needs to measure one system. All functions throw std::exception.
+/// The functions to measure one of the compared systems (rdmabuf or UCX). If they fail, they throw
+/// exceptions derived from std::exception.
 struct ScaleFunctions {
     const char* name;
     /// @param sockets  one connected socket for each peer
