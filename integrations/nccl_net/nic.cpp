@@ -54,8 +54,8 @@ bool peer_memory_module_loaded() {
            std::filesystem::exists(sys / "kernel/mm/memory_peers/nv_mem_nc", none);
 }
 
-/// Returns a resolver with the exporter of CUDA memory alone. It is empty if this library was built
-/// without this exporter.
+/// Returns a resolver that has only the exporter of CUDA memory, or no exporter if this library was
+/// built without that one.
 Resolver cuda_resolver() {
     const Resolver all = Resolver::system();
     Resolver cuda;

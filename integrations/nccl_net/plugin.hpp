@@ -109,8 +109,8 @@ class Plugin {
     };
     /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
-    /// The endpoint of an EndpointKey. Opening an endpoint can take long, so `mutex` is held
-    /// meanwhile, and Plugin::mutex_ is not.
+    /// The endpoint of an EndpointKey. `mutex` is held while the endpoint is opened, which can take
+    /// long. Plugin::mutex_ is not held meanwhile.
     struct KnownEndpoint {
         std::mutex mutex;
         std::weak_ptr<SharedEndpoint> endpoint;

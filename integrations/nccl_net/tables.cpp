@@ -235,7 +235,7 @@ constexpr abi::MemoryFunctions memory_functions = {
     .deregister_memory = deregister_memory,
 };
 // A null pointer means that the plugin does not support an optional function. The two null pointers
-// below are functions for network operations in GPU kernels.
+// below stand for functions that serve network operations in GPU kernels.
 constexpr abi::RequestFunctions request_functions = {
     .iflush = iflush,
     .test = test,
