@@ -83,9 +83,21 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
 
 void Plugin::stop(void* context) noexcept {
     std::unique_lock lock(mutex_);
+    std::erase_if(endpoints_,
+                  [&](const auto& entry) { return std::get<0>(entry.first) == context; });
+    for (const auto& known : contexts_) {
+        known->ended = known->ended || known.get() == context;
+    }
+    if (!std::ranges::all_of(contexts_, [](const auto& known) { return known->ended; })) {
+        return;
+    }
+    const auto ended = std::exchange(contexts_, {});
+    const auto has_ended = [&](const Context* of) {
+        return std::ranges::find(ended, of, &std::unique_ptr<Context>::get) != ended.end();
+    };
     while (true) {
-        const auto forgotten =
-            std::ranges::find(listeners_, context, [](const auto& entry) { return entry.second; });
+        const auto forgotten = std::ranges::find_if(
+            listeners_, [&](const auto& entry) { return has_ended(entry.second); });
         if (forgotten == listeners_.end()) {
             break;
         }
@@ -95,10 +107,9 @@ void Plugin::stop(void* context) noexcept {
         lock.lock();
     }
     std::erase_if(connections_,
-                  [&](const auto& entry) { return entry.second->context == context; });
+                  [&](const auto& entry) { return has_ended(entry.second->context); });
     std::erase_if(endpoints_,
-                  [&](const auto& entry) { return std::get<0>(entry.first) == context; });
-    std::erase_if(contexts_, [&](const auto& known) { return known.get() == context; });
+                  [&](const auto& entry) { return has_ended(std::get<0>(entry.first)); });
 }
 
 int Plugin::device_count() {

@@ -35,6 +35,9 @@ struct Listener {
 struct Context {
     /// The traffic class that NCCL requests; abi::undefined_traffic_class: none.
     int traffic_class = abi::undefined_traffic_class;
+    /// True after stop(). NCCL 2.28.3 uses the context of a communicator that has ended for the
+    /// communicators that were split from it (ncclConfig_t::splitShare).
+    bool ended = false;
 };
 
 /// The plugin, independent of the version of NCCL's function table. It is thread safe, except that
@@ -54,8 +57,9 @@ class Plugin {
     /// @return system_error if no device is usable; internal_error if the environment disables the
     ///         plugin, or selects no network interface
     abi::Result start(abi::Logger logger, int traffic_class, void** context);
-    /// Ends an NCCL communicator: the counterpart of start() with a context. Closes its listeners:
-    /// NCCL forgets a listener if it aborts the communicator before a peer has connected.
+    /// Ends an NCCL communicator: the counterpart of start() with a context. When all communicators
+    /// have ended, closes the listeners that NCCL has forgotten: those of communicators that were
+    /// aborted before a peer has connected.
     void stop(void* context) noexcept;
 
     /// Returns the number of devices: those that start() has found, and the merged devices that

@@ -231,12 +231,22 @@ TEST_F(NcclNetConnecting, OfSeveralNcclCommunicatorsUsesAnEndpointForEach) {
     EXPECT_EQ(net().close_listen(listener), Result::success);
     EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1) << "the device of the second is closed";
     ASSERT_EQ(net().listen(0, handle, listener), Result::success);
-    net().finalize(); // NCCL has aborted the communicator, and forgets the listener.
-    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 1);
+    net().finalize(true);
+    Pair split{.listener = listener};
+    meet(split, handle);
+    EXPECT_EQ(net().close_send(split.send), Result::success);
+    EXPECT_EQ(net().close_receive(split.receive), Result::success);
     EXPECT_EQ(net().close_listen(listener), Result::success);
-    const auto still = memory(first.send, 1);
-    EXPECT_THAT(still->handle(), NotNull()) << "the first communicator continues";
+    ASSERT_EQ(net().listen(0, handle, listener), Result::success);
+    net().finalize(); // NCCL has aborted the communicator, and forgets the listener.
+    EXPECT_THAT(memory(first.send, 1)->handle(), NotNull()) << "the first one continues";
     EXPECT_EQ(net().devices(), 1);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains + 2);
+    close(first);
+    close(second);
+    net().finalize();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), domains) << "the last communicator has ended";
+    ASSERT_EQ(net().init(), Result::success);
 }
 
 using NcclNetOpening = NcclNet;

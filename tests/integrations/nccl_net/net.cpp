@@ -51,10 +51,12 @@ class NetOf : public Net {
             return table_.init(log);
         }
     }
-    void finalize() override {
+    void finalize(bool still_used) override {
         if constexpr (has_contexts) {
             EXPECT_EQ(table_.finalize(contexts_.back()), Result::success);
-            contexts_.pop_back();
+            if (!still_used) {
+                contexts_.pop_back();
+            }
         }
     }
     int devices() override {

@@ -35,7 +35,9 @@ class Net {
     /// @param traffic_class  of the NCCL communicator; for versions from 10 on
     virtual Result init(int traffic_class = abi::undefined_traffic_class) = 0;
     /// Ends the NCCL communicator of the last init(). Versions before 11 have no such function.
-    virtual void finalize() = 0;
+    /// @param still_used  true: later calls still use this communicator, as NCCL 2.28.3 does for
+    ///                    communicators that were split from it. Must be followed by another call.
+    virtual void finalize(bool still_used = false) = 0;
     virtual int devices() = 0;
     virtual Result properties(int device, abi::PropertiesV12& properties) = 0;
     /// @param device  receives the number of the merged device
