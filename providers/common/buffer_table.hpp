@@ -25,8 +25,8 @@ class BufferTable {
     struct Place {
         /// The descriptor of the dma-buf. The pointer must stay valid until remove() is called.
         const UniqueFd* dmabuf = nullptr;
-        /// Makes a new dma-buf for each export, from an address and a length in bytes. For drivers
-        /// that permit only one import of a dma-buf. If null, `dmabuf` and `offset` are used.
+        /// If the driver permits only one import of a dma-buf: makes a new dma-buf for each export,
+        /// from an address and a length in bytes. If null, `dmabuf` and `offset` are used.
         std::function<ExportedMemory(std::uintptr_t, std::size_t)> export_anew = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
@@ -59,9 +59,9 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// A buffer has only one dma-buf. If @p mapping is MappingKind::standard, this overload returns
-    /// that dma-buf, whatever its mapping is.
-    /// @throws Error ENOTSUP if @p mapping is MappingKind::pcie and the dma-buf has another mapping
+    /// All dma-bufs of a buffer have the same mapping, Place::mapping. If @p mapping is
+    /// MappingKind::standard, this overload exports the buffer whatever Place::mapping is.
+    /// @throws Error ENOTSUP if @p mapping is MappingKind::pcie and Place::mapping is not
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
 
@@ -80,8 +80,9 @@ class BufferTable {
     std::map<std::uintptr_t, Entry> entries_;
 };
 
-/// Owns a dma-buf, unless it is constructed with Place::export_anew. The constructor adds an
-/// allocation to a BufferTable, and the destructor removes the allocation.
+/// The constructor adds an allocation to a BufferTable, and the destructor removes the allocation.
+/// The object also owns the dma-buf of the allocation, unless it is constructed with a
+/// BufferTable::Place.
 class TableRange {
   public:
     /// @param offset  offset of the allocation in the dma-buf, in bytes

@@ -48,7 +48,8 @@ std::string_view stem(std::string_view file) noexcept {
     return end == std::string_view::npos ? file : file.substr(0, end + suffix.size());
 }
 
-/// Collects the paths of the loaded libraries that have one of `names`.
+/// Collects the paths of the loaded libraries whose name is in `names`; stem() is compared, so that
+/// the folder and the version do not matter.
 struct Paths {
     std::span<const char* const> names;
     std::vector<std::string> found = {};
@@ -94,9 +95,9 @@ std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* co
             return DriverLibrary(name, handle);
         }
     }
-    // loaded_paths() also lists other versions and other folders. The libraries in this list are
-    // loaded, so handle_of() fails only if memory is exhausted. The lookups above may then have
-    // failed for the same reason.
+    // handle_of() also returns nullptr if memory is exhausted, so the libraries in `names` may be
+    // loaded nevertheless. loaded_paths() lists loaded libraries, in any version and any folder. If
+    // handle_of() fails for one of them, memory is exhausted.
     for (const std::string& path : loaded_paths(names)) {
         if (void* const handle = handle_of(path.c_str()); handle != nullptr) {
             ::dlclose(handle);

@@ -12,7 +12,6 @@
 
 namespace rdmabuf::detail {
 
-/// Describes a failed driver call.
 struct DriverFailure {
     /// The name and the value of the driver's result, for example "CUDA_ERROR_NOT_SUPPORTED (801)".
     std::string name;

@@ -83,7 +83,8 @@ void check_standard(std::string_view exporter, MappingKind mapping);
 /// the export. In this case, the dma-buf may be that of other memory, or the error of the driver
 /// may be misleading.
 /// @param is_same  queries the driver again, and returns true if the memory at @p address still
-///                 belongs to the same allocation. Throws EFAULT if there is no allocation
+///                 belongs to the allocation that it belonged to before the export. Throws EFAULT
+///                 if @p address is in no allocation
 template <class IsSame, class Make>
 [[nodiscard]] ExportedRange export_unless_freed(std::uintptr_t address, const IsSame& is_same,
                                                 const Make& make) {

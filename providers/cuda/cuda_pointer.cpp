@@ -174,8 +174,8 @@ Extent extent_of(const Driver& driver, const Pointer& pointer) {
             "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
         return extent;
     }
-    // For mapped host memory, `range_start` and `range_size` describe the reserved range, so the
-    // mapping is queried.
+    // For host memory that is mapped with cuMemMap, Pointer::range_start and range_size describe
+    // the whole reserved range. Therefore query the one mapping that contains the address.
     if (pointer.context == nullptr && !pointer.pooled) {
         if (const auto mapping = mapping_at(driver, pointer.address)) {
             return *mapping;

@@ -63,8 +63,8 @@ class PointerContext {
     CurrentContext current_;
 };
 
-/// Makes an existing context current while this object exists. In this context, the driver can
-/// report the extent of the memory at a pointer.
+/// Makes a CUDA context that already exists current while this object exists; never creates a
+/// context. The driver reports the extent of device memory only while a context is current.
 class ExistingContext {
   public:
     /// Makes the context of the memory current. If the memory has no context, makes the primary
@@ -85,15 +85,15 @@ class ExistingContext {
 };
 
 /// Returns the extent of the memory at a pointer, for memory of any kind. For mapped memory
-/// (cuMemMap), this is the one mapping that holds the address. A context of the memory must be
-/// current.
+/// (cuMemMap), this is the one mapping that holds the address. For device memory that is not
+/// managed, a CUDA context must be current.
 /// @throws Error with the errno for the driver's result; EIO if no memory is at the address any
 ///         more, or if the size is unknown
 [[nodiscard]] Extent extent_of(const Driver& driver, const Pointer& pointer);
 /// Returns the extent of the memory at a pointer. Unlike extent_of(), needs no current context.
 /// Never creates a context.
-/// @throws Error with the errors of extent_of(), or ENODEV if the driver describes the memory only
-///         in a context, and no such context exists
+/// @throws Error with the errors of extent_of(), or ENODEV if the driver reports the extent only
+///         while a context is current, and ExistingContext::find() finds no context
 [[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
 /// Describes the memory at a pointer: one allocation; or, for mapped memory (cuMemMap), the mapping
@@ -105,9 +105,11 @@ struct Mappings {
     std::uint64_t generation = 0;
     std::size_t count = 1;
 };
-/// Returns the memory at a pointer. For mapped memory, adds the mappings that follow, until the
-/// extent contains @p length bytes, or until a gap follows: the driver reports only one mapping for
-/// each address. Separate allocations of cuMemAlloc are not combined, even if they are adjacent.
+/// Returns the memory at a pointer. For mapped memory (cuMemMap), the driver reports only the
+/// mapping that contains the address. Therefore this function also adds the mappings that follow in
+/// the same reserved range, until Mappings::extent contains the @p length bytes at the pointer, or
+/// until a gap follows. Separate allocations of cuMemAlloc are not combined, even if they are
+/// adjacent.
 /// @param extent_at  extent_of() or find_extent()
 /// @throws Error with the errors of @p extent_at and find_pointer()
 [[nodiscard]] Mappings mappings_of(const Driver& driver, const Pointer& pointer, std::size_t length,

@@ -79,7 +79,7 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) noexcept {
     driver.raise(result, export_call, hint);
 }
 
-/// Checks that the dma-buf of the driver is not shorter than the requested pages.
+/// Checks that the dma-buf that the driver returned is not shorter than the requested pages.
 void check_size(const UniqueFd& fd, const Extent& pages) {
     const off_t size = ::lseek(fd.get(), 0, SEEK_END);
     if (size < 0) {

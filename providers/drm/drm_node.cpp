@@ -159,7 +159,8 @@ Result<DrmNode> open_drm_node(const DrmOptions& options) {
         if (node) {
             return node;
         }
-        // `refused` gets the errno of the first node, and a text that names all nodes.
+        // `refused` gets the errno of the first node that cannot be used, and the error texts of
+        // all these nodes.
         const ErrorInfo& error = node.error_info();
         refused = refused ? ErrorInfo(refused->error(), refused->function(),
                                       refused->reason() + "; " + error.hint())

@@ -48,8 +48,9 @@ struct Gpu {
 /// from the list.
 struct OwnContextList {
     std::vector<Context> contexts;
-    /// Result of the first driver call that failed, or success if no call failed. The memory of a
-    /// driver whose call failed cannot be queried.
+    /// The result of the first call that failed while the contexts were created (see `function`),
+    /// or success. After a failure, an address that no context recognizes may still be memory of a
+    /// driver whose context is missing.
     Result failed = 0;
     const char* function = "";
 };
@@ -68,9 +69,10 @@ class Driver : public DriverBase<Driver, Functions> {
     [[nodiscard]] rdmabuf::Result<std::vector<Gpu>> gpus() const;
 
     /// Returns the contexts that rdmabuf has created. The first call after zeInit creates the
-    /// contexts. Before zeInit, the list is empty and contains no failure. The contexts are never
-    /// destroyed, because a static object of the program can own a buffer, which is freed through
-    /// its context at the end of the process.
+    /// contexts. If one cannot be created, the next call tries again. Before zeInit, the list is
+    /// empty and OwnContextList::failed is success. The contexts are never destroyed, because a
+    /// static object of the program can own a buffer, which is freed through its context at the end
+    /// of the process.
     [[nodiscard]] OwnContextList contexts() const;
     /// Returns rdmabuf's context for @p driver. Creates the context if it does not exist.
     /// @throws Error with the errno for the result of zeContextCreate

@@ -87,10 +87,10 @@ void check_begins(const Driver& driver, const Pointer& pointer, const Extent& ex
     }
 }
 
-/// Checks that the dma-buf contains the allocation. The dma-buf of mapped memory is the whole
-/// physical memory. With Intel's driver since 2026, zeVirtualMemMap can map physical memory from
-/// any offset, and no function returns this offset. If the dma-buf has the size of the mapping, the
-/// offset is 0.
+/// Checks that the dma-buf contains the allocation. For memory that is mapped with zeVirtualMemMap,
+/// the dma-buf is the whole physical memory. With Intel's driver since 2026, such a mapping can
+/// begin at any offset in the physical memory, and no function returns this offset. Therefore
+/// throws an Error unless the dma-buf has the size of the mapping: then the offset is 0.
 void check_size(const Driver& driver, const Pointer& pointer, const UniqueFd& fd,
                 const Extent& extent) {
     const auto size = dmabuf_size(fd.get());

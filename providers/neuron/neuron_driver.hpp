@@ -23,7 +23,7 @@ struct Functions {
     TensorRead* tensor_read = nullptr;
     TensorWrite* tensor_write = nullptr;
     GetDmabufFd* get_dmabuf_fd = nullptr;
-    /// This pointer and the pointers below are null in older runtimes.
+    /// Null if the runtime is too old to have the function; the same is true of get_version.
     GetDmabufFdV2* get_dmabuf_fd_v2 = nullptr;
     GetVersion* get_version = nullptr;
 };

@@ -79,7 +79,8 @@ std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address
         return std::nullopt;
     }
     if (address - pointer.base >= pointer.length) {
-        // std::nullopt would mean that the memory is not HSA's, although it may be device memory.
+        // The result cannot be std::nullopt, which would mean that the memory is not HSA's: the
+        // memory may be device memory.
         throw Error(EIO, info_call,
                     "HSA reports that the memory at " + hexadecimal(address) +
                         " is its own, but in another allocation: " +

@@ -49,7 +49,7 @@ struct Exported {
     UniqueFd dmabuf;
 };
 
-/// Allocates NIC memory that begins at a page, if the NIC supports that alignment.
+/// Allocates NIC memory. It begins at a page boundary if the NIC supports that alignment.
 DeviceMemory allocate(const Context& context, std::size_t size) {
     try {
         const auto page_bits = static_cast<std::uint32_t>(std::countr_zero(detail::page_size()));
