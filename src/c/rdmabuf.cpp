@@ -142,9 +142,10 @@ Struct known_part(const Struct* given, const char* function) {
     return known;
 }
 
-/// Copies @p result to the struct of the program, which is larger if the program was compiled with
-/// a newer header. So far, no header has a smaller struct. When members are added later, the check
-/// below must still accept the present size.
+/// Copies @p result to the struct of the program at @p to. The struct is larger than `Struct` if
+/// the program was compiled with a newer header. It is never smaller, because no header has
+/// declared fewer members so far. Whoever adds members to `Struct` must change the check of
+/// to->size below, so that it still accepts the size without them.
 /// @throws Error EINVAL for a null pointer or a wrong size
 template <class Struct>
 void give(Struct result, Struct* to, const char* function) {

@@ -16,8 +16,8 @@ namespace {
 /// number of objects, the writer waits for the readers and then frees the objects.
 constexpr std::size_t retire_list_capacity = 64;
 
-/// acquire() fails with EAGAIN after this number of registrations that were invalidated before they
-/// ended.
+/// acquire() fails with EAGAIN after this number of attempts in which the range was invalidated
+/// while it was being registered.
 constexpr unsigned max_invalidated_attempts = 16;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {

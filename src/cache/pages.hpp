@@ -19,8 +19,8 @@ class Pages {
     Pages& operator=(const Pages&) = delete;
 
     [[nodiscard]] void* get() const noexcept { return pages_; }
-    /// Requests huge pages for the first @p size bytes. Linux 6.1 and newer replace existing pages
-    /// at once; other pages become huge when they are first used.
+    /// Requests huge pages for the first @p size bytes. Pages that were not used yet become huge
+    /// when they are first used. Linux 6.1 and newer also replace the pages in use, at once.
     void make_huge(std::size_t size) noexcept;
 
   private:

@@ -269,8 +269,8 @@ void ConnectionState::become_connected() {
 
 void ConnectionState::become_disconnected() {
     if (state_ == State::established) {
-        // This call replies to the disconnection by the peer. The call fails only if the peer no
-        // longer waits for the reply.
+        // This call replies to the disconnection by the peer. An error is ignored, because the
+        // connection has ended in any case.
         static_cast<void>(rdma_disconnect(id().get()));
         queue_pair_->abort();
     }

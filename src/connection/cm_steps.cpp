@@ -44,7 +44,7 @@ void apply(const PreparedQueuePair& prepared, QpChange change, const char* hint)
                std::string_view(hint));
 }
 
-/// Replaces those values of @p path that the program has changed in QueuePairOptions.
+/// Replaces the values of @p path for which @p options has a value other than the default.
 void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) noexcept {
     if (options.traffic_class != 0) {
         path.grh.traffic_class = options.traffic_class;
@@ -57,7 +57,8 @@ void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) no
     }
 }
 
-/// Sets the ECE options that the peer has offered, if both devices have the same vendor.
+/// If both devices have the same vendor, sets the ECE options that the peer has offered. They are
+/// set in the queue pair @p prepared.
 void apply_ece(const Id& id, const PreparedQueuePair& prepared) {
     ibv_ece own{};
     ibv_ece offered{};

@@ -27,8 +27,9 @@ inline constexpr std::size_t accept_data_limit = 196;
 inline constexpr std::size_t reject_data_limit = 148;
 
 /// Creates an event channel whose file descriptor is non-blocking.
-/// @throws Error ENODEV if /dev/infiniband/rdma_cm is missing or not permitted, or if there is no
-///         RDMA device
+/// @throws Error ENODEV if /dev/infiniband/rdma_cm is missing, if opening it fails with EPERM (as
+///         in a container that may not use it), or if there is no RDMA device; otherwise the errno
+///         value of rdma_create_event_channel(3)
 [[nodiscard]] EventChannelHandle make_channel();
 /// Creates an id whose events are reported on @p channel.
 /// @param context  the value of rdma_cm_id::context

@@ -41,12 +41,13 @@ std::string to_string(const sockaddr& address) {
 }
 
 Error combine(const std::vector<Error>& errors) {
-    // The combined error is based on the first ECONNREFUSED, because this error shows that a host
-    // has responded. Otherwise it is based on the first ETIMEDOUT, or else on the last error.
     const auto find = [&](int error) {
         return std::find_if(errors.begin(), errors.end(),
                             [&](const Error& each) { return each.error() == error; });
     };
+    // The combined error is based on the first ECONNREFUSED, because this error shows that a host
+    // has responded. If there is none, it is based on the first ETIMEDOUT, or else on the last
+    // error.
     auto telling = find(ECONNREFUSED);
     if (telling == errors.end()) {
         telling = find(ETIMEDOUT);

@@ -11,8 +11,9 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the key by which ranked() sorts NICs. A NIC whose NUMA distance or bandwidth is unknown
-/// sorts after the NICs with a known value. NICs with equal keys keep their order.
+/// Returns the key by which ranked() sorts NICs. An unknown NUMA distance sorts after every known
+/// distance, and an unknown bandwidth after every known bandwidth. NICs with equal keys keep their
+/// order.
 auto order(const RankedNic& nic) {
     return std::tuple(!nic.usable, nic.path.type,
                       nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),

@@ -58,8 +58,8 @@ struct VerbsExtensions {
     ibv_mr* (*mlx5_reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                   std::uint64_t iova, int fd, int access,
                                   int mlx5_access) = nullptr;
-    /// Points to mlx5dv_get_data_direct_sysfs_path of libmlx5. The function returns 0 or an errno
-    /// value: ENODEV if the device has no data-direct function.
+    /// Points to mlx5dv_get_data_direct_sysfs_path of libmlx5, which returns 0 or an errno value:
+    /// ENODEV if the NIC has no data-direct PCI function.
     int (*mlx5_data_direct_path)(ibv_context* context, char* path, std::size_t size) = nullptr;
 
     [[nodiscard]] bool complete() const noexcept {

@@ -131,8 +131,8 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
                 }
             }
         } catch (const Error& error) {
-            // The search continues, because the next exporter may find the allocation at this
-            // address.
+            // This exporter could not be queried. The search continues, because another exporter
+            // may find the allocation at this address.
             if (!unanswered) {
                 unanswered.emplace(
                     error.error(), error.function(),

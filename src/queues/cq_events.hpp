@@ -57,7 +57,8 @@ class CqEvents {
       public:
         /// If no other thread has a Turn, this thread may sleep on the channel at once. Otherwise
         /// waits until the other thread releases its Turn, or until @p timeout expires (at most one
-        /// hour). The caller must then poll the queue again.
+        /// hour). After the wait, this thread may not sleep (see operator bool()), and the caller
+        /// must poll the queue again.
         Turn(CqEvents& events, std::chrono::milliseconds timeout);
         ~Turn();
         Turn(const Turn&) = delete;

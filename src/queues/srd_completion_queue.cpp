@@ -23,8 +23,8 @@ using detail::efadv::Cq;
 using detail::efadv::CqInitAttr;
 
 #if RDMABUF_HAVE_EFADV_H
-// In newer versions of efadv.h, the structs have more members than the declarations of this
-// library. The library does not use these members.
+// Compares the members that this library uses. The structs of efadv.h may be longer, because newer
+// versions have added members at the end.
 static_assert(offsetof(CqInitAttr, wc_flags) == offsetof(::efadv_cq_init_attr, wc_flags));
 static_assert(sizeof(CqInitAttr) <= sizeof(::efadv_cq_init_attr));
 static_assert(offsetof(Cq, wc_read_sgid) == offsetof(::efadv_cq, wc_read_sgid));

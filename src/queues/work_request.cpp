@@ -52,8 +52,8 @@ void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
         ibv_wr_set_inline_data(qp_, reinterpret_cast<void*>(local[0].addr), local[0].length);
         return;
     }
-    // Devices support at most 32 entries (max_sge). For a list of more than 64 entries, the
-    // provider is called without inline data and rejects the list.
+    // A list of more than 64 entries is longer than usual devices support (max_sge). It is passed
+    // on without inline data, and the provider then rejects it.
     constexpr std::size_t max_entries = 64;
     if (local.size() > max_entries) {
         ibv_wr_set_sge_list(qp_, local.size(), local.data());

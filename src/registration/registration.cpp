@@ -117,9 +117,10 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify() {
-    // Memory registered as host memory is not verified. If the exporter no longer finds this
-    // memory, it can still exist: the program may have unregistered it from the driver of the GPU.
-    // Managed memory on the path on_demand is verified, because it is freed with its allocation.
+    // Memory that no exporter knows cannot be verified. Pinned host memory that is registered
+    // without a dma-buf is not verified, because it can still exist when the exporter no longer
+    // finds it: the program may only have unregistered it from the driver of the GPU. Managed
+    // memory on the path on_demand is verified: it does not exist after its allocation was freed.
     if (state() != RegistrationState::registered || !set_->allocation ||
         (!detail::is_dmabuf(path()) && set_->allocation->kind == MemoryKind::pinned_host)) {
         return state();

@@ -36,9 +36,10 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if the text @p refusals (ExporterQuirk::refuses) applies to @p error, for which
-/// refuses_mapping() must be true. The text describes when an exporter refuses a NIC. It applies if
-/// it begins with the name of this errno value, or with no errno name; an empty text does not.
+/// Returns true if the text @p refusals, which says when an exporter refuses a NIC
+/// (ExporterQuirk::refuses), applies to @p error. A text that begins with the name of an errno
+/// value applies only to this errno value. Other texts apply to all errno values, but an empty text
+/// to none. refuses_mapping() must be true for @p error.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
@@ -53,8 +54,8 @@ bool is_about(std::string_view refusals, int error) {
 } // namespace
 
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
-    // The older interface for peer memory has a directory in sysfs for each kernel module that uses
-    // the interface.
+    // An older version of the peer memory interface has a directory in sysfs for each kernel module
+    // that uses it.
     std::vector<std::string> found =
         sysfs::entries(sys / "kernel/mm/memory_peers").value_or(std::vector<std::string>());
     std::sort(found.begin(), found.end());

@@ -31,10 +31,11 @@ struct RegistrationJob {
     std::optional<Error> error = std::nullopt;
     std::size_t failed_piece = 0;
 
-    /// Records the error of a failed piece. Does nothing if an earlier piece has failed.
+    /// Records the error of a failed piece. Does nothing if a piece with a lower index has failed.
     void fail(std::size_t piece, Error&& reason) noexcept;
     /// Returns true if `error` means that the current registration path cannot work for the whole
-    /// range, so that the later jobs of the range are not run. `error` must be set.
+    /// range. run_jobs() then skips the jobs of the range that stand after this job. `error` must
+    /// be set.
     [[nodiscard]] bool ends_path() const noexcept;
 };
 

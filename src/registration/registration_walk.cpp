@@ -135,8 +135,9 @@ void RegistrationWalk::ask(const std::shared_ptr<Exporter>& exporter) {
                            {.exporter = exporter, .allocation = *std::move(found)});
         }
     } catch (const Error& error) {
-        // The search continues, because another exporter may find the memory. The memory is not
-        // registered as host memory, because it may belong to the exporter that failed.
+        // This exporter could not be queried. The search continues, because another exporter may
+        // find the memory. But may_be_host() then refuses to register the memory as host memory,
+        // because it may belong to this exporter.
         unanswered_ = exporter->name();
         Attempt& attempt = begin(path_.value_or(paths().front()), error.function());
         fail_attempt(attempt, error);
@@ -189,7 +190,8 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
                 refuse(path, "find", EFAULT, "no exporter reports this as device memory",
                        "check the pointer, or do not set device_memory");
             } else {
-                // Each registration of host memory records this attempt, so the text is short.
+                // Each registration of host memory with the default paths records this attempt, so
+                // the text is short.
                 refuse(path, "find", EFAULT, unknown_memory);
             }
             return false;
@@ -277,8 +279,9 @@ bool RegistrationWalk::choose_dmabuf_group() {
     }
     if (choice_.path == dmabuf_data_direct) {
         if (const std::uint64_t offset = largest_offset(*range); offset >= page_size()) {
-            // One report says that data direct fails for a region that begins after the first page
-            // of its dma-buf (torchcomms issue 3027), and UCX registers only from the first byte.
+            // Data direct is not tried for a region that begins after the first page of its
+            // dma-buf: one report says that data direct then fails (torchcomms issue 3027), and UCX
+            // registers only from the first byte.
             Attempt& attempt = begin(choice_, range->mapping());
             attempt.error = EOPNOTSUPP;
             attempt.meaning = "a region begins at byte " + std::to_string(offset) +
@@ -305,8 +308,9 @@ bool RegistrationWalk::choose_dmabuf_group() {
 void RegistrationWalk::check_exported(const ExportedRange& exported) const {
     const auto page = std::uint64_t{page_size()};
     const std::uint64_t inside = exported.offset() % page;
-    // If the page offset in the dma-buf is that of the address, the exporter is correct.
-    // check_dmabuf() then reports an iova with another page offset.
+    // The page offset in the dma-buf is an error of the exporter only if it is neither that of the
+    // address nor that of the iova. If it is that of the address, check_dmabuf() below reports an
+    // iova with another page offset.
     if (inside != request_.address % page && inside != set_->iova % page) {
         throw Error(EIO, "export_range",
                     "export_range() of '" + set_->exporter + "' returned offset " +
@@ -451,8 +455,9 @@ std::vector<ExportedRange> RegistrationWalk::export_parts(std::size_t nics,
         if (single_import) {
             throw;
         }
-        // The process may have reached the limit of open files, or the exporter had no room for
-        // another PCIe mapping. All pieces then use the dma-buf of the whole range.
+        // A part could not be exported, for example because the process has reached the limit of
+        // open files, or because the exporter has no room for another PCIe mapping. Return no
+        // parts: all pieces then use the dma-buf of the whole range.
         made.clear();
     }
     return made;
@@ -604,7 +609,8 @@ void RegistrationWalk::fail_attempt(Attempt& attempt, const Error& error) {
     attempt.call = error.function();
     attempt.error = error.error();
     attempt.meaning = error.hint();
-    // For host memory, the errno of ibv_reg_mr(3) is more useful than the error of a dma-buf path.
+    // Unless the memory is device memory, the errno of ibv_reg_mr(3) is more useful than the error
+    // of a dma-buf path.
     const bool explains_more = is_dmabuf(answer_path_) && !is_dmabuf(attempt.path) && !is_device();
     if (answer_ == 0 || explains_more) {
         answer_ = attempt.error;

@@ -79,8 +79,8 @@ class RegistrationWalk {
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
     /// Returns false if @p path (host or on_demand) must not be tried, because a part of the range
-    /// is or may be memory of an exporter that this path does not support. Adds the reason to the
-    /// trail (the list of attempts).
+    /// is memory of a kind that this path does not support, or because an exporter could not be
+    /// queried. Adds the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     /// Returns false if a NIC has no on-demand paging. Adds the reason to the trail.
     [[nodiscard]] bool has_on_demand_paging();
@@ -107,8 +107,8 @@ class RegistrationWalk {
     /// path follows.
     void give_up();
     /// Selects the NICs that use the same mapping in the next step (a round of registrations) of a
-    /// dma-buf path, and sets their jobs. If it returns true but selects no NIC, it has changed
-    /// mappings and must be called again.
+    /// dma-buf path, and sets their jobs. If this function returns true but selects no NIC, it has
+    /// selected other mappings, and must be called again.
     /// @return false if the path cannot work on one of these NICs
     [[nodiscard]] bool choose_dmabuf_group();
     /// Selects all NICs for the next step of a path without dma-buf, and sets their jobs.
@@ -155,8 +155,8 @@ class RegistrationWalk {
     /// Returns true if the registration on @p nic failed with EINVAL because the descriptor or the
     /// range of the dma-buf is not valid, so that no other mapping works.
     [[nodiscard]] bool has_invalid_range(const Nic& nic) const;
-    /// Sets `dmabuf_refused_` if @p error (EOPNOTSUPP or 524) means that the memory cannot be
-    /// exported as a dma-buf, or that a NIC cannot import it.
+    /// Sets `dmabuf_refused_` if @p error is EOPNOTSUPP or 524 (ENOTSUPP of the kernel): the memory
+    /// cannot be exported as a dma-buf, or a NIC cannot import the dma-buf.
     void note_refusal(int error) noexcept;
     /// Selects the next mapping of each NIC in @p group.
     /// @return false if a NIC has no further mapping

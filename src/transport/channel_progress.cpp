@@ -35,8 +35,9 @@ void ChannelState::send_completed(std::size_t rail, const WorkId& id,
     rails_[rail].heard = true;
     rails_.completed(rail, id.sequence);
     // Completions that arrive after end_requests() are ignored: their device was considered dead.
-    // On a failed channel, end_requests() ends the request of a failed work request. A work request
-    // can also succeed there; see RailSet::close_by_peer().
+    // On a failed channel, completions with errors are ignored, too, because end_requests() later
+    // ends their requests. Other completions are processed, because requests can still succeed; see
+    // RailSet::close_by_peer().
     if (ended_ || (rails_.broken() != 0 && status != IBV_WC_SUCCESS)) {
         return;
     }

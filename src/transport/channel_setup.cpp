@@ -92,14 +92,15 @@ void ChannelSetup::create_queue_pairs() {
     const EndpointOptions& all = endpoint_->options;
     const auto& rails = endpoint_->shared.rails;
     prepared_.reserve(rails.size() * all.queue_pairs_per_device);
-    // A channel uses a prefix of the device list. The prefix ends before the first device that has
-    // failed or whose port is down, even if later devices work.
     const auto has_active_port = [&](std::size_t device) {
         return rails[device]->pd.context().port(all.port).state == IBV_PORT_ACTIVE;
     };
+    // A channel uses the first devices of the list, up to the first one that has failed or whose
+    // port is down. The devices after it are not used, even if they work.
     std::size_t devices = 1;
     while (devices < rails.size() && endpoint_->works(devices) &&
-           // `port_down` may be out of date: see EndpointOptions::read_async_events.
+           // If `port_down` is set, query the port, because `port_down` may be out of date: see
+           // EndpointOptions::read_async_events.
            (!rails[devices]->port_down || has_active_port(devices))) {
         ++devices;
     }
@@ -114,8 +115,8 @@ void ChannelSetup::create_queue_pairs() {
                 if (device == 0 || has_active_port(device)) {
                     throw;
                 }
-                // The port has gone down since the check above. prepare() has then tried shorter
-                // inline data.
+                // The port has gone down since the check above, so the channel uses only the
+                // devices before this one. prepare() has also tried shorter inline data.
                 inline_data_ = inline_data;
                 const auto kept = static_cast<std::ptrdiff_t>(device * all.queue_pairs_per_device);
                 prepared_.erase(prepared_.begin() + kept, prepared_.end());

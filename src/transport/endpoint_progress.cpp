@@ -323,7 +323,9 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
             // repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
-                // The event of the port may arrive later than the completion.
+                // The port may be down although IBV_EVENT_PORT_ERR has not arrived yet. Therefore
+                // this number of failures in a row is treated as if the port were down: the work
+                // request is repeated.
                 constexpr unsigned most_repetitions = 3;
                 if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
                     status = IBV_WC_WR_FLUSH_ERR;

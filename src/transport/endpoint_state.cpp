@@ -90,8 +90,10 @@ bool has_requests(SharedState& shared, const ChannelState& channel) noexcept {
     return found;
 }
 
-/// Removes the first @p count queue pairs of a channel from SharedRail::queue_pairs. Releases the
-/// completion queue entries that are reserved for all queue pairs of the channel.
+/// Undoes EndpointState::attach() for a channel: removes its first @p count queue pairs from
+/// SharedRail::queue_pairs, and releases the completion queue entries of all its queue pairs.
+/// attach() reserves all entries before it adds the first queue pair, so after a failure of
+/// attach() @p count is smaller than the number of queue pairs.
 void remove_queue_pairs(SharedState& shared, RailSet& rails, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i) {
         if (const ibv_qp* const pair = rails[i].queue_pair.native(); pair != nullptr) {
@@ -173,7 +175,8 @@ void EndpointState::select_registering() {
         }
     }
     if (selected.pds.size() != registering.pds.size()) {
-        // The leases of the earlier cache keep their registrations.
+        // The new cache registers memory only on the selected devices. The earlier cache stays in
+        // `caches`, because leases from it may still exist; they keep their registrations.
         caches.emplace_back(selected.pds, resolver, options.cache);
         RegistrationCache* const earlier = cache.exchange(&caches.back());
         registering = std::move(selected);
@@ -256,7 +259,7 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
 
 void EndpointState::close(Closing& channels) noexcept {
     const OneThread one_thread(user_);
-    // Polls at first, because the last acknowledgements usually arrive soon.
+    // At first, polls and does not sleep, because the last acknowledgements usually arrive soon.
     SpinWait spin(wait_forever);
     while (!channels.empty()) {
         progress();
@@ -359,8 +362,8 @@ void EndpointState::forget(ChannelState& channel) noexcept {
     channel.give_up();
     channel.drop_copies();
     if (has_requests(shared, channel)) {
-        // The port of the device is down, or the device is dead: the loopback queue pair would
-        // access the memory of these requests later.
+        // These requests wait for a loopback queue pair whose port is down or whose device is dead.
+        // The queue pair could access their memory later, so destroy it.
         reset_loopback();
         channel.drop_copies();
     }
@@ -457,8 +460,9 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     } else {
         const pthread_t user = user_.exchange(0); // Another thread may use the endpoint now.
         if (sleeps_) {
-            // Another thread already waits for events. Only one thread may do so: a second one
-            // would read events of the first one in arm().
+            // Another thread already waits for events, so wait until that thread wakes up. Only one
+            // thread may wait for events, because it first reads the old events (see arm()): a
+            // second thread would read events that must end the wait of the first thread.
             std::unique_lock lock(*options.mutex, std::adopt_lock);
             woken_.wait_for(lock, std::chrono::milliseconds(wanted));
             lock.release();
@@ -483,7 +487,8 @@ bool EndpointState::is_check_due(std::int64_t now) const noexcept {
 bool EndpointState::check(std::int64_t now) noexcept {
     bool any = options.timeout.count() > 0 && is_any_late(now);
     if (any) {
-        // The completions of the late requests may already be in the completion queues.
+        // The completions of requests that have exceeded EndpointOptions::timeout may already be in
+        // the completion queues.
         poll_all();
         end_late_requests(now);
     }
@@ -500,8 +505,9 @@ bool EndpointState::check(std::int64_t now) noexcept {
         })) {
         restore_loopback();
     }
-    // A failed device that reports no more completions is considered dead. First poll the
-    // completions that it has reported while the program made no progress.
+    // RailSet::drain() considers a device dead if it reports no completions for some time after a
+    // failure. Poll now, because the device may have reported completions while the program made no
+    // progress.
     any = poll_all() || any;
     shared.polled_ns = now;
     shared.recovers = false;
@@ -522,8 +528,9 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
     constexpr std::int64_t margin = 5'000'000'000;
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
-        // With an ack_timeout of 0, the device waits for acknowledgements without a time limit.
-        // While the port is down, no queue pair can be connected.
+        // The test is not possible while the port is down, because no loopback queue pair can be
+        // connected; nor if EndpointOptions::ack_timeout is 0, because a device then waits for
+        // acknowledgements without a time limit.
         if (!std::exchange(rail.silent, false) || rail.failure != nullptr || rail.port_down ||
             options.ack_timeout == 0) {
             rail.tested = false;
@@ -548,9 +555,9 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
                 error = LoopbackCopy::post(rail, work, nullptr);
                 rail.test_posted = error == 0;
             }
-            // The time limit begins when the work request is posted. Posting can also fail on a
-            // device that works, because of too few resources; the time limit then begins again.
-            // With EIO, the error of a dead device, the time limit goes on.
+            // The time limit begins when the work request is posted. It begins again if posting
+            // fails because of too few resources, which also happens on a device that works. It
+            // continues if posting fails with EIO, the error of a dead device.
             if (rail.test_posted || error != EIO) {
                 rail.test_ns = now;
             }

@@ -51,7 +51,8 @@ Handle make_handle(int socket) {
 std::unique_ptr<ListenerState> ListenerState::open(std::shared_ptr<EndpointState> endpoint,
                                                    const std::string& host) {
     UniqueFd socket = rdmabuf::detail::tcp_listen(rdmabuf::detail::listen_address(host), 0);
-    // TCP_DEFER_ACCEPT: the kernel waits for data only until this time has passed; see tcp(7).
+    // With TCP_DEFER_ACCEPT, accept(2) returns a connection only when the peer has sent data, or
+    // when this time has passed; see tcp(7).
     const int seconds = static_cast<int>(std::clamp<std::int64_t>(
         std::chrono::ceil<std::chrono::seconds>(endpoint->options.handshake).count(), 1, 3600));
     check_zero(

@@ -18,8 +18,8 @@
 
 namespace rdmabuf::transport::detail {
 
-// The fill functions throw if a registration fails; the destructor of MemoryState then releases the
-// earlier registrations.
+// The functions fill_*() below throw if a registration fails. The destructor of MemoryState then
+// releases the regions that were registered before.
 namespace {
 
 /// Returns the maximum length in bytes of a region that every device can register. The length is a

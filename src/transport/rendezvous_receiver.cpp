@@ -158,7 +158,8 @@ bool RendezvousReceiver::take_advertised(ReceiveRequest& receive,
 }
 
 void RendezvousReceiver::send_cancels() noexcept {
-    // Count again: receives that have ended since cancel() need no cancellation message.
+    // Count the necessary cancellation messages again: receives that have ended since cancel() need
+    // none.
     cancels_ = 0;
     shared_.receives.for_each([this](ReceiveRequest& receive) {
         if (receive.channel != channel_ || !receive.cancel_requested || receive.cancel_sent ||

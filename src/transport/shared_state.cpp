@@ -43,8 +43,6 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
         at_most(receives + loopback_completions + first_channels * send_depth, limits.max_cqe);
     CompletionChannel events(context);
     CompletionQueue cq(context, {.depth = cq_depth, .channel = &events});
-    // On the first device, each receive has a buffer for one message. On other devices, receives
-    // are consumed only by RDMA writes with immediate data, which need no buffer.
     SharedReceiveQueue srq(pd, {.max_wr = receives, .max_sge = 1});
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate with designated initialisers
     auto rail = std::unique_ptr<SharedRail>(new SharedRail{
@@ -60,7 +58,9 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
                                                        Access::remote_read}),
         .replenisher = {},
         .loopback = std::nullopt,
-        // Devices of unknown speed share the data evenly.
+        // A port of unknown speed counts as 1 Mbit/s. If all speeds are unknown, the devices share
+        // the data evenly. Beside a device of known speed, such a device gets only a very small
+        // part of a long transfer.
         .speed = std::max(link_speed(port), std::uint32_t{1}),
         .cq_depth = cq_depth,
         .cq_reserved = receives + loopback_completions,
@@ -70,6 +70,8 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
     ReceiveReplenisher& replenisher = rail->replenisher;
     replenisher.create(receives);
     for (std::uint32_t i = 0; i < receives; ++i) {
+        // On the first device, each receive has a buffer for one message. On other devices,
+        // receives are consumed only by RDMA writes with immediate data, which need no buffer.
         if (first) {
             replenisher.set_buffer(
                 i, {.addr = reinterpret_cast<std::uintptr_t>(pool.receive_buffer(i)),

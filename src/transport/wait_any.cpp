@@ -43,8 +43,8 @@ std::size_t wait_any(std::span<Pending> requests, Completion& completion,
                 return i;
             }
         }
-        // A later test() may have completed an earlier request. No further event of that request
-        // would end the sleep.
+        // The test() of one request may also have completed a request that stands before it in
+        // `requests`. Do not sleep then: no event for that request would end the sleep.
         if (std::ranges::any_of(requests, is_done)) {
             continue;
         }
