@@ -97,7 +97,8 @@ class TableRange {
             allocation_,
             {.dmabuf = &dmabuf_, .offset = offset, .keep = std::move(keep), .mapping = mapping});
     }
-    /// Adds an allocation that has no dma-buf of its own, with Place::export_anew.
+    /// Adds an allocation for which @p place has Place::export_anew. This object then owns no
+    /// dma-buf.
     TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, BufferTable::Place place)
         : table_(std::move(table)), allocation_(std::move(allocation)) {
         allocation_.generation = table_->add(allocation_, std::move(place));

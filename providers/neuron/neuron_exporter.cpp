@@ -41,8 +41,8 @@ Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     return count;
 }
 
-/// Implements a buffer, which is in the BufferTable of its exporter while this object exists.
-/// Exported ranges keep the tensor alive.
+/// Implements a buffer in the memory of a tensor. The buffer is in the BufferTable of its exporter
+/// while this object exists. Exported ranges keep the tensor alive.
 class TensorBuffer final : public Buffer::Memory {
   public:
     TensorBuffer(std::shared_ptr<detail::BufferTable> table, std::shared_ptr<TensorMemory> memory,
