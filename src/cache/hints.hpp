@@ -24,8 +24,8 @@ struct CacheEntry;
 /// replaces an old hint.
 class EntryHints {
   public:
-    /// @param retire_list  frees a replaced table when no reader uses the table any more; must
-    /// outlive this object
+    /// @param retire_list  gets each replaced table, and frees it when no reader uses it any more;
+    ///                     must outlive this object
     explicit EntryHints(RetireList& retire_list);
     EntryHints(const EntryHints&) = delete;
     EntryHints& operator=(const EntryHints&) = delete;

@@ -9,8 +9,8 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the number of leading components that the sysfs paths of two functions have in common.
-/// Each component is compared as a whole: "pci0000:00" does not match "pci0000:001".
+/// Returns the number of leading components that the sysfs paths of two PCI functions have in
+/// common. Each component is compared as a whole: "pci0000:00" does not match "pci0000:001".
 std::size_t common_ancestors(const PciFunction& one, const PciFunction& other) {
     const auto [end, ignored] = std::mismatch(one.ancestors.begin(), one.ancestors.end(),
                                               other.ancestors.begin(), other.ancestors.end());

@@ -92,10 +92,10 @@ bool name_less(const std::string& one, const std::string& other) {
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Returns true if the function has a PCIe link to the bridge above it. An endpoint and the
-/// upstream port of a switch have such a link. From the host bridge down, the bridges are a root
-/// port, then the upstream port and a downstream port of each switch. A function with a link
-/// therefore has an odd number of bridges above it. No link connects the ports inside a switch.
+/// Returns true if the PCI function has a PCIe link to the bridge above it. An endpoint and the
+/// upstream port of a switch have such a link. No link connects the ports inside a switch. From the
+/// host bridge down, the bridges are a root port, then the upstream port and a downstream port of
+/// each switch. A PCI function with such a link therefore has an odd number of bridges above it.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),
@@ -172,7 +172,7 @@ void TopologyReader::read_pci_functions() {
         }
         chain->pop_back();
         PciFunction function{.address = *address, .ancestors = *std::move(chain)};
-        // The kernel writes -1 if the firmware assigns no NUMA node to the function.
+        // The kernel writes -1 if the firmware assigns no NUMA node to the PCI function.
         function.numa_node =
             value(path + "/numa_node", [](std::string_view text) { return number<int>(text); });
         if (function.numa_node && *function.numa_node < 0) {
@@ -189,8 +189,8 @@ void TopologyReader::read_pci_functions() {
 }
 
 void TopologyReader::read_link(PciFunction& function, const std::string& directory) {
-    // For a function without a PCIe link, the kernel writes the speed "Unknown", and the width 0 or
-    // 255.
+    // For a PCI function without a PCIe link, the kernel writes the speed "Unknown", and the width
+    // 0 or 255.
     const auto speed = [this](const std::string& path) {
         const auto limit = value(path, [](std::string_view text) {
             return text.starts_with("Unknown") ? std::optional(0.0) : number_before(text, " GT/s");

@@ -53,8 +53,8 @@ struct VerbsExtensions {
     ibv_mr* (*reg_mr_ex)(ibv_pd* pd, MrInitAttr* attributes) = nullptr;
     ibv_dmah* (*alloc_dmah)(ibv_context* context, DmahInitAttr* attributes) = nullptr;
     int (*dealloc_dmah)(ibv_dmah* handle) = nullptr;
-    /// Points to mlx5dv_reg_dmabuf_mr of libmlx5. libibverbs loads libmlx5 only on machines with an
-    /// mlx5 NIC.
+    /// Points to mlx5dv_reg_dmabuf_mr of libmlx5. libibverbs loads libmlx5, like its other
+    /// providers, when it first finds an RDMA device.
     ibv_mr* (*mlx5_reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                   std::uint64_t iova, int fd, int access,
                                   int mlx5_access) = nullptr;
@@ -68,8 +68,8 @@ struct VerbsExtensions {
     }
 };
 /// Returns pointers to the functions of newer versions of rdma-core. If a function is missing,
-/// later calls look up the function again after the process has loaded another shared object:
-/// libibverbs loads libmlx5 with the first mlx5 device.
+/// later calls look up the function again after the process has loaded another shared object,
+/// because libibverbs may load libmlx5 later.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
 /// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"

@@ -214,8 +214,8 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
             nic.attributes().native.orig_attr.vendor_id == mellanox) {
             return (mlx5_umr_pages - 1) * page;
         }
-        // On the path dmabuf_data_direct, EOPNOTSUPP means that the device has no data-direct
-        // function. Only on the path dmabuf can the length of a chunk be the cause.
+        // On the path dmabuf_data_direct, EOPNOTSUPP means that the NIC has no data-direct PCI
+        // function. Only on the path dmabuf can the length of a chunk be the cause of EOPNOTSUPP.
         const bool may_be_length =
             attempt.error == ENOMEM ||
             (attempt.error == EOPNOTSUPP && attempt.path == RegistrationPath::dmabuf &&

@@ -19,8 +19,8 @@ namespace rdmabuf::detail {
 namespace {
 
 /// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
-/// EOPNOTSUPP have many causes, so for these errors this function first queries whether the NIC has
-/// a data-direct function.
+/// EOPNOTSUPP have many causes. For these errors, the NIC is therefore queried first: it may have
+/// no data-direct PCI function.
 std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
     if (error == EINVAL || error == EOPNOTSUPP) {
         const Availability direct = data_direct_of(context.native());

@@ -276,9 +276,9 @@ void ChannelState::peer_closed() noexcept {
 void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
-        // When the peer sees the closed socket, it fails its channel with ECONNRESET, before its
-        // device reports a timeout. After EHOSTUNREACH, the shutdown is not needed: the device of
-        // the peer reports the same error.
+        // The peer fails its channel with ECONNRESET as soon as it sees the closed socket. It need
+        // not wait until its device reports a timeout. After EHOSTUNREACH, the shutdown is not
+        // needed: the device of the peer reports the same error.
         ::shutdown(socket_.get(), SHUT_WR);
     }
     const std::pair<const RequestState*, int> culprit = rails_.culprit();
