@@ -113,8 +113,8 @@ class ProcessDriver {
         return copy.release();
     }
 
-    /// Adds to `others_` the copies that were loaded since the previous search. loaded() must have
-    /// returned a driver.
+    /// Adds to `others_` the copies of the library that the process has loaded since the previous
+    /// search. loaded() must have returned a driver.
     void find_other_copies() {
         const unsigned long long objects = loaded_objects();
         if (objects == searched_.load(std::memory_order_acquire)) {
