@@ -435,8 +435,8 @@ int rdmabuf_export_range(rdmabuf_resolver* resolver, const void* address, size_t
         }
         const ExportedRange exported = resolver->resolver.export_range(
             number(address), length, mapping_of(mapping, function).value_or(MappingKind::standard));
-        // The program closes its descriptor with close(2), and some exporters release theirs in
-        // another way, so the program gets a duplicate.
+        // The program gets a duplicate of the descriptor, which it closes with close(2). Some
+        // exporters release the descriptor itself in another way.
         UniqueFd descriptor(::fcntl(exported.fd(), F_DUPFD_CLOEXEC, 0));
         if (!descriptor) {
             throw Error(errno, "fcntl", "F_DUPFD_CLOEXEC of the dma-buf");

@@ -632,8 +632,9 @@ void RegistrationWalk::fail() const {
     }
     int error = answer_;
     if (error == 0) {
-        // Skips attempts that succeeded on other NICs. Prefers the reason why a later path was
-        // refused to the fact that no exporter knows the memory.
+        // Finds the first failed attempt. An attempt that failed because no exporter knows the
+        // memory is used only if there is no other: the reason why another path was refused says
+        // more.
         const auto says_more = [](const Attempt& attempt) {
             return !attempt.worked() && attempt.meaning != unknown_memory;
         };

@@ -300,8 +300,8 @@ void ChannelState::end_requests(int error) noexcept {
     shared_.sends.for_each(end);
     shared_.one_sided.for_each([&](OneSidedRequest& request) {
         // The queue pairs of the channel have failed, but the loopback queue pair still works.
-        // Therefore a flush request ends later if its flush read is already posted. All other
-        // one-sided requests end now.
+        // Therefore a flush request whose flush read is already posted ends when the read has
+        // completed. All other one-sided requests end now.
         if (request.operation != OneSidedRequest::Operation::flush || request.pending == 0) {
             end(request);
         }

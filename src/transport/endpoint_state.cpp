@@ -422,10 +422,10 @@ bool EndpointState::arm() noexcept {
     if (shared.recovers != timer_runs_) {
         set_timer();
     }
-    // If progress() finds no completion, a channel that it has advanced can go on only after
-    // another completion: of its own work request, or of a message with credits. There is one
-    // exception: the channel may need send buffers that another channel has returned to the pool
-    // later in the same call. Therefore progress() is called again.
+    // If progress() finds no completion, each channel that progress() has advanced can go on only
+    // after another completion: of a work request of the channel, or of a message with credits.
+    // There is one exception: the channel may need send buffers that another channel has returned
+    // to the pool later in the same call. Therefore progress() is called again.
     return !progress() && (shared.busy.empty() || !progress());
 }
 
@@ -620,7 +620,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
         }
         if (request.channel != nullptr) {
             // If the other requests of the channel have ended, this request waits for a completion
-            // of the loopback queue pair.
+            // of the loopback queue pair. reset_loopback() below then ends the request.
             stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);

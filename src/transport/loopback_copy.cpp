@@ -17,8 +17,8 @@ int LoopbackCopy::copy(ReceiveRequest& receive, const std::byte* data) noexcept 
     const std::span<const LocalChunk> chunks = receive.buffer.memory->rail(0);
     std::uint64_t at = receive.buffer.device_address();
     std::uint64_t left = receive.bytes;
-    // Each registered chunk of the receive buffer that the message touches needs a send and a
-    // receive. A message that touches more than max_pieces chunks cannot be copied.
+    // The copy needs a send and a receive for each registered chunk that the message touches in the
+    // receive buffer. A message that touches more than max_pieces chunks cannot be copied.
     if (!rail.loopback->queue.has_room(max_pieces) ||
         rail.loopback->receives + max_pieces > rail.loopback->receive_depth) {
         return EAGAIN;
