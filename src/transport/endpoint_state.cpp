@@ -620,7 +620,8 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
         }
         if (request.channel != nullptr) {
             // If the other requests of the channel have ended, this request waits for a completion
-            // of the loopback queue pair. reset_loopback() below then ends the request.
+            // of the loopback queue pair. reset_loopback() and drop_copies() below end such
+            // requests.
             stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);
