@@ -241,51 +241,27 @@ bool OneSided::begin_transfer(OneSidedRequest& request) noexcept {
 
 bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry>& entries,
                          std::uint64_t& done, bool repeats) noexcept {
-    if (rails_.size() == 1) {
-        return post_list_on_one(request, entries, done);
-    }
-    ListPosition at = {.entries = entries, .done = done};
-    while (at.skip_empty()) {
-        const std::size_t rail = repeats ? 0 : next_rail();
-        ibv_sge local{};
-        ibv_send_wr work{};
-        if (!rails_[rail].queue.has_room(RailSet::reserve) ||
-            !take_work(request, at, rail, local, work) || !rails_.post(rail, work, &request)) {
-            return false;
-        }
-        if (request.operation == Operation::put) {
-            used_since_notification_ |= 1U << rail;
-        }
-        count_striped(request, rail);
-        request.covered_by[rail] = rails_.next_immediate(rail);
-        next_rail_ += at.done == 0 && !repeats ? 1 : 0;
-        entries = at.entries;
-        done = at.done;
-    }
-    entries = {};
-    return true;
-}
-
-bool OneSided::post_list_on_one(OneSidedRequest& request, std::span<const TransferEntry>& entries,
-                                std::uint64_t& done) noexcept {
     constexpr std::uint32_t batch = 32;
     // Set below.
     std::array<ibv_send_wr, batch> works; // NOLINT(*-member-init)
     std::array<ibv_sge, batch> local;     // NOLINT(*-member-init)
+    const std::uint32_t share = repeats ? batch : share_of_list(entries.size(), batch);
     ListPosition at = {.entries = entries, .done = done};
     while (at.skip_empty()) {
-        const std::uint32_t room = std::min(batch, rails_[0].queue.room(RailSet::reserve));
+        const ListPosition from = at;
+        const std::size_t rail = repeats ? 0 : next_rail();
+        const std::uint32_t room = std::min(share, rails_[rail].queue.room(RailSet::reserve));
         std::uint32_t count = 0;
         while (count < room && at.skip_empty()) {
             const TransferEntry& entry = at.entries.front();
             ibv_send_wr* const work = works.data() + count;
-            if (!take_work(request, at, 0, local[count], *work)) {
+            if (!take_work(request, at, rail, local[count], *work)) {
                 return false;
             }
             work->next = work + 1;
             ++count;
             if (at.done == 0) {
-                count += take_alike(request, at, entry,
+                count += take_alike(request, at, entry, rail,
                                     std::span(local).subspan(count, room - count), work + 1);
             }
         }
@@ -293,30 +269,46 @@ bool OneSided::post_list_on_one(OneSidedRequest& request, std::span<const Transf
             return false;
         }
         works[count - 1].next = nullptr;
-        const std::size_t posted = rails_.post_chain(works[0], request);
+        const std::size_t posted = rails_.post_chain(rail, works[0], request);
+        if (posted != 0) {
+            list_posted(request, rail, posted == count);
+        }
         if (posted < count) {
-            skip_posted(request, entries, done, posted);
-            return false;
+            at = from;
+            for (std::size_t i = 0; i < posted && at.skip_empty(); ++i) {
+                static_cast<void>(take_work(request, at, rail, local[0], works[0]));
+            }
         }
         entries = at.entries;
         done = at.done;
+        if (posted < count) {
+            return false;
+        }
+        next_rail_ += repeats ? 0 : 1;
     }
     entries = {};
     return true;
 }
 
-void OneSided::skip_posted(OneSidedRequest& request, std::span<const TransferEntry>& entries,
-                           std::uint64_t& done, std::size_t works) noexcept {
-    ListPosition at = {.entries = entries, .done = done};
-    for (; works > 0 && at.skip_empty(); --works) {
-        ibv_sge local{};
-        ibv_send_wr work{};
-        if (!take_work(request, at, 0, local, work)) {
-            return;
-        }
+std::uint32_t OneSided::share_of_list(std::size_t entries, std::uint32_t most) const noexcept {
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < rails_.size(); ++i) {
+        used += rails_.is_used(i) ? 1 : 0;
     }
-    entries = at.entries;
-    done = at.done;
+    return static_cast<std::uint32_t>(
+        std::clamp<std::size_t>((entries + used - 1) / used, 1, most));
+}
+
+void OneSided::list_posted(OneSidedRequest& request, std::size_t rail, bool signaled) noexcept {
+    if (request.operation == Operation::put) {
+        used_since_notification_ |= 1U << rail;
+    }
+    request.covered_by[rail] = rails_.next_immediate(rail);
+    if (signaled) {
+        count_striped(request, rail);
+    } else if (rail != 0) {
+        request.lost |= 1U << rail;
+    }
 }
 
 bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t rail,
@@ -348,11 +340,11 @@ bool OneSided::take_work(OneSidedRequest& request, ListPosition& at, std::size_t
 }
 
 std::uint32_t OneSided::take_alike(const OneSidedRequest& request, ListPosition& at,
-                                   const TransferEntry& like, std::span<ibv_sge> local,
-                                   ibv_send_wr* works) const noexcept {
+                                   const TransferEntry& like, std::size_t rail,
+                                   std::span<ibv_sge> local, ibv_send_wr* works) const noexcept {
     const MemoryState& memory = *like.memory->state();
     const RemoteTable& remote = like.remote->table();
-    const std::size_t device = rails_[0].device;
+    const std::size_t device = rails_[rail].device;
     if (memory.rail(device).size() != 1 || remote.chunks != 1) {
         return 0;
     }

@@ -52,7 +52,7 @@ RailSet::Posted RailSet::write_and_send(ibv_send_wr& write, const Header& header
     Posted posted = Posted::none;
     static_cast<void>(with_message(header, body, [&](ibv_send_wr& message) {
         write.next = &message;
-        posted = static_cast<Posted>(post_chain(write, request));
+        posted = static_cast<Posted>(post_chain(0, write, request));
         return posted == Posted::both;
     }));
     return posted;
@@ -88,8 +88,10 @@ bool RailSet::post(std::size_t rail, ibv_send_wr& work, RequestState* request, b
     return true;
 }
 
-std::size_t RailSet::post_chain(ibv_send_wr& first, RequestState& request) noexcept {
-    SendQueue& queue = rails_[0].queue;
+std::size_t RailSet::post_chain(std::size_t rail, ibv_send_wr& first,
+                                RequestState& request) noexcept {
+    ChannelRail& to = rails_[rail];
+    SendQueue& queue = to.queue;
     const std::uint64_t part = WorkId{.work = Work::remote_part, .number = request.index}.encode();
     std::uint32_t count = 0;
     ibv_send_wr* last = nullptr;
@@ -103,7 +105,7 @@ std::size_t RailSet::post_chain(ibv_send_wr& first, RequestState& request) noexc
             .encode();
     last->send_flags |= unsigned{IBV_SEND_SIGNALED};
     ibv_send_wr* failed = nullptr;
-    const int error = ibv_post_send(rails_[0].queue_pair.native(), &first, &failed);
+    const int error = ibv_post_send(to.queue_pair.native(), &first, &failed);
     if (error != 0) [[unlikely]] {
         count = 0;
         for (const ibv_send_wr* work = &first; work != failed; work = work->next) {
@@ -111,9 +113,12 @@ std::size_t RailSet::post_chain(ibv_send_wr& first, RequestState& request) noexc
         }
     }
     queue.posted(error == 0, count);
-    fast.sends -= std::min(fast.sends, count);
+    fast.sends -= std::min(fast.sends, rail == 0 ? count : 0);
     if (error == 0) [[likely]] {
         ++request.pending;
+        to.last_needed = queue.next() - 1; // queue.posted() has already advanced next().
+    } else if (rail != 0 && (error != ENOMEM || count != 0)) {
+        leave_out(rail, EIO, "ibv_post_send failed");
     } else if (error != ENOMEM) {
         fail(EIO, "ibv_post_send failed", &request, error);
     }

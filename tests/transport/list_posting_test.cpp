@@ -90,6 +90,15 @@ TEST_F(ListPosting, posts_32_work_requests_by_one_call_with_one_completion) {
     expect_written(request);
 }
 
+TEST_F(ListPosting, posts_an_equal_part_of_a_short_list_on_each_queue_pair) {
+    options_.queue_pairs_per_device = 2;
+    connect_with_list(7);
+    Request request = write_list();
+    EXPECT_EQ(posted_calls(), "wwwW wwW");
+    EXPECT_NE(record().sends.front().queue_pair, record().sends.back().queue_pair);
+    expect_written(request);
+}
+
 TEST_F(ListPosting, goes_on_when_the_send_queue_has_room_again) {
     options_.send_depth = 16;
     connect_with_list(1000);
@@ -143,7 +152,7 @@ TEST_F(ListPosting, skips_empty_entries) {
         entries_.insert(entries_.begin() + 2, empty);
         entries_.push_back(empty);
         Request request = write_list();
-        EXPECT_EQ(posted_calls(), queue_pairs == 1 ? "wwW" : "W W W");
+        EXPECT_EQ(posted_calls(), "wwW");
         EXPECT_EQ(complete(left(), request).bytes, 3 * block);
         settle();
         for (std::size_t i = 0; i < 3; ++i) {
@@ -152,29 +161,34 @@ TEST_F(ListPosting, skips_empty_entries) {
     }
 }
 
+// A second queue pair that does not accept a work request is left out.
 TEST_F(ListPosting, posts_the_rest_later_or_ends_with_its_channel_if_a_work_request_is_invalid) {
-    for (const int error : {ENOMEM, EINVAL}) {
+    for (const auto& [queue_pairs, error] :
+         {std::pair(1U, ENOMEM), {1U, EINVAL}, {2U, ENOMEM}, {2U, EINVAL}}) {
         // The positions are those of the first, a middle and the last work request of a call.
-        for (const std::size_t refused : {0U, 5U, 15U, 16U, 20U, 39U}) {
-            SCOPED_TRACE(std::to_string(refused) + ", error " + std::to_string(error));
+        for (const std::size_t refused : {0U, 5U, 19U, 20U, 25U, 31U, 32U, 39U}) {
+            SCOPED_TRACE(std::to_string(refused) + " of 40 on " + std::to_string(queue_pairs) +
+                         ", error " + std::to_string(error));
             disconnect_all();
             entries_.clear();
+            options_.queue_pairs_per_device = queue_pairs;
             connect_with_list(40);
             std::size_t position = 0;
             const PostFilter filter(left_end().protection_domain().context().native(),
-                                    [&](const ibv_qp&, const ibv_send_wr& work) {
+                                    [&, code = error](const ibv_qp&, const ibv_send_wr& work) {
                                         const bool of_list = work.opcode == IBV_WR_RDMA_WRITE &&
                                                              work.num_sge == 1 &&
                                                              work.sg_list[0].length == block;
-                                        return of_list && position++ == refused ? error : 0;
+                                        return of_list && position++ == refused ? code : 0;
                                     });
+            const bool ends = error == EINVAL && (queue_pairs == 1 || refused < 20);
             Request request = write_list();
-            if (error == ENOMEM) {
-                expect_written(request);
-            } else {
+            if (ends) {
                 EXPECT_EQ(complete(left(), request).error, code(EINVAL));
+            } else {
+                expect_written(request);
             }
-            EXPECT_EQ(left().state(), code(error == ENOMEM ? 0 : EIO));
+            EXPECT_EQ(left().state(), code(ends ? EIO : 0));
             EXPECT_EQ(left().in_flight(), 0);
         }
     }

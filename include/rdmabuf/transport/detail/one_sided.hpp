@@ -127,11 +127,6 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all entries are posted
     [[nodiscard]] bool post_list(OneSidedRequest& request, std::span<const TransferEntry>& entries,
                                  std::uint64_t& done, bool repeats) noexcept;
-    /// Does the same as post_list() on a channel with one queue pair: posts several work requests
-    /// with one call of ibv_post_send().
-    [[nodiscard]] bool post_list_on_one(OneSidedRequest& request,
-                                        std::span<const TransferEntry>& entries,
-                                        std::uint64_t& done) noexcept;
     struct ListPosition {
         /// The entries that are not posted completely.
         std::span<const TransferEntry> entries{};
@@ -146,10 +141,15 @@ class RDMABUF_EXPORT OneSided {
             return !entries.empty();
         }
     };
-    /// Moves the position of a transfer list, which @p entries and @p done give, behind the data of
-    /// its next @p works work requests.
-    void skip_posted(OneSidedRequest& request, std::span<const TransferEntry>& entries,
-                     std::uint64_t& done, std::size_t works) noexcept;
+    /// Returns how many of @p entries one call of ibv_post_send() posts: an equal part for each
+    /// queue pair in use, but at most @p most.
+    [[nodiscard]] std::uint32_t share_of_list(std::size_t entries,
+                                              std::uint32_t most) const noexcept;
+    /// Counts posted work requests of a list.
+    /// @param signaled  true if the last one is signaled; false if it could not be posted. The
+    /// queue
+    ///                  pair, if it is not the first one, has then failed.
+    void list_posted(OneSidedRequest& request, std::size_t rail, bool signaled) noexcept;
     /// Makes the next work request of a transfer list, and advances the position @p at past its
     /// data.
     /// @param rail   the index of the queue pair that will transfer the data
@@ -160,13 +160,14 @@ class RDMABUF_EXPORT OneSided {
                                  ibv_sge& local, ibv_send_wr& work) noexcept;
     /// Makes the work requests of the next entries with the same memories as @p like, if these are
     /// one region each, and as long as each entry is one work request. This is faster than
-    /// take_work(). The channel must have one queue pair.
+    /// take_work().
+    /// @param rail   the index of the queue pair that will transfer the data
     /// @param local  set to the local memory of the work requests. The call makes at most as many
     ///               work requests as this span has elements.
     /// @param works  the work requests; ibv_send_wr::next of each is set to the next element
     /// @return the number of work requests
     std::uint32_t take_alike(const OneSidedRequest& request, ListPosition& at,
-                             const TransferEntry& like, std::span<ibv_sge> local,
+                             const TransferEntry& like, std::size_t rail, std::span<ibv_sge> local,
                              ibv_send_wr* works) const noexcept;
     /// Returns the index of the queue pair for the next entry of a transfer list.
     [[nodiscard]] std::size_t next_rail() noexcept;

@@ -135,13 +135,15 @@ class RDMABUF_EXPORT RailSet {
     ///         no longer uses that queue pair.
     bool post(std::size_t rail, ibv_send_wr& work, RequestState* request,
               bool always_signal = false, Work type = Work::remote) noexcept;
-    /// Posts linked work requests on the first queue pair by one call of ibv_post_send(). Only the
-    /// last one is signaled and counted in RequestState::pending: work requests of a queue pair
-    /// complete in order. The send queue must have room for all of them.
+    /// Posts linked work requests by one call of ibv_post_send(). Only the last one is signaled and
+    /// counted in RequestState::pending: work requests of a queue pair complete in order. The send
+    /// queue must have room for all of them.
     /// @param first  the first work request; ibv_send_wr::next links the others
     /// @return the number of posted work requests. If it is smaller than the number of linked ones,
-    ///         the send queue was full or the channel has failed.
-    [[nodiscard]] std::size_t post_chain(ibv_send_wr& first, RequestState& request) noexcept;
+    ///         the last one is not posted: the send queue of the first queue pair was full, nothing
+    ///         is posted (ENOMEM), the channel has failed, or it no longer uses queue pair @p rail.
+    [[nodiscard]] std::size_t post_chain(std::size_t rail, ibv_send_wr& first,
+                                         RequestState& request) noexcept;
     /// Frees the send queue entries of a completed work request and of all earlier work requests.
     void completed(std::size_t rail, std::uint32_t sequence) noexcept;
 
