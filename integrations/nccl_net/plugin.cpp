@@ -206,28 +206,28 @@ abi::Result Plugin::listen(void* context, int device, void* handle, void*& liste
     return abi::Result::success;
 }
 
-Plugin::Connection* Plugin::start_connection(const Context* context, const Nic& nic,
-                                             int traffic_class, WireHandle& handle) {
+abi::Result Plugin::start_connection(const Context& context, const Nic& nic, int traffic_class,
+                                     WireHandle& handle, Connection*& connection) {
     const auto decoded = Handle::decode(handle.listener);
     if (!decoded) {
         log::warn("connect", nic.name + ": " + decoded.reason());
-        return nullptr;
+        return abi::Result::system_error;
     }
-    auto endpoint = open(context, nic, traffic_class, "connect");
+    auto endpoint = open(&context, nic, traffic_class, "connect");
     if (endpoint == nullptr) {
-        return nullptr;
+        return abi::Result::system_error;
     }
     std::unique_lock endpoint_lock(endpoint->mutex);
     auto started = endpoint->endpoint.start_connect(*decoded);
     endpoint_lock.unlock();
     if (!started) {
-        log::failed("connect", nic.name, started.error_info());
-        return nullptr;
+        return log::failed("connect", nic.name, started.error_info());
     }
-    auto connection = std::make_unique<Connection>(context, nic, endpoint, *std::move(started));
+    auto made = std::make_unique<Connection>(&context, nic, endpoint, *std::move(started));
     const std::lock_guard lock(mutex_);
     handle.connection = ++last_connection_;
-    return connections_.emplace(handle.connection, std::move(connection)).first->second.get();
+    connection = connections_.emplace(handle.connection, std::move(made)).first->second.get();
+    return abi::Result::success;
 }
 
 abi::Result Plugin::connect(void* context, int device, const abi::Config* config, void* handle,
@@ -244,13 +244,14 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
     if (connection == nullptr) {
         const Context& used = context_of(context);
         const Nic* const chosen = nic(device);
-        connection = chosen == nullptr ? nullptr
-                                       : start_connection(&used, *chosen,
-                                                          config != nullptr ? config->traffic_class
-                                                                            : used.traffic_class,
-                                                          wire);
-        if (connection == nullptr) {
-            return abi::Result::system_error;
+        const abi::Result started =
+            chosen == nullptr
+                ? abi::Result::system_error
+                : start_connection(used, *chosen,
+                                   config != nullptr ? config->traffic_class : used.traffic_class,
+                                   wire, connection);
+        if (started != abi::Result::success) {
+            return started;
         }
         std::memcpy(handle, &wire, sizeof wire);
     }

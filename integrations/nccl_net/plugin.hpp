@@ -129,8 +129,10 @@ class Plugin {
     /// opens a new one. If opening fails, logs the reason and returns an empty pointer.
     [[nodiscard]] std::shared_ptr<SharedEndpoint> open(const Context* context, const Nic& nic,
                                                        int traffic_class, const char* function);
-    [[nodiscard]] Connection* start_connection(const Context* context, const Nic& nic,
-                                               int traffic_class, WireHandle& handle);
+    /// @param connection  set to the new connection attempt
+    [[nodiscard]] abi::Result start_connection(const Context& context, const Nic& nic,
+                                               int traffic_class, WireHandle& handle,
+                                               Connection*& connection);
 
     std::mutex mutex_;
     Settings settings_;
