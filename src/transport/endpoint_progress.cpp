@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -316,11 +317,11 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
         if (status != IBV_WC_SUCCESS) {
             loopback.failed = true;
             // A flush read of memory that cannot be accessed moves the loopback queue pair to the
-            // error state, and is itself flushed. Work requests are executed in order, so the first
-            // flushed work request is the cause, unless the device has failed. QueuePair::state()
-            // throws if the device has failed. Only the request of this work request fails; the
-            // others are repeated. A work request that fails because the port is not active is
-            // repeated, too.
+            // error state, and is itself flushed, as are requests of other channels that were
+            // posted later, or that were executed and not acknowledged yet. If all flushed work
+            // requests belong to one request, this request fails, unless the device has failed
+            // (QueuePair::state() throws then). Otherwise they are repeated one at a time. A work
+            // request that fails because the port is not active is repeated, too.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
                 // The port may be down although IBV_EVENT_PORT_ERR has not arrived yet. Therefore
@@ -331,11 +332,17 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
                     status = IBV_WC_WR_FLUSH_ERR;
                 }
             } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
+                       loopback.owner == WorkId::no_request) {
+                shared_rail.suspects = loopback.queue.in_flight();
+            } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
                        attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
+                shared_rail.suspects -= std::min(shared_rail.suspects, loopback.queue.in_flight());
                 status = IBV_WC_GENERAL_ERR;
             }
         } else {
             shared_rail.undelivered = 0;
+            shared_rail.suspects -=
+                std::min(shared_rail.suspects, std::uint32_t{id.work == Work::loopback});
         }
         if (id.work == Work::loopback_receive) {
             --loopback.receives;

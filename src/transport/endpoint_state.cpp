@@ -650,7 +650,7 @@ void EndpointState::restore_loopback() noexcept {
         if (!rail->loopback || !rail->loopback->failed) {
             continue;
         }
-        if (!rail->loopback->queue.idle() || rail->loopback->receives != 0) {
+        if (!rail->loopback->idle()) {
             loopback_failed_ = true; // Its work requests are not all flushed yet.
             continue;
         }

@@ -23,6 +23,7 @@ int LoopbackCopy::copy(ReceiveRequest& receive, const std::byte* data) noexcept 
         rail.loopback->receives + max_pieces > rail.loopback->receive_depth) {
         return EAGAIN;
     }
+    claim(*rail.loopback, receive);
     const LocalChunk* chunk = rdmabuf::detail::find_chunk(chunks, at);
     for (std::uint32_t piece = 0; left > 0; ++piece, ++chunk) {
         if (chunk == nullptr || chunk == chunks.data() + chunks.size() || piece == max_pieces) {
@@ -74,6 +75,7 @@ int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
                          .lkey = rail.bounce_buffers.lkey()};
         ibv_send_wr work =
             make_read(std::span<const ibv_sge>(&entry, 1), {.address = at, .rkey = chunk->rkey});
+        claim(*rail.loopback, request);
         const int error = post(rail, work, &request);
         if (error == EAGAIN || (error != 0 && i == 0)) {
             return error;
@@ -87,6 +89,9 @@ int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
 
 int LoopbackCopy::post(SharedRail& rail, ibv_send_wr& work, RequestState* request) noexcept {
     Loopback& loopback = *rail.loopback;
+    if (request == nullptr) {
+        loopback.owner = WorkId::no_request;
+    }
     work.wr_id = WorkId{.work = Work::loopback,
                         .number = request != nullptr ? request->index : WorkId::no_request,
                         .sequence = loopback.queue.next()}
@@ -110,7 +115,15 @@ int LoopbackCopy::check(const SharedRail& rail) noexcept {
     if (!rail.loopback) {
         return rail.needs_loopback ? EAGAIN : EOPNOTSUPP;
     }
-    return rail.loopback->failed ? EAGAIN : 0;
+    return rail.loopback->failed || (rail.suspects != 0 && !rail.loopback->idle()) ? EAGAIN : 0;
+}
+
+void LoopbackCopy::claim(Loopback& loopback, const RequestState& request) noexcept {
+    if (loopback.idle()) {
+        loopback.owner = request.index;
+    } else if (loopback.owner != request.index) {
+        loopback.owner = WorkId::no_request;
+    }
 }
 
 int LoopbackCopy::post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,

@@ -242,6 +242,44 @@ class Visible : public FeaturesTest, public ::testing::WithParamInterface<std::s
         return loopback_requests() - before;
     }
 
+    /// Copies a message to device memory while another channel flushes revoked memory. A copy that
+    /// was executed, and is not acknowledged yet, is flushed before the request that fails.
+    void pass_beside_revoked_memory(bool revoked_first) {
+        ASSERT_NO_FATAL_FAILURE(connect_third());
+        register_memory(Visibility::next_kernel);
+        const TestMemory revoked = right_memory(memory_size, Kind::dmabuf);
+        TestMemory source = memory_of(*third_end_, memory_size);
+        source.fill(pattern(memory_size, 3));
+        Request sent;
+        ASSERT_EQ(third().isend(source.memory(), source.data(), 200, 1, sent), code(0));
+        settle();
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+        ASSERT_EQ(softverbs_revoke_mr(revoked.memory().state()->lease.registration().native()), 0);
+        Request culprit;
+        Request innocent;
+        for (const bool flushes : {revoked_first, !revoked_first}) {
+            if (flushes) {
+                ASSERT_EQ(right().iflush(revoked.memory(), revoked.data(), 100, culprit), code(0));
+            } else {
+                ASSERT_EQ(
+                    right_of_third().irecv(*memory_, reinterpret_cast<void*>(buffer_->address()),
+                                           200, 1, innocent),
+                    code(0));
+            }
+        }
+        right().progress();
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+        EXPECT_EQ(complete(right(), culprit).error, code(EFAULT));
+        EXPECT_EQ(complete(right_of_third(), innocent).error, code(0)) << right_of_third().reason();
+        EXPECT_EQ(right_of_third().state(), code(0));
+        std::vector<std::byte> bytes(200);
+        buffer_->copy_out(0, bytes);
+        EXPECT_TRUE(bytes == source.bytes(0, 200));
+        for (const auto& rail : right_->endpoint()->shared.rails) {
+            EXPECT_EQ(rail->suspects, 0U);
+        }
+    }
+
     std::optional<Buffer> buffer_;
     std::optional<Memory> memory_;
 };
@@ -275,6 +313,14 @@ TEST_P(Visible, revoked_memory_ends_no_receives_of_other_channels) {
     buffer_->copy_out(0, bytes);
     EXPECT_TRUE(bytes == source.bytes(0, 5000));
     static_cast<void>(sent);
+}
+
+TEST_P(Visible, a_copy_before_a_flush_of_revoked_memory_is_repeated) {
+    pass_beside_revoked_memory(false);
+}
+
+TEST_P(Visible, a_copy_behind_a_flush_of_revoked_memory_is_repeated) {
+    pass_beside_revoked_memory(true);
 }
 
 TEST_P(Visible, data_for_a_running_kernel_only_is_flushed_by_each_device) {

@@ -45,8 +45,11 @@ class RDMABUF_EXPORT LoopbackCopy {
 
   private:
     /// Returns 0 if the loopback queue pair of a device can be used; EAGAIN if it can be used
-    /// later; EIO if the device has failed; EOPNOTSUPP before SharedState::create_loopback().
+    /// later (see also SharedRail::suspects); EIO if the device has failed; EOPNOTSUPP before
+    /// SharedState::create_loopback().
     [[nodiscard]] static int check(const SharedRail& rail) noexcept;
+    /// Updates Loopback::owner before work requests of @p request are posted.
+    static void claim(Loopback& loopback, const RequestState& request) noexcept;
     /// Posts a receive with the buffer @p to, and a send of the data in @p from, on the same
     /// loopback queue pair.
     [[nodiscard]] static int post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,

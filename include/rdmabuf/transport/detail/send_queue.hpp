@@ -81,6 +81,8 @@ class SendQueue {
     void resume() noexcept { depth_ = full_depth_; }
     /// Returns true if all posted work requests have completed.
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
+    /// Returns the number of posted work requests that have not completed.
+    [[nodiscard]] std::uint32_t in_flight() const noexcept { return posted_ - completed_; }
     /// Returns true if a posted, signaled work request has not completed.
     [[nodiscard]] bool awaits_completion() const noexcept { return !is_completed(signaled_); }
     /// Returns the sequence number of the next work request.

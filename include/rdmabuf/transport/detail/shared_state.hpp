@@ -65,8 +65,15 @@ struct Loopback {
     std::uint32_t receives = 0;
     /// True if the queue pair is in the error state. Nothing is posted until it is replaced.
     bool failed = false;
-    /// True if the work request that has caused the failure has completed.
+    /// True if the work request that has caused the failure has completed, or if no work request
+    /// has caused it.
     bool cause_known = false;
+    /// RequestState::index of the request to which all work requests in flight belong;
+    /// WorkId::no_request if they belong to several requests or to none.
+    std::uint32_t owner = WorkId::no_request;
+
+    /// Returns true if no work request is in flight.
+    [[nodiscard]] bool idle() const noexcept { return queue.idle() && receives == 0; }
 };
 
 /// One device of an endpoint, with the queues that all channels of the endpoint share.
@@ -116,6 +123,10 @@ struct SharedRail {
     /// The number of loopback queue pairs in succession that have failed with IBV_WC_RETRY_EXC_ERR
     /// while the port was active.
     unsigned undelivered = 0;
+    /// The number of work requests that were flushed with a loopback queue pair, where nobody knows
+    /// which of their requests was the cause. While it is not 0, the requests are repeated one at a
+    /// time, so that the cause fails alone.
+    std::uint32_t suspects = 0;
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
