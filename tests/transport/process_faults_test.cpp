@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Two processes set up a channel and use all its operations. One of them is killed or stopped
-// before its n-th verbs call, for many n. Both processes are children of the test program, which
+// before its n-th verbs call, for many n. All processes are children of the test program, which
 // calls no verbs.
 #include <signal.h>
 #include <sys/socket.h>
@@ -40,6 +40,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::Channel;
+using transport::ChannelAddress;
 using transport::Completion;
 using transport::Endpoint;
 using transport::EndpointOptions;
@@ -118,8 +119,8 @@ constexpr std::byte source_byte(std::size_t offset) {
 /// One end of the channel.
 class End {
   public:
-    End(Fate fate, std::uint32_t devices)
-        : endpoint_(value(Endpoint::open(first_devices(devices), Resolver(), options_for(fate)))),
+    End(const EndpointOptions& options, std::uint32_t devices)
+        : endpoint_(value(Endpoint::open(first_devices(devices), Resolver(), options))),
           memory_(value(endpoint_.register_memory(
               bytes_.data(), bytes_.size(), Endpoint::default_access | Access::remote_atomic))) {
         for (std::size_t i = 0; i < source.length; ++i) {
@@ -151,6 +152,18 @@ class End {
         on_handle();
         return keep(endpoint_.connect(*Handle::decode(bytes), limit));
     }
+    /// Connects to the other process by exchanged addresses.
+    /// @param socket  only transfers the addresses
+    std::error_code connect_by_addresses(int socket) {
+        auto prepared = value(endpoint_.prepare_channel());
+        std::array<std::byte, ChannelAddress::wire_size> theirs{};
+        const auto ours = prepared.address().bytes();
+        if (::send(socket, ours.data(), ours.size(), 0) < 0 ||
+            ::recv(socket, theirs.data(), theirs.size(), MSG_WAITALL) != std::ssize(theirs)) {
+            return last_error();
+        }
+        return keep(std::move(prepared).connect(value(ChannelAddress::decode(theirs))));
+    }
     /// Uses each operation of the channel in each round. @return the first error
     std::error_code run(int rounds) {
         std::error_code error = exchange_descriptors();
@@ -161,7 +174,22 @@ class End {
             return error;
         }
         check_what_arrived();
-        return wait_for_peer();
+        return exchange();
+    }
+    /// Exchanges messages of 0 bytes, so that both ends have finished all that was before.
+    std::error_code exchange() {
+        std::array<Request, 2> requests;
+        std::error_code error = channel_->irecv(memory_, at(source), 0, 0, requests[0]);
+        if (!error) {
+            error = channel_->isend(memory_, at(source), 0, 0, requests[1]);
+        }
+        return finish(requests, error);
+    }
+    /// Waits for a message of 0 bytes.
+    std::error_code receive() {
+        std::array<Request, 1> requests;
+        const std::error_code error = channel_->irecv(memory_, at(source), 0, 0, requests[0]);
+        return finish(requests, error);
     }
 
     /// Checks the guard bytes, and the bytes that no operation changes.
@@ -257,15 +285,6 @@ class End {
             error = error ? error : completion.error;
         }
         return error;
-    }
-    /// Exchanges messages of 0 bytes, so that both ends have finished all rounds afterwards.
-    std::error_code wait_for_peer() {
-        std::array<Request, 2> requests;
-        std::error_code error = channel_->irecv(memory_, at(source), 0, 0, requests[0]);
-        if (!error) {
-            error = channel_->isend(memory_, at(source), 0, 0, requests[1]);
-        }
-        return finish(requests, error);
     }
     std::error_code exchange_descriptors() {
         const auto ours = value(memory_.remote());
@@ -447,7 +466,7 @@ class ProcessFaults : public ::testing::TestWithParam<Fate> {
     }
 
     static int survive(int socket, int control, Fate fate, bool listens, std::uint32_t devices) {
-        End end(fate, devices);
+        End end(options_for(fate), devices);
         std::error_code error = end.connect(socket, listens, [] {});
         const bool connected = !error;
         if (!error) {
@@ -487,7 +506,7 @@ class ProcessFaults : public ::testing::TestWithParam<Fate> {
 
     static int die(int socket, Fate fate, bool listens, std::uint32_t devices, unsigned step) {
         unsigned calls = 0;
-        End end(fate, devices);
+        End end(options_for(fate), devices);
         const auto count = [&](const char*) {
             if (calls++ == step) {
                 ::kill(::getpid(), fate == Fate::killed ? SIGKILL : SIGSTOP);
@@ -550,6 +569,41 @@ TEST_P(ProcessFaults, end_each_request_of_the_other_process_and_write_nothing_af
         step += slow ? 5 : step < 16 ? 1 : 3;
     }
     EXPECT_GT(step, 30U);
+}
+
+// No socket reports the end of the peer.
+TEST(ExchangedAddresses, connect_two_processes_of_which_the_keepalive_finds_one_killed) {
+    const TemporaryDirectory directory;
+    const auto run = [&](int socket, const std::function<void(End&)>& role) {
+        ::setenv("SOFTVERBS_DIR", directory.path().c_str(), 1);
+        // The device reports a peer that does not respond after 3 retransmissions of 67 ms. A
+        // process that only waits for a processor responds earlier.
+        End end({.heartbeat = 20ms, .linger = 50ms, .ack_timeout = 14, .retry_count = 3}, 1);
+        EXPECT_FALSE(end.connect_by_addresses(socket));
+        EXPECT_FALSE(end.exchange());
+        role(end);
+        return 0;
+    };
+    const auto children = fork_pair(
+        2 * testing::time_limit,
+        [&](int socket) {
+            return run(socket, [socket](End&) {
+                // A message that a process has sent can get lost if the process is killed.
+                char byte = 0;
+                if (::recv(socket, &byte, 1, 0) == 1) {
+                    ::kill(::getpid(), SIGKILL);
+                }
+            });
+        },
+        [&](int socket) {
+            return run(socket, [socket](End& end) {
+                EXPECT_EQ(::send(socket, "r", 1, 0), 1);
+                EXPECT_EQ(end.receive().value(), EHOSTUNREACH);
+            });
+        });
+    expect_success(children[1]);
+    const int status = status_of_child(children[0]);
+    EXPECT_TRUE(WIFSIGNALED(status));
 }
 
 } // namespace
