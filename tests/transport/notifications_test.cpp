@@ -76,16 +76,10 @@ TEST_P(TransferLists, are_refused_as_a_whole_if_one_entry_is_invalid) {
     bad = good;
     bad.remote = nullptr;
     EXPECT_EQ(refused(bad), code(EINVAL));
-    bad = good;
-    bad.length = memory_size + 1;
-    EXPECT_EQ(refused(bad), code(ERANGE));
+    // Requests prove the other checks of a transfer.
     bad = good;
     bad.offset = memory_size - 9;
     EXPECT_EQ(refused(bad), code(ERANGE));
-    bad = good;
-    bad.memory = &to_->memory();
-    bad.address = to_->data();
-    EXPECT_EQ(refused(bad), code(EINVAL));
     EXPECT_EQ(left().in_flight(), 0);
     settle();
     EXPECT_TRUE(to_->bytes(0, 10) == std::vector<std::byte>(10));
@@ -125,9 +119,6 @@ TEST_F(Atomics, need_an_aligned_address_and_the_access) {
     };
     EXPECT_EQ(add(from_->memory(), local(), remote(), 4), code(EINVAL));
     EXPECT_EQ(add(from_->memory(), local(), remote(), 4096), code(ERANGE));
-    EXPECT_EQ(add(from_->memory(), local(511) + 1, remote(), 0), code(ERANGE));
-    EXPECT_EQ(add(Memory(), local(), remote(), 0), code(EINVAL));
-    EXPECT_EQ(add(from_->memory(), local(), RemoteMemory(), 0), code(EINVAL));
     const TestMemory plain = right_memory(4096);
     const auto no_atomics = plain.memory().remote();
     ASSERT_TRUE(no_atomics.ok());

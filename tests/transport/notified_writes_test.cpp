@@ -203,23 +203,6 @@ TEST_F(NotifiedWrites, of_no_data_are_only_a_message) {
     }
 }
 
-TEST_F(NotifiedWrites, that_need_several_work_requests_are_followed_by_their_notification) {
-    ibv_port_attr port = roce_port();
-    port.max_msg_sz = 4096;
-    set_port(port, 1, 0);
-    connect_ends();
-    Request request = put_notify(0, 4096, pattern(8));
-    EXPECT_EQ(posted_calls(), "wm");
-    EXPECT_TRUE(next() == pattern(8));
-    expect_complete(request, 4096);
-    forget_calls();
-    request = put_notify(4096, 4097, pattern(8));
-    EXPECT_EQ(posted_calls(), "w w m");
-    EXPECT_TRUE(next() == pattern(8));
-    EXPECT_TRUE(received(0, 0, 8193));
-    expect_complete(request, 4097);
-}
-
 // The peer's program does not call notification(), so that later notifications have no credits.
 TEST_F(NotifiedWrites, end_without_their_notification_if_they_are_cancelled) {
     options_.notification_limit = 4096;
@@ -371,14 +354,21 @@ class FencesOfNotifications : public NotifiedWrites {
 };
 
 TEST_F(FencesOfNotifications, are_not_posted_if_the_first_queue_pair_writes_all_data) {
-    connect_devices(2, 16384);
-    Request request = put_notify(0, 16384, pattern(8));
-    EXPECT_EQ(posted_calls(), "wm");
-    notified(request, 16384, 16384);
-    // This write consists of several work requests.
-    request = put_notify(0, 40000, pattern(8));
-    EXPECT_EQ(posted_calls(), "w w w m");
-    notified(request, 40000, 40000);
+    for (const std::size_t devices : {1U, 2U}) {
+        SCOPED_TRACE(devices);
+        disconnect_all();
+        connect_devices(devices, 16384);
+        Request request = put_notify(0, 16384, pattern(8));
+        EXPECT_EQ(posted_calls(), "wm");
+        notified(request, 16384, 16384);
+        // These writes consist of several work requests.
+        request = put_notify(0, 16385, pattern(8));
+        EXPECT_EQ(posted_calls(), "w w m");
+        notified(request, 16385, 16385);
+        request = put_notify(0, 40000, pattern(8));
+        EXPECT_EQ(posted_calls(), "w w w m");
+        notified(request, 40000, 40000);
+    }
 }
 
 TEST_F(FencesOfNotifications, are_posted_once_after_a_striped_write) {
