@@ -36,7 +36,6 @@ enum class Operation : std::uint8_t {
     put_notify,
     put_and_fence,
     get,
-    get_list,
     fetch_add,
     flush,
 };
@@ -136,10 +135,6 @@ constexpr auto protocols = std::to_array<Protocol>({
      .length = length,
      .opcode = IBV_WR_RDMA_WRITE},
     {.name = "get", .operation = Operation::get, .length = length, .opcode = IBV_WR_RDMA_READ},
-    {.name = "get_list",
-     .operation = Operation::get_list,
-     .length = length,
-     .opcode = IBV_WR_RDMA_READ},
     {.name = "fetch_add",
      .operation = Operation::fetch_add,
      .length = 8,
@@ -329,7 +324,6 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
                     request);
                 return;
             case Operation::put_list:
-            case Operation::get_list:
                 for (std::size_t i = 0; i < list_.size(); ++i) {
                     const std::size_t part = size / list_.size();
                     list_.at(i) = {.memory = &from_->memory(),
@@ -338,11 +332,7 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
                                    .remote = &remote_,
                                    .offset = begin + i * part};
                 }
-                start(left(),
-                      GetParam().operation == Operation::put_list
-                          ? left().iput_list(list_, request)
-                          : left().iget_list(list_, request),
-                      request);
+                start(left(), left().iput_list(list_, request), request);
                 return;
             case Operation::fetch_add:
                 start(left(),
@@ -356,10 +346,7 @@ class TrafficFaults : public PreparedChannels, public ::testing::WithParamInterf
                 return;
         }
     }
-    [[nodiscard]] bool reads() const {
-        return GetParam().operation == Operation::get ||
-               GetParam().operation == Operation::get_list;
-    }
+    [[nodiscard]] bool reads() const { return GetParam().operation == Operation::get; }
     [[nodiscard]] bool is_atomic() const { return GetParam().operation == Operation::fetch_add; }
     [[nodiscard]] std::uint64_t old_value() const {
         std::uint64_t value = 0;

@@ -228,13 +228,9 @@ bool LoadedPlugin::unload() noexcept {
     return left == nullptr;
 }
 
-void* LoadedPlugin::symbol(const char* name) const noexcept {
-    return ::dlsym(handle_, name);
-}
-
 std::unique_ptr<Net> LoadedPlugin::net(int version) const {
     const std::string name = "ncclNetPlugin_v" + std::to_string(version);
-    const void* const table = symbol(name.c_str());
+    const void* const table = ::dlsym(handle_, name.c_str());
     if (table == nullptr) {
         throw std::runtime_error("no " + name);
     }

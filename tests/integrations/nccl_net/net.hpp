@@ -76,8 +76,6 @@ class LoadedPlugin {
 
     /// @throws std::runtime_error if the library has no such table
     [[nodiscard]] std::unique_ptr<Net> net(int version) const;
-    /// Returns the address of a symbol, or nullptr.
-    [[nodiscard]] void* symbol(const char* name) const noexcept;
     /// Unloads the library. @return true if it is no longer in memory
     bool unload() noexcept;
 
