@@ -6,10 +6,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include <rdmabuf/transport.hpp>
 
 #include "features_fixture.hpp"
+#include "raw_connector.hpp"
 #include "recorder/verbs_recorder.hpp"
 
 namespace rdmabuf::testing {
@@ -101,6 +105,46 @@ class Failover : public FeaturesTest {
             EXPECT_EQ(complete(left(), sends[i]).error, code(0)) << i << ": " << left().reason();
         }
         EXPECT_TRUE(this->received(0, 0, count * length));
+    }
+};
+
+/// The right end has a peer that sends the messages of a failover as a test wants.
+class FailoverPeer : public RawPeerTest {
+  protected:
+    using Kind = transport::detail::Kind;
+
+    FailoverPeer() {
+        options_.queue_pairs_per_device = 2;
+        options_.read_long_messages = false;
+    }
+    void connect_peer() {
+        ASSERT_NO_FATAL_FAILURE(connect_raw(2));
+        ASSERT_EQ(channel_->rails(), 2);
+        forget_calls();
+    }
+    void send(Kind kind, std::uint8_t rails = 1, std::uint64_t value = 0,
+              std::uint32_t number = 0) {
+        raw_->send({.kind = kind, .rails = rails, .number = number, .value = value});
+    }
+    /// The peer leaves out the second queue pair. @return the number that the channel has sent
+    std::uint64_t leave_out() {
+        send(Kind::rail_down);
+        const auto down = raw_->receive();
+        EXPECT_EQ(down.header.kind, Kind::rail_down);
+        EXPECT_EQ(down.header.rails, 1);
+        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_recovered);
+        EXPECT_EQ(channel_->working_rails(), 1);
+        return down.header.value;
+    }
+    /// Expects that the channel fails with EPROTO after each of these, with their names.
+    void expect_violations(
+        const std::vector<std::pair<const char*, std::function<void()>>>& violations) {
+        for (const auto& [what, violate] : violations) {
+            SCOPED_TRACE(what);
+            ASSERT_NO_FATAL_FAILURE(connect_peer());
+            violate();
+            EXPECT_EQ(failure(), code(EPROTO)) << channel_->reason();
+        }
     }
 };
 

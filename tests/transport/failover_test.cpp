@@ -7,42 +7,15 @@
 
 #include <rdmabuf/transport.hpp>
 
-#include "raw_connector.hpp"
+#include "failover_fixture.hpp"
 
 namespace rdmabuf::testing {
 namespace {
 
-/// The right end has a peer that sends the messages of a failover as a test wants.
-class FailoverPeer : public RawPeerTest {
-  protected:
-    using Kind = transport::detail::Kind;
-    using RepeatedRails = transport::detail::RepeatedRails;
-
-    FailoverPeer() {
-        options_.queue_pairs_per_device = 2;
-        options_.read_long_messages = false;
-    }
-    void connect_peer() {
-        ASSERT_NO_FATAL_FAILURE(connect_raw(2));
-        ASSERT_EQ(channel_->rails(), 2);
-    }
-    void send(Kind kind, std::uint8_t rails, std::uint64_t value = 0, std::uint32_t number = 0) {
-        raw_->send({.kind = kind, .rails = rails, .number = number, .value = value});
-    }
-    /// The peer leaves out the second queue pair. @return the number that the channel has sent
-    std::uint64_t leave_out() {
-        send(Kind::rail_down, 1);
-        const auto down = raw_->receive();
-        EXPECT_EQ(down.header.kind, Kind::rail_down);
-        EXPECT_EQ(down.header.rails, 1);
-        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_recovered);
-        EXPECT_EQ(channel_->working_rails(), 1);
-        return down.header.value;
-    }
-};
+using transport::detail::RepeatedRails;
 
 TEST_F(FailoverPeer, ends_the_channel_when_it_violates_the_protocol) {
-    const std::vector<std::pair<const char*, std::function<void()>>> violations = {
+    expect_violations({
         {"the first queue pair", [&] { send(Kind::rail_down, 0); }},
         {"a queue pair that does not exist", [&] { send(Kind::rail_down, 2); }},
         {"more data than was sent", [&] { send(Kind::rail_down, 1, 1); }},
@@ -68,13 +41,7 @@ TEST_F(FailoverPeer, ends_the_channel_when_it_violates_the_protocol) {
              leave_out();
              send(Kind::range_repeated, RepeatedRails{.rail = 1, .rails = 2}.encode(), 10, 99);
          }},
-    };
-    for (const auto& [what, violate] : violations) {
-        SCOPED_TRACE(what);
-        ASSERT_NO_FATAL_FAILURE(connect_peer());
-        violate();
-        EXPECT_EQ(failure(), code(EPROTO)) << channel_->reason();
-    }
+    });
 }
 
 class FailoverPeerWithReceive : public FailoverPeer {

@@ -194,25 +194,15 @@ TEST_F(Probation, begins_after_the_last_receive_of_the_failed_queue_pair) {
 }
 
 /// The right end has a peer that sends the messages of a probation as a test wants.
-class ProbationPeer : public RawPeerTest {
+class ProbationPeer : public FailoverPeer {
   protected:
-    using Kind = transport::detail::Kind;
-
     ProbationPeer() {
-        options_.queue_pairs_per_device = 2;
         options_.probation = 10ms;
         options_.heartbeat = 20ms;
     }
-    void connect_peer() {
-        ASSERT_NO_FATAL_FAILURE(connect_raw(2));
-        forget_calls();
-    }
-    void send(Kind kind, std::uint8_t rails = 1) { raw_->send({.kind = kind, .rails = rails}); }
-    /// The peer leaves out the second queue pair.
+    /// The peer leaves out the second queue pair, and has recovered from this.
     void leave_out() {
-        send(Kind::rail_down);
-        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_down);
-        EXPECT_EQ(raw_->receive().header.kind, Kind::rail_recovered);
+        FailoverPeer::leave_out();
         send(Kind::rail_recovered);
     }
     void send_address(std::uint8_t rail = 1) {
@@ -222,7 +212,7 @@ class ProbationPeer : public RawPeerTest {
 };
 
 TEST_F(ProbationPeer, ends_the_channel_when_it_violates_the_protocol) {
-    const std::vector<std::pair<const char*, std::function<void()>>> violations = {
+    expect_violations({
         {"a replacement without failure", [&] { send_address(); }},
         {"a replacement before the end of the recovery",
          [&] {
@@ -260,13 +250,7 @@ TEST_F(ProbationPeer, ends_the_channel_when_it_violates_the_protocol) {
              send(Kind::rail_connected);
              send(Kind::rail_connected);
          }},
-    };
-    for (const auto& [what, violate] : violations) {
-        SCOPED_TRACE(what);
-        ASSERT_NO_FATAL_FAILURE(connect_peer());
-        violate();
-        EXPECT_EQ(failure(), code(EPROTO)) << channel_->reason();
-    }
+    });
 }
 
 // The peer repeats failure and replacement as fast as it can.
