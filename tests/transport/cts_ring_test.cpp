@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <random>
-#include <vector>
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <set>
-#include <span>
 #include <string>
 #include <thread>
 #include <tuple>

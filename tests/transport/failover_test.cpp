@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The messages of a peer whose queue pair other than the first has failed.
 #include <cstdint>
-#include <functional>
 #include <utility>
-#include <vector>
 
 #include <rdmabuf/transport.hpp>
 

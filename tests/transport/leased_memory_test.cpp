@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Requests on memory without a Memory object: their registrations come from the cache, are kept
 // until the request ends, and are given back however it ends.
-#include <array>
-#include <optional>
 #include <vector>
 
 #include <rdmabuf/transport.hpp>

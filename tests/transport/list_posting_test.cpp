@@ -2,7 +2,6 @@
 // The work requests of transfer lists: how many of them one call of ibv_post_send(3) posts, and
 // what happens if it posts only some of them.
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>

@@ -5,17 +5,14 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <rdmabuf/transport.hpp>
 
 #include "failover_fixture.hpp"
 #include "late_receives.hpp"
-#include "raw_connector.hpp"
 #include "stopped_clock.hpp"
 
 namespace rdmabuf::testing {

@@ -2,7 +2,6 @@
 // Each verbs call that sets up an endpoint, a channel or a registration fails once.
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
