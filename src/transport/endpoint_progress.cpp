@@ -372,7 +372,8 @@ int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Reque
     if (!buffer.allows(Access::local_write | Access::remote_write)) {
         return EACCES;
     }
-    if (shared.rails[0]->failure != nullptr) {
+    UnexpectedMessage* const message = find_message(nullptr, tag, mask);
+    if (message == nullptr && shared.rails[0]->failure != nullptr) {
         return EIO;
     }
     ReceiveRequest* const taken = shared.receives.take();
@@ -383,7 +384,7 @@ int EndpointState::receive_any(const BufferRef& buffer, Tag tag, Tag mask, Reque
     taken->from_any = true;
     taken->tag = tag;
     taken->mask = mask;
-    if (UnexpectedMessage* const message = find_message(nullptr, tag, mask)) {
+    if (message != nullptr) {
         ChannelState& channel = *message->channel;
         channel.adopt(*taken);
         channel.receive_unexpected(*taken, *message);

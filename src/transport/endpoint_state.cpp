@@ -415,7 +415,11 @@ bool EndpointState::arm() noexcept {
                 attempt([&] { return rail->events.wait(std::chrono::milliseconds(0)); });
             more = event && *event != nullptr;
         }
-        if (rail->failure == nullptr && !rail->cq.request_notification()) {
+        const int error = rail->failure == nullptr ? rail->cq.request_notification().error() : 0;
+        if (error == EIO) { // The device has failed.
+            shared.fail(*rail, "ibv_req_notify_cq failed");
+        }
+        if (error != 0) {
             return false;
         }
     }

@@ -76,6 +76,8 @@ TEST_F(AsyncEvents, of_a_failed_device_end_the_channels_of_all_endpoints_that_us
     };
     Request any;
     EXPECT_EQ(receive_any(any), code(0));
+    Request stored = send(10, 4);
+    ASSERT_TRUE(progress_until([&] { return right().probe(4) && left().test(stored).done; }));
     raise(device_of(right_end()), IBV_EVENT_DEVICE_FATAL);
     EXPECT_EQ(complete(right(), received).error, code(EIO));
     EXPECT_EQ(right().state(), code(EIO));
@@ -83,6 +85,8 @@ TEST_F(AsyncEvents, of_a_failed_device_end_the_channels_of_all_endpoints_that_us
     // No channel of this endpoint can receive a message any more.
     EXPECT_EQ(complete(right_end(), any).error, code(EIO));
     EXPECT_EQ(receive_any(any), code(EIO));
+    ASSERT_EQ(right_end().irecv(to_->memory(), to_->data(), 10, 4, full_mask, any), code(0));
+    EXPECT_EQ(complete(right_end(), any).bytes, 10) << "it has arrived before the failure";
     // Both endpoints of the fixture use the same ibv_context, which returns each event once. The
     // other channel has no requests.
     EXPECT_TRUE(progress_until([&] { return left().state() == code(EIO); }));
@@ -355,6 +359,17 @@ TEST_F(AsyncEvents, of_other_objects_of_the_program_are_acknowledged_and_end_no_
     EXPECT_EQ(softverbs_unacknowledged_events(), 0);
     expect_usable();
     // ibv_destroy_qp(3) and ibv_destroy_cq(3) would block if an event was not acknowledged.
+}
+
+TEST_F(AsyncEvents, are_not_needed_to_find_a_failed_device_when_the_program_sleeps) {
+    options_.read_async_events = false;
+    use_devices(2);
+    connect_with_memory();
+    ASSERT_EQ(softverbs_fail_device(device_of(right_end(), 1)), 0);
+    EXPECT_TRUE(progress_until([&] { return right_end().arm(); }));
+    EXPECT_FALSE(right_end().works(1));
+    EXPECT_TRUE(right_end().register_memory(to_->data(), 10).ok());
+    expect_usable();
 }
 
 TEST_F(AsyncEvents, are_left_to_a_program_that_reads_them_itself) {
