@@ -164,8 +164,8 @@ struct Allocation {
     /// The length of the allocation in bytes.
     std::size_t length = 0;
     /// A number that distinguishes successive allocations at the same address. A registration cache
-    /// compares the numbers to detect that an allocation was replaced. 0 if the exporter has no
-    /// such number.
+    /// with CachePolicy::checked, and RegisteredMemory::verify(), compare the numbers to detect
+    /// that an allocation was replaced. 0 if the exporter has no such number.
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
     /// The PCI address of the device that contains the memory, for example "0000:3b:00.0". Empty if
@@ -335,8 +335,11 @@ class RDMABUF_EXPORT Allocator : public Exporter {
 ///
 /// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
 /// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
-/// memory. Remove the range before the memory is freed, so that a registration cache does not use
-/// an old registration of the range again.
+/// memory. Remove the range before the memory is freed or replaced. With
+/// CachePolicy::explicit_invalidation, which is the default of a RegistrationCache, the program
+/// must then call RegistrationCache::invalidate() for the range: otherwise the cache returns keys
+/// of the old memory, also if a range with another generation is added at the same address. With
+/// CachePolicy::checked, the cache detects that the range was removed or replaced.
 class AddedRange {
   public:
     /// Exporters call this constructor.

@@ -172,9 +172,11 @@ struct rdmabuf_external_memory {
     const char* pci_address;
 };
 /* Adds memory to a resolver, and to the caches that were created with the resolver. The program
- * must call rdmabuf_external_remove() before it frees the memory. If a cache has already registered
- * the memory as host memory, the cache uses that registration until the program invalidates the
- * range.
+ * must call rdmabuf_external_remove() before it frees or replaces the memory, and then
+ * rdmabuf_cache_invalidate() for each cache without `checked`: otherwise such a cache returns keys
+ * of the old memory, also if other memory is added at the same address. If a cache has already
+ * registered the memory as host memory, the cache uses that registration until the program
+ * invalidates the range.
  * -EBADF: `fd` is not open. -EMFILE: the process has no free descriptor. -ERANGE: the memory ends
  * after the end of the dma-buf. -EEXIST: the memory overlaps memory that was added before. -EINVAL:
  * also if `address` and `offset` differ modulo the page size, or `pci_address` is malformed. */
@@ -330,7 +332,8 @@ struct rdmabuf_cache_options {
     size_t size;
     /* 1: each use asks the driver whether the memory was replaced; host memory, which no driver
      * knows, is registered for each lease and deregistered when the lease ends. 0: the program must
-     * call rdmabuf_cache_invalidate() before memory is freed. */
+     * call rdmabuf_cache_invalidate() before memory is freed, and when it removes or replaces
+     * memory of rdmabuf_external_add(). */
     int checked;
     /* Must be 0. */
     int reserved;

@@ -514,7 +514,8 @@ class Resolver(_Handle):
     def add(self, fd: int, address: int, length: int, offset: int = 0, *, mapping: Mapping = Mapping.STANDARD,
             pci_address: str = "") -> External:
         """Adds memory for which the program has a dma-buf, until the result is closed or its last reference ends. The
-        descriptor is duplicated. `address` and `offset` are equal modulo the page size."""
+        descriptor is duplicated. `address` and `offset` are equal modulo the page size. After close(), and before the memory
+        is freed or replaced, call invalidate() of each Cache(checked=False) that used it."""
         memory = _sized(_External)
         memory.address, memory.length = _number(address, 64, "the address"), _number(length, 64, "the length")
         memory.fd, memory.offset = _number(fd, 31, "descriptor"), _number(offset, 64, "the offset")
@@ -744,7 +745,8 @@ class Cache(_Context):
     """Keeps registrations for later use, until close().
 
     With `checked`, each use asks the driver whether the memory was replaced. Host memory, for which no driver can say
-    it, is registered for each lease. Without it, the program calls invalidate() before memory is freed.
+    it, is registered for each lease. Without it, the program must call invalidate() before memory is freed, and after
+    it has closed an External: the cache otherwise returns keys of the old memory.
     `paths` are those of register(). Several threads can use a cache at the same time; the last call destroys a cache that
     another thread has closed."""
 

@@ -30,7 +30,8 @@ struct ExternalMemory {
     std::string pci_address = {};
     /// Generation of the allocation: a number that differs from the numbers of all earlier
     /// allocations at this address. If it is 0, the exporter assigns a number that is unique in the
-    /// process.
+    /// process. Only a registration cache with CachePolicy::checked compares the numbers: see
+    /// AddedRange.
     std::uint64_t generation = 0;
     /// The mapping with which the dma-buf was exported. MappingKind::pcie allows register_memory()
     /// to use the dma-buf for a NIC that needs this mapping, such as EFA or data direct of mlx5.

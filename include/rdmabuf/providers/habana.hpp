@@ -48,7 +48,8 @@ struct HabanaMemory {
 class RDMABUF_EXPORT HabanaExporter : public Exporter {
   public:
     /// Exports memory of the program's device and adds it to the exporter, until the returned
-    /// AddedRange is destroyed.
+    /// AddedRange is destroyed. Destroy the AddedRange before the memory is freed, and invalidate
+    /// registration caches as AddedRange describes.
     /// @throws Error
     ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, the
     ///     memory is not inside its mapping, or the driver has no such mapping

@@ -59,7 +59,8 @@ struct NeuronMemory {
 class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
     /// Adds memory to the exporter, until the returned AddedRange is destroyed. Exports the memory
-    /// once, to check that it can be exported. Destroy the AddedRange before the tensor is freed.
+    /// once, to check that it can be exported. Destroy the AddedRange before the tensor is freed,
+    /// and invalidate registration caches as AddedRange describes.
     /// @throws Error
     ///   - EINVAL: the length or the address is 0, or the end of the memory overflows 64 bits; the
     ///     runtime does not know the address, or cannot export it without nrt_get_dmabuf_fd_v2()

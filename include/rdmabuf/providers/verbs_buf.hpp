@@ -32,7 +32,8 @@ class RDMABUF_EXPORT VerbsBufExporter : public Allocator {
   public:
     /// Adds a buffer that the program has allocated with ibv_alloc_buf() to the exporter, until the
     /// returned AddedRange is destroyed. The program keeps ownership of the buffer. Destroy the
-    /// AddedRange before ibv_free_buf().
+    /// AddedRange before ibv_free_buf(), and invalidate registration caches as AddedRange
+    /// describes.
     /// @param address  address that ibv_alloc_buf() returned for @p buffer
     /// @param size     size in bytes, as passed to ibv_alloc_buf()
     /// @throws Error

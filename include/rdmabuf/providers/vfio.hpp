@@ -32,9 +32,10 @@ struct VfioRegion {
 ///
 /// The kernel revokes the dma-bufs when the device is reset or closed, or when its memory is
 /// disabled. Existing memory regions then fail, and new registrations fail with ENODEV until the
-/// memory is enabled again. Only importers that support revocation can therefore import these
-/// dma-bufs: mlx5, and irdma from Linux 7.1 on. Other importers fail with EOPNOTSUPP. See
-/// drivers/vfio/pci/vfio_pci_dmabuf.c.
+/// memory is enabled again. A registration cache does not detect this: call
+/// RegistrationCache::invalidate() for the pages. Only importers that support revocation can
+/// therefore import these dma-bufs: mlx5, and irdma from Linux 7.1 on. Other importers fail with
+/// EOPNOTSUPP. See drivers/vfio/pci/vfio_pci_dmabuf.c.
 class RDMABUF_EXPORT VfioExporter : public Exporter {
   public:
     /// Exports pages of a BAR and adds them to the exporter, until the returned AddedRange is
