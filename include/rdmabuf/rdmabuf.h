@@ -316,7 +316,8 @@ const char* rdmabuf_trail(const rdmabuf_region* region);
 const char* rdmabuf_trail_json(const rdmabuf_region* region);
 /* Asks the driver whether the allocation that was registered still exists. Do not call this on the
  * data path. Returns 0 if it exists, and always for host memory. For an allocation without a
- * generation (see rdmabuf_find()), only freed memory is detected, not replaced memory.
+ * generation (see rdmabuf_find()), only freed memory is detected, not replaced memory. A lease
+ * cannot be verified: call rdmabuf_cache_invalidate(), and acquire a new lease.
  * -ENODEV: the memory was freed, replaced or removed from the resolver, so its keys must not be
  * used. -ENOENT: the resolver was destroyed. Other values, for example -EIO: the query failed. */
 int rdmabuf_verify(rdmabuf_region* region);

@@ -122,7 +122,9 @@ enum class RegistrationState : std::uint8_t {
 
 /// Returns true if a revoked region can cause this completion: a protection or access error on this
 /// side or at the peer. Because a wrong key or address causes the same errors, call
-/// RegisteredMemory::verify() to check if the memory was revoked.
+/// RegisteredMemory::verify() to check if the memory was revoked. The registration of a
+/// RegistrationCache::Lease cannot be verified: call RegistrationCache::invalidate() for the
+/// range, end the lease, and acquire a new one, which registers the memory again.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
 /// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no asynchronous event for a memory

@@ -153,7 +153,8 @@ class RDMABUF_EXPORT RegistrationCache {
             return {.address = iova(), .length = length(), .rkey = rkey(pd)};
         }
         /// Returns a reference to the registration of the entry, which is valid until the lease
-        /// ends.
+        /// ends. The registration cannot be verified or marked as revoked, because other leases
+        /// share it: see may_mean_revocation().
         [[nodiscard]] const Registration& registration() const noexcept;
 
         /// Ends the lease now. Afterwards the lease is empty.
