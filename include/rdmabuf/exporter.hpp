@@ -184,6 +184,10 @@ struct Allocation {
 /// allocation. Each exporter handles the memory of one driver. Exporters are thread-safe. A program
 /// can derive its own exporter: docs/exporters.md has a complete example.
 ///
+/// A registration keeps a weak reference to the exporter of its memory. A plugin that created an
+/// exporter must not be unloaded before all registrations and leases of the exporter's memory are
+/// destroyed: the code that releases the reference is in the plugin.
+///
 /// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
 /// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with
 /// the errno value of a std::system_error, or with EIO if there is no errno value or the value is
