@@ -66,7 +66,10 @@ enum class CachePolicy : std::uint8_t {
     /// hit then includes a call of Exporter::find_range(), which in most exporters calls the
     /// vendor's driver. For some memory no generation can be compared: host memory that no exporter
     /// knows, exporters without generations, and a range of more than one allocation. Such memory
-    /// is registered for each lease, and deregistered when the lease ends.
+    /// is registered for each lease, and deregistered when the lease ends. Other memory that is
+    /// freed stays registered until the next lookup of its address, its eviction, or invalidate():
+    /// if the program frees memory without a call of invalidate(), it should set
+    /// RegistrationCacheOptions::max_bytes, because registered memory may stay allocated or pinned.
     checked,
 };
 
