@@ -503,7 +503,8 @@ class _Handle(_Owner):
 
 
 class Resolver(_Handle):
-    """Finds out what an address belongs to. A program needs one of its own only to `add` memory."""
+    """Finds out what an address belongs to. A program needs one of its own only to `add` memory, and must
+    then pass it as `resolver` to each call that uses this memory: other calls try the address as host memory."""
 
     _end = "rdmabuf_resolver_destroy"
 
