@@ -21,7 +21,6 @@ constexpr const char* for_data_direct = "the NIC has a data-direct function";
 constexpr const char* for_near_data_direct =
     "the data-direct function of the NIC is nearer to the memory than the NIC";
 constexpr const char* for_switch = "the NIC and the memory are below the same PCIe switch";
-constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
 /// Returns true if the NIC is an EFA device: its node type is unspecified, its vendor is Amazon,
 /// and its device ID is between 0xefa0 and 0xefaf. The vendor and the device ID are queried only if

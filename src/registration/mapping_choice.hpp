@@ -25,6 +25,9 @@ enum class MappingUse : std::uint8_t {
     unexported,
 };
 
+/// The reason of the choice that is tried after the NIC refused the standard mapping.
+inline constexpr const char* after_refusal = "the NIC refused the standard mapping";
+
 /// A registration path and a mapping with which a NIC can register a dma-buf.
 struct MappingChoice {
     /// The registration path, either `dmabuf` or `dmabuf_data_direct`.

@@ -264,7 +264,11 @@ bool RegistrationWalk::choose_dmabuf_group() {
         exported_parts_ = export_parts(group.size(), range->mapping());
     } catch (const Error& error) {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
-        fail_attempt(begin(choice_, choice_.mapping), error);
+        // Most exporters have only one mapping. If the NIC has refused this mapping, the missing
+        // second mapping is not the cause, and the trail must not suggest it.
+        if (error.error() != ENOTSUP || choice_.reason != after_refusal) {
+            fail_attempt(begin(choice_, choice_.mapping), error);
+        }
         return advance_all(group, MappingOutcome::not_exported);
     }
     try {

@@ -191,6 +191,14 @@ TEST_F(RegistrationExtensions, DataDirectTakesTheStandardMappingWhereThereIsNoOt
                 fails_with(function, ENOTSUP, "it does not map that way"));
 }
 
+TEST_F(RegistrationExtensions, RefusedMemoryIsNotReportedForAMappingThatItNeverHas) {
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 1, EOPNOTSUPP), 0);
+    exporter_->pcie_error = ENOTSUP;
+    Trail trail;
+    EXPECT_THAT(refusal({.paths = {dmabuf}, .trail = &trail}), fails_with(function, EOPNOTSUPP));
+    EXPECT_THAT(tried(trail), ElementsAre(Tried{dmabuf, MappingKind::standard, EOPNOTSUPP}));
+}
+
 TEST_F(RegistrationExtensions, RefusedStandardMappingIsTriedForPcieWithDataDirect) {
     for (const int error : {EOPNOTSUPP, EINVAL, 524}) {
         extensions = {};
