@@ -54,7 +54,9 @@ class RDMABUF_EXPORT Resolver {
     /// Adds @p exporter at the end of the list. An ExternalExporter is added after the last
     /// ExternalExporter, in front of all other exporters. An exporter that is being queried must
     /// not add an ExternalExporter, because the query in progress would miss it.
-    /// @throws Error EINVAL for a null pointer
+    /// Exporters may have the same name, but exporter() then finds the first of them only.
+    /// @throws Error EINVAL for a null pointer, for an exporter with an empty name, and for an
+    ///         exporter that is in the list already
     void add(std::shared_ptr<Exporter> exporter);
 
     /// Returns the exporter that owns the memory at @p address. Returns nullopt if no exporter owns

@@ -55,13 +55,6 @@ std::string names_of(std::span<const std::shared_ptr<Exporter>> exporters, Predi
     return list.empty() ? "none" : list;
 }
 
-std::shared_ptr<Exporter> not_null(std::shared_ptr<Exporter> exporter) {
-    if (exporter == nullptr) {
-        throw Error(EINVAL, "Resolver", "the pointer to an exporter is null");
-    }
-    return exporter;
-}
-
 bool is_external([[maybe_unused]] const std::shared_ptr<Exporter>& exporter) {
 #if RDMABUF_HAVE_PROVIDER_EXTERNAL
     return dynamic_cast<const ExternalExporter*>(exporter.get()) != nullptr;
@@ -109,7 +102,17 @@ Resolver Resolver::system() {
 }
 
 void Resolver::add(std::shared_ptr<Exporter> exporter) {
-    exporters_.push_back(not_null(std::move(exporter)));
+    if (exporter == nullptr) {
+        throw Error(EINVAL, "Resolver", "the pointer to an exporter is null");
+    }
+    if (exporter->name().empty()) {
+        throw Error(EINVAL, "Resolver", "the name of an exporter is empty");
+    }
+    if (std::ranges::find(exporters_, exporter) != exporters_.end()) {
+        throw Error(EINVAL, "Resolver",
+                    "the exporter '" + std::string(exporter->name()) + "' is in the list already");
+    }
+    exporters_.push_back(std::move(exporter));
     std::stable_partition(exporters_.begin(), exporters_.end(), is_external);
 }
 

@@ -196,6 +196,18 @@ TEST(Resolver, GivesOutAllocatorsOnly) {
     EXPECT_THAT(error_of([&] { (void)resolver.allocator("nobody"); }), fails_with(ENOENT));
 }
 
+TEST(Resolver, RefusesAnExporterWithoutANameAndOneThatItHas) {
+    const auto one = made_up("one", 0, 0);
+    Resolver resolver({one});
+    EXPECT_THAT(error_of([&] { resolver.add(one); }),
+                fails_with("Resolver", EINVAL, "the exporter 'one' is in the list already"));
+    EXPECT_THAT(error_of([&] { resolver.add(made_up("", 0, 0)); }),
+                fails_with("Resolver", EINVAL, "the name of an exporter is empty"));
+    resolver.add(made_up("one", 0, 0));
+    EXPECT_EQ(resolver.exporters().size(), 2U);
+    EXPECT_EQ(resolver.exporter("one"), one);
+}
+
 TEST(Resolver, RefusesANullExporter) {
     Resolver resolver;
     for (const auto& error :
