@@ -92,15 +92,16 @@ class RangeExporter final : public detail::TableExporter<ExternalExporter> {
 
   private:
     [[nodiscard]] AddedRange add_checked(UniqueFd fd, const ExternalMemory& memory) {
-        const auto size = detail::dmabuf_size(fd.get());
+        // Linux reports the size of each dma-buf: dma_buf_llseek() in drivers/dma-buf/dma-buf.c.
+        const std::uint64_t size = detail::dmabuf_size(fd.get()).value_or(0);
         if (size == 0) {
             throw Error(EINVAL, function,
                         describe(memory) +
                             ": the descriptor is not that of a dma-buf: the file has no bytes");
         }
-        if (size && (memory.offset > *size || memory.length > *size - memory.offset)) {
+        if (memory.offset > size || memory.length > size - memory.offset) {
             throw Error(ERANGE, function,
-                        describe(memory) + ": the dma-buf has " + std::to_string(*size) + " bytes");
+                        describe(memory) + ": the dma-buf has " + std::to_string(size) + " bytes");
         }
         Allocation allocation{.base = memory.address,
                               .length = memory.length,

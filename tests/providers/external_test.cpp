@@ -249,14 +249,15 @@ TEST_F(External, LeavesThePositionOfAFileAlone) {
     EXPECT_EQ(::lseek(dmabuf.get(), 0, SEEK_CUR), 123);
 }
 
-TEST_F(External, TakesADescriptorThatCannotTellItsSize) {
+TEST_F(External, RefusesADescriptorThatHasNoSize) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
     const UniqueFd reader(ends[0]);
     const UniqueFd writer(ends[1]);
-    const AddedRange range =
-        exporter->add(reader.get(), {.address = somewhere, .length = 100 * page_size()});
-    EXPECT_EQ(exporter->export_range(somewhere, 1).offset(), 0U);
+    EXPECT_THAT(
+        error_of([&] { (void)exporter->add(reader.get(), {.address = somewhere, .length = 1}); }),
+        fails_with(EINVAL, "is not that of a dma-buf: the file has no bytes"));
+    EXPECT_FALSE(exporter->find(somewhere));
 }
 
 TEST_F(External, RefusesADescriptorThatIsNoDmaBuf) {

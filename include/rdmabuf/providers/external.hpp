@@ -60,9 +60,9 @@ class RDMABUF_EXPORT ExternalExporter : public Exporter {
     ///   - EMFILE: the process has no free descriptors
     ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, the
     ///     address and the offset differ modulo the page size, the PCI address is malformed, or the
-    ///     descriptor is that of an empty file
-    ///   - ERANGE: the memory ends after the end of the dma-buf. This is not checked for a dma-buf
-    ///     whose size lseek(2) does not report
+    ///     file has no bytes, as an empty file or a pipe. A descriptor of another file that is not
+    ///     a dma-buf is refused by the registration
+    ///   - ERANGE: the memory ends after the end of the dma-buf
     ///   - EEXIST: the memory overlaps memory that was added before; the error text names both
     ///     ranges
     [[nodiscard]] virtual AddedRange add(int fd, const ExternalMemory& memory) = 0;
