@@ -51,12 +51,20 @@ std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& de
            descriptor.exporter;
 }
 
-std::string diagnose_unsupported(const Context& context, const std::string& exporter) {
+std::string diagnose_unsupported(const Context& context, const std::string& exporter,
+                                 Access access) {
     const Availability import = context.dmabuf_import();
     if (import.available) {
-        return context.device_name() + " can import dma-bufs, but not from " + exporter +
-               ": the exporter does not share with this importer, or there is no peer-to-peer path "
-               "between the two devices";
+        std::string text =
+            context.device_name() + " can import dma-bufs, but not from " + exporter + " with " +
+            to_string(access) +
+            ": the device refuses one of these access flags, the exporter does not share with this "
+            "importer, or there is no peer-to-peer path between the two devices";
+        if (has(access, Access::remote_atomic)) {
+            text.append("; ").append(
+                "try without remote_atomic, which efa, for example, refuses for dma-bufs");
+        }
+        return text;
     }
     return import.remedy.empty() ? import.reason : import.reason + "; " + import.remedy;
 }
@@ -95,7 +103,7 @@ bool is_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
 }
 
 std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
-                            const DescriptorFacts& descriptor, int error) {
+                            const DescriptorFacts& descriptor, Access access, int error) {
     const std::string exporter =
         descriptor.exporter.empty() ? descriptor.file : descriptor.exporter;
     switch (error) {
@@ -113,7 +121,7 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
         case EPROTONOSUPPORT:
             return "this kernel's uverbs cannot register dma-bufs; use Linux 5.12 or newer";
         case EOPNOTSUPP:
-            return diagnose_unsupported(context, exporter);
+            return diagnose_unsupported(context, exporter, access);
         case kernel_enotsupp:
             return exporter + " refuses " + context.device_name() +
                    ": the PCI topology does not allow peer-to-peer access between the two devices, "

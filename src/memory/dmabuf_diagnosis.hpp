@@ -6,6 +6,7 @@
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/exporter.hpp>
+#include <rdmabuf/region.hpp>
 
 namespace rdmabuf::detail {
 
@@ -36,7 +37,9 @@ struct DescriptorFacts {
 /// Returns the probable reason why the registration of @p range failed with @p error, as a hint for
 /// the user; empty if the reason is unknown. For EOPNOTSUPP, this function checks if the device can
 /// import dma-bufs.
+/// @param access  the access flags of the registration
 [[nodiscard]] std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
-                                          const DescriptorFacts& descriptor, int error);
+                                          const DescriptorFacts& descriptor, Access access,
+                                          int error);
 
 } // namespace rdmabuf::detail

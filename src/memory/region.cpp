@@ -132,8 +132,8 @@ ibv_mr* register_dmabuf(const ProtectionDomain& pd, const DmaBufRange& range,
         ibv_reg_dmabuf_mr(native, range.offset, range.length, choose_iova(range, options), range.fd,
                           static_cast<int>(options.access)),
         function, [&](int error) {
-            return detail::diagnose_dmabuf(pd.context(), range,
-                                           detail::inspect_descriptor(range.fd), error);
+            return detail::diagnose_dmabuf(
+                pd.context(), range, detail::inspect_descriptor(range.fd), options.access, error);
         });
 }
 

@@ -19,16 +19,18 @@ namespace rdmabuf::detail {
 namespace {
 
 /// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
+/// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
 /// EOPNOTSUPP have many causes. For these errors, the NIC is therefore queried first: it may have
 /// no data-direct PCI function.
-std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
+std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, Access access,
+                                 int error) {
     if (error == EINVAL || error == EOPNOTSUPP) {
         const Availability direct = data_direct_of(context.native());
         if (!direct) {
             return direct.reason + "; " + direct.remedy;
         }
     }
-    return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
+    return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), access, error);
 }
 
 /// Prefetches the first page of an on-demand region. If the NIC cannot access this memory by
@@ -98,7 +100,7 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
     attributes.fd = range.fd;
     attributes.fd_offset = range.offset;
     return make_with_handle(attributes, piece_iova, range.length, [&](int error) {
-        return diagnose_dmabuf(pd->context(), range, inspect_descriptor(range.fd), error);
+        return diagnose_dmabuf(pd->context(), range, inspect_descriptor(range.fd), access, error);
     });
 }
 
@@ -114,7 +116,7 @@ AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t 
                 pd->native(), range.offset - before, range.length + before, piece_iova - before,
                 range.fd, static_cast<int>(access), mlx5_data_direct),
             reg_data_direct_function,
-            [&](int error) { return diagnose_data_direct(pd->context(), range, error); }),
+            [&](int error) { return diagnose_data_direct(pd->context(), range, access, error); }),
         std::move(deleter));
     return {std::move(handle), piece_iova, range.length, access};
 }

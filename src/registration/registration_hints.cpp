@@ -87,7 +87,7 @@ bool refuses_mapping(int error) noexcept {
     return error == EOPNOTSUPP || error == EINVAL || error == kernel_enotsupp;
 }
 
-void explain_refusal(const std::string& driver, Access access, Attempt& attempt) {
+void explain_refusal(const std::string& driver, Attempt& attempt) {
     if (!refuses_mapping(attempt.error)) {
         return;
     }
@@ -98,10 +98,6 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
             add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
             add_remedy(attempt, importer->note);
         }
-    }
-    if (attempt.error == EOPNOTSUPP && has(access, Access::remote_atomic)) {
-        add_remedy(attempt,
-                   "try without remote_atomic, which efa, for example, refuses for dma-bufs");
     }
     const ExporterQuirk* const exporter = find_exporter_quirk(attempt.exporter);
     if (exporter != nullptr && is_about(exporter->refuses, attempt.error)) {

@@ -31,7 +31,7 @@ void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attem
 /// Adds the known requirements of the NIC driver and of the exporter to @p attempt, if the NIC or
 /// the exporter refused the dma-buf.
 /// @param driver  the result of sysfs::driver_name()
-void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
+void explain_refusal(const std::string& driver, Attempt& attempt);
 
 /// If @p attempt failed with EINVAL or ENOMEM, compares @p length (in bytes) with the maximum
 /// region size of the device. If @p length is greater, sets this as the cause in @p attempt.

@@ -35,14 +35,6 @@ constexpr std::array default_managed_paths{dmabuf, on_demand};
 /// std::string needs no allocation.
 constexpr const char* unknown_memory = "unknown memory";
 
-bool can_import(const Context& context) {
-    try {
-        return context.dmabuf_import().available;
-    } catch (const Error&) {
-        return false; // An error of this query must not replace the original error.
-    }
-}
-
 } // namespace
 
 RegistrationWalk::RegistrationWalk(const RegistrationRequest& request)
@@ -575,11 +567,7 @@ void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {
     fail_attempt(attempt, *nic.job.error);
     attempt.device = context.device_name();
     if (is_dmabuf(attempt.path) && !has_invalid_range(nic)) {
-        // Remote atomic access can be the cause of EOPNOTSUPP only if the device can import
-        // dma-bufs.
-        const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
-        explain_refusal(sysfs::driver_name(context.device_name()),
-                        atomics ? set_->access : set_->access & ~Access::remote_atomic, attempt);
+        explain_refusal(sysfs::driver_name(context.device_name()), attempt);
     }
     explain_length(context, nic.job.pieces[nic.job.failed_piece].length, attempt);
 }

@@ -189,6 +189,22 @@ TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsOpenForReadingOnly) {
     EXPECT_STREQ(refusal(range(0, size))->what(), "ibv_reg_dmabuf_mr: Permission denied (EACCES)");
 }
 
+class DmaBufMROnEfa : public SoftverbsTest {
+  protected:
+    DmaBufMROnEfa() { EXPECT_EQ(softverbs_reset("efa", 1), 0); }
+};
+
+TEST_F(DmaBufMROnEfa, SaysWhichAccessTheDeviceMayRefuse) {
+    const Basics basics;
+    const UniqueFd dmabuf = testing::make_dmabuf(size);
+    EXPECT_THAT(
+        error_of([&] {
+            DmaBufMR(basics.pd, {.fd = dmabuf.get(), .length = size}, {.access = full_access});
+        }),
+        fails_with(function, EOPNOTSUPP, "the device refuses one of these access flags",
+                   "try without remote_atomic, which efa, for example, refuses for dma-bufs"));
+}
+
 TEST_F(DmaBufMRTest, LeavesTheFilePositionOfAWrongDescriptorAlone) {
     ASSERT_EQ(::lseek(dmabuf_.get(), 7, SEEK_SET), 7);
     testing::fail_dmabufs(0, EINVAL);
@@ -207,10 +223,10 @@ TEST_F(DmaBufMRTest, KeepsItsErrorWhenTheDeviceCannotBeAskedWhy) {
 
 class DmaBufDiagnosis : public DmaBufMRTest {
   protected:
-    std::string diagnose(const DmaBufRange& range, int error) {
+    std::string diagnose(const DmaBufRange& range, int error, Access access = Access::local_write) {
         const detail::DescriptorFacts dmabuf{
             .exporter = "drm", .file = "/dmabuf:", .size = static_cast<std::int64_t>(size)};
-        return detail::diagnose_dmabuf(basics_.context, range, dmabuf, error);
+        return detail::diagnose_dmabuf(basics_.context, range, dmabuf, access, error);
     }
 };
 
@@ -225,8 +241,13 @@ TEST_F(DmaBufDiagnosis, OfARangeInsideNamesTheExporter) {
 }
 
 TEST_F(DmaBufDiagnosis, NamesTheExporterThatRefuses) {
-    EXPECT_THAT(diagnose(range(0, size), EOPNOTSUPP),
-                ::testing::StartsWith("soft0 can import dma-bufs, but not from drm: "));
+    EXPECT_THAT(
+        diagnose(range(0, size), EOPNOTSUPP),
+        ::testing::AllOf(
+            ::testing::StartsWith("soft0 can import dma-bufs, but not from drm with local_write: "),
+            ::testing::Not(::testing::HasSubstr("remote_atomic"))));
+    EXPECT_THAT(diagnose(range(0, size), EOPNOTSUPP, full_access),
+                ::testing::HasSubstr("; try without remote_atomic"));
     EXPECT_THAT(diagnose(range(0, size), 524),
                 ::testing::StartsWith("drm refuses soft0: the PCI topology"));
     EXPECT_THAT(diagnose(range(0, size), EPERM), ::testing::StartsWith("drm permits no further"));

@@ -105,38 +105,32 @@ TEST(PeerMemory, SaysWhetherAClientIsMissingOrRefuses) {
 
 TEST(Refusals, AreExplainedWithWhatIsKnownOfBothDrivers) {
     Attempt attempt{.error = EOPNOTSUPP, .exporter = "vfio"};
-    detail::explain_refusal("efa", Access::local_write, attempt);
+    detail::explain_refusal("efa", attempt);
     EXPECT_EQ(
         attempt.remedy,
         "the driver efa imports dma-bufs from Linux 5.16 and rdma-core 38 on (pinned); no "
         "remote_atomic (EOPNOTSUPP); remote access only if the device supports RDMA; vfio refuses "
         "importers: EOPNOTSUPP unless the importer supports revocation and peer memory");
     Attempt none{.error = EOPNOTSUPP};
-    detail::explain_refusal("mlx4_core", Access::local_write, none);
+    detail::explain_refusal("mlx4_core", none);
     EXPECT_EQ(none.remedy, "the driver mlx4_core imports no dma-bufs up to Linux 7.3");
     Attempt software{.error = EOPNOTSUPP};
-    detail::explain_refusal("rxe", Access::local_write, software);
+    detail::explain_refusal("rxe", software);
     EXPECT_EQ(software.remedy,
               "the driver rxe imports no dma-bufs up to Linux 7.3; dma-bufs need a "
               "device that does DMA");
     Attempt patched{.error = EINVAL};
-    detail::explain_refusal("rxe", Access::local_write, patched);
+    detail::explain_refusal("rxe", patched);
     EXPECT_EQ(patched.remedy, "") << "it does import";
     Attempt unknown{.error = EINVAL};
-    detail::explain_refusal("something", Access::local_write, unknown);
-    detail::explain_refusal("", Access::local_write, unknown);
+    detail::explain_refusal("something", unknown);
+    detail::explain_refusal("", unknown);
     EXPECT_EQ(unknown.remedy, "");
-    detail::explain_refusal("", full_access, unknown);
-    EXPECT_EQ(unknown.remedy, "") << "EINVAL is not what drivers say of atomics";
-    Attempt atomics{.error = EOPNOTSUPP, .exporter = "memfd"};
-    detail::explain_refusal("", full_access, atomics);
-    EXPECT_EQ(atomics.remedy,
-              "try without remote_atomic, which efa, for example, refuses for dma-bufs");
     Attempt topology{.error = 524, .exporter = "cuda"};
-    detail::explain_refusal("", Access::local_write, topology);
+    detail::explain_refusal("", topology);
     EXPECT_THAT(topology.remedy, HasSubstr("cuda refuses importers: 524 if the PCI topology"));
     Attempt memory{.error = ENOMEM, .exporter = "vfio"};
-    detail::explain_refusal("efa", Access::local_write, memory);
+    detail::explain_refusal("efa", memory);
     EXPECT_EQ(memory.remedy, "") << "that is not about the two";
 }
 
