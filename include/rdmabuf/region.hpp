@@ -331,10 +331,12 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
     /// @throws Error
     ///   - EINVAL: an argument listed above; the descriptor is not a dma-buf; the range ends after
     ///     the end of the dma-buf (the error text has both sizes)
-    ///   - EACCES: the descriptor is open for reading only, and the access flags have local_write
-    ///   - EBADF: the descriptor is not open, or @p pd was closed, released or moved from
-    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter rejects
-    ///     this importer
+    ///   - EACCES: the descriptor is open for reading only, and the access flags have local_write;
+    ///     or it is open for writing only
+    ///   - EBADF: the descriptor is not open or was opened with O_PATH, or @p pd was closed,
+    ///     released or moved from
+    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs or refuses an access flag
+    ///     (efa: remote_atomic), or the exporter rejects this importer
     ///   - EPROTONOSUPPORT: the kernel is older than 5.12
     ///   - ENODEV: the buffer was revoked
     ///   - ENOMEM: there is not enough memory for the region

@@ -303,14 +303,18 @@ struct Explanation {
 };
 // The texts follow docs/registration.md and the documentation of DmaBufMR::DmaBufMR().
 constexpr std::array explanations{
-    Explanation{"ibv_reg_dmabuf_mr", EBADF, "the descriptor is not that of a dma-buf"},
+    Explanation{"ibv_reg_dmabuf_mr", EBADF, "the descriptor is not open, or has O_PATH"},
+    Explanation{"ibv_reg_dmabuf_mr", EACCES,
+                "the descriptor is open for reading only, and the access flags have local write; "
+                "or it is open for writing only"},
     Explanation{"ibv_reg_dmabuf_mr", EOPNOTSUPP,
                 "the driver of the NIC cannot import dma-bufs, or not with these access flags"},
     Explanation{"ibv_reg_dmabuf_mr", EPROTONOSUPPORT,
                 "the kernel is older than 5.12 and has no dma-bufs in ib_uverbs"},
     Explanation{"ibv_reg_dmabuf_mr", EINVAL,
-                "the range is not inside the dma-buf, or offset and iova differ modulo the page "
-                "size"},
+                "the descriptor is not that of a dma-buf, the range is not inside the dma-buf, or "
+                "offset and iova differ modulo the page size"},
+    Explanation{"ibv_reg_dmabuf_mr", ENODEV, "the buffer was revoked, or its device was removed"},
     Explanation{"ibv_reg_dmabuf_mr", ENOMEM,
                 "the NIC or the IOMMU has no more translations, or the BAR of the GPU is used up"},
     Explanation{"ibv_reg_dmabuf_mr", EPERM,

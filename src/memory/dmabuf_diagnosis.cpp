@@ -91,8 +91,7 @@ DescriptorFacts inspect_descriptor(int fd) {
     if (facts.size < 0 && ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
         facts.size = status.st_size;
     }
-    const int flags = ::fcntl(fd, F_GETFL);
-    facts.read_only = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+    facts.flags = ::fcntl(fd, F_GETFL);
     return facts;
 }
 
@@ -108,12 +107,19 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
         descriptor.exporter.empty() ? descriptor.file : descriptor.exporter;
     switch (error) {
         case EBADF:
-            return "descriptor " + std::to_string(range.fd) + " is not open";
+            return "descriptor " + std::to_string(range.fd) +
+                   (descriptor.has_flags(O_PATH, O_PATH)
+                        ? " was opened with O_PATH: open or export it with O_RDWR"
+                        : " is not open");
         case EACCES:
-            if (descriptor.read_only) {
+            if (descriptor.has_flags(O_ACCMODE, O_RDONLY)) {
                 return "descriptor " + std::to_string(range.fd) +
                        " is open for reading only: open or export it with O_RDWR to register it "
                        "with local_write";
+            }
+            if (descriptor.has_flags(O_ACCMODE, O_WRONLY)) {
+                return "descriptor " + std::to_string(range.fd) +
+                       " is open for writing only: open or export it with O_RDWR";
             }
             break;
         case EINVAL:

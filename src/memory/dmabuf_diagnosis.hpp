@@ -22,9 +22,13 @@ struct DescriptorFacts {
     bool known = true;
     /// The size of the dma-buf or of the regular file in bytes; negative for other files.
     std::int64_t size = -1;
-    /// True if the descriptor is open for reading only (O_RDONLY).
-    bool read_only = false;
+    /// The file status flags, such as O_RDWR and O_PATH; -1 if the descriptor is not open.
+    int flags = -1;
 
+    /// Returns true if the flags in @p mask are known and equal @p wanted.
+    [[nodiscard]] bool has_flags(int mask, int wanted) const {
+        return flags >= 0 && (flags & mask) == wanted;
+    }
     /// Returns true if the file is a memfd, which softverbs registers like a dma-buf.
     [[nodiscard]] bool is_memfd() const { return file.starts_with("/memfd:"); }
 };

@@ -255,6 +255,15 @@ TEST_F(CInterface, NamesTheErrnoOfTheKernel) {
     EXPECT_EQ(length, std::strlen(text));
     EXPECT_THAT(text, HasSubstr("ENOTSUPP"));
     EXPECT_THAT(text, HasSubstr("peer-to-peer"));
+    const auto explained = [](int error) {
+        char words[300];
+        rdmabuf_explain(error, "ibv_reg_dmabuf_mr", words, sizeof words);
+        return std::string(words);
+    };
+    EXPECT_THAT(explained(EBADF), HasSubstr("is not open"));
+    EXPECT_THAT(explained(EINVAL), HasSubstr("is not that of a dma-buf"));
+    EXPECT_THAT(explained(EACCES), HasSubstr("open for reading only"));
+    EXPECT_THAT(explained(ENODEV), HasSubstr("was revoked"));
     EXPECT_GT(rdmabuf_explain(EFAULT, "ibv_reg_mr", text, 8), 8U);
     EXPECT_EQ(std::strlen(text), 7U);
     fail_dmabufs(0, 0);

@@ -189,6 +189,20 @@ TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsOpenForReadingOnly) {
     EXPECT_STREQ(refusal(range(0, size))->what(), "ibv_reg_dmabuf_mr: Permission denied (EACCES)");
 }
 
+TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsNotOpenForReading) {
+    const std::string path = "/proc/self/fd/" + std::to_string(dmabuf_.get());
+    const UniqueFd writable(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_THAT(refusal({.fd = writable.get(), .length = size}),
+                fails_with(function, EACCES,
+                           "descriptor " + std::to_string(writable.get()) +
+                               " is open for writing only: open or export it with O_RDWR"));
+    const UniqueFd named(::open(path.c_str(), O_PATH | O_CLOEXEC));
+    EXPECT_THAT(refusal({.fd = named.get(), .length = size}),
+                fails_with(function, EBADF,
+                           "descriptor " + std::to_string(named.get()) +
+                               " was opened with O_PATH: open or export it with O_RDWR"));
+}
+
 class DmaBufMROnEfa : public SoftverbsTest {
   protected:
     DmaBufMROnEfa() { EXPECT_EQ(softverbs_reset("efa", 1), 0); }
@@ -260,11 +274,12 @@ TEST_F(DmaBufDiagnosis, KnowsNoExporterOfOtherFiles) {
     EXPECT_EQ(facts.exporter, "");
     EXPECT_EQ(facts.size, static_cast<std::int64_t>(size));
     EXPECT_TRUE(facts.is_memfd());
-    EXPECT_FALSE(facts.read_only);
+    EXPECT_TRUE(facts.has_flags(O_ACCMODE, O_RDWR));
     EXPECT_THAT(facts.file, ::testing::HasSubstr("memfd:in place of a dma-buf"));
     EXPECT_EQ(detail::inspect_descriptor(-1).file, "another file");
     EXPECT_LT(detail::inspect_descriptor(-1).size, 0);
     EXPECT_FALSE(detail::inspect_descriptor(-1).known);
+    EXPECT_FALSE(detail::inspect_descriptor(-1).has_flags(O_PATH, O_PATH));
 }
 
 } // namespace
