@@ -162,7 +162,10 @@ struct rdmabuf_external_memory {
     uint64_t address;
     /* The length in bytes. */
     uint64_t length;
-    /* The descriptor of the dma-buf. It is duplicated, so the program may close it. */
+    /* The descriptor of the dma-buf. It is duplicated, so the program may close it. If the driver
+     * permits only one region for each dma-buf (Neuron; a second registration fails with -EPERM),
+     * the program must export the memory once for each NIC, add each descriptor at an `address` of
+     * its own, and set `iova` in the options to the same number for all NICs. */
     int fd;
     /* RDMABUF_MAPPING_PCIE if the dma-buf was exported with the PCIe mapping, otherwise 0. */
     int mapping;

@@ -186,6 +186,30 @@ TEST_F(CInterface, AFailedExportDoesNotBecomeHostMemory) {
     fake::free(address);
 }
 
+// As for memory whose driver permits one region for each dma-buf, such as that of Neuron.
+TEST_F(CInterface, RegistersEachDmaBufOfTheSameMemoryAtOneIova) {
+    const UniqueFd memfd(::memfd_create("memory", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(memfd.get(), static_cast<off_t>(page_)), 0);
+    ibv_pd* const pd = pd_.native();
+    rdmabuf_options options = RDMABUF_INIT(options);
+    options.has_iova = 1;
+    options.iova = 16 * page_;
+    for (const std::uint64_t address : {16 * page_, 32 * page_}) {
+        rdmabuf_external_memory memory = RDMABUF_INIT(memory);
+        memory.address = address;
+        memory.length = page_;
+        memory.fd = memfd.get();
+        rdmabuf_external* external = nullptr;
+        ASSERT_EQ(rdmabuf_external_add(resolver_, &memory, &external), 0) << rdmabuf_last_error();
+        ASSERT_EQ(rdmabuf_register(resolver_, pd, pointer(address), page_, &options, &region_), 0)
+            << rdmabuf_last_error();
+        EXPECT_EQ(rdmabuf_iova(region_), 16 * page_);
+        EXPECT_EQ(rdmabuf_path(region_, 0), RDMABUF_PATH_DMABUF);
+        rdmabuf_external_remove(&external);
+        EXPECT_EQ(rdmabuf_deregister(&region_), 0);
+    }
+}
+
 // libfabric pull request 11087: "not sure whether we can close the fd before we are done with the
 // MR". The library has a duplicate, which it alone closes.
 TEST_F(CInterface, TheDescriptorOfAddedMemoryStaysThePrograms) {

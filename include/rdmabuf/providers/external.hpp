@@ -49,6 +49,12 @@ struct ExternalMemory {
 ///     Resolver resolver = Resolver::system();
 ///     resolver.add(external);
 ///     const AddedRange range = external->add(fd, {.address = pointer, .length = size});
+///
+/// Some drivers permit only one memory region for each dma-buf (Neuron: a second import fails with
+/// EPERM). All exports of an added range are the same dma-buf, so such memory can be registered
+/// with one NIC, in one region. For several NICs, use the exporter of the driver (NeuronExporter),
+/// or an Exporter of your own that creates a dma-buf for each export and sets
+/// Allocation::single_import.
 class RDMABUF_EXPORT ExternalExporter : public Exporter {
   public:
     /// Adds memory to the exporter, until the returned AddedRange is destroyed. The caller keeps
