@@ -282,7 +282,8 @@ class RDMABUF_EXPORT Context {
     /// @param command_fd  a duplicate of ibv_context::cmd_fd of the other process, as
     ///                    receive_objects() returns it. The context takes ownership.
     /// @throws Error
-    ///   - EOPNOTSUPP: the provider cannot import a context (only libmlx5 can)
+    ///   - EOPNOTSUPP: the provider cannot import a context (of the providers in
+    ///     rdma-core, only libmlx5 can; softverbs can)
     ///   - ENODEV, ENOENT: the descriptor is not that of an RDMA device
     ///   - EBADF: @p command_fd is empty
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);

@@ -16,8 +16,8 @@ namespace rdmabuf {
 struct ExternalMemory {
     /// Address that the program uses for the first byte: a CPU pointer, a device pointer, or any
     /// number that no other memory in the same Resolver uses. If another exporter knows the pointer
-    /// as well, Resolver and register_memory() use the dma-buf that was added here. The address
-    /// must not be 0, because 0 means an unknown address.
+    /// as well, Resolver and register_memory() use the dma-buf that was added here, unless `kind`
+    /// is MemoryKind::pinned_host. The address must not be 0, because 0 means an unknown address.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;

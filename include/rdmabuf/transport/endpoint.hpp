@@ -100,7 +100,8 @@ class Endpoint {
     /// Memory.
     /// @param offset   offset of the range in the dma-buf, in bytes
     /// @param address  the address by which requests refer to the first byte of the range: for
-    ///                 example the GPU pointer of this memory, or any other number except 0
+    ///                 example the GPU pointer of this memory, or any other number. Unlike
+    ///                 DmaBufRange::address, 0 is an address too
     /// @return the memory, or an error of DmaBufMR
     [[nodiscard]] Result<Memory> register_dmabuf(
         int fd, std::uint64_t offset, std::size_t length, std::uintptr_t address,
