@@ -96,8 +96,9 @@ void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Res
                 const MemoryDriver& driver) {
     const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
     const auto gpus = std::ranges::count_if(check.gpus(), is_vendor);
-    // Find a GPU by its device node only if sysfs lists no GPU. Otherwise, --gpu may have excluded
-    // the GPU.
+    // If sysfs lists no GPU, as in some containers, the device node shows that the driver has one.
+    // If sysfs lists GPUs, ignore the device node: check.gpus() may have no GPU of this driver only
+    // because --gpu excludes it.
     const bool hidden = check.machine().gpus().empty() && driver.node != nullptr &&
                         check.machine().exists(driver.node);
     if (gpus == 0 && !hidden) {

@@ -212,8 +212,8 @@ void describe_path(Proof& proof, const MemoryKindEntry& memory, const NicFiles& 
     }
 }
 
-/// Sets Proof::text and Proof::remedy from the first failed attempt of a registration that used an
-/// exporter.
+/// Sets Proof::text and Proof::remedy from the first attempt in @p trail that has failed and has an
+/// exporter (Attempt::exporter).
 void explain(Proof& proof, const Trail& trail) {
     for (const Attempt& attempt : trail) {
         if (attempt.worked() || attempt.exporter.empty()) {
