@@ -218,9 +218,9 @@ class Channel {
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count = 1) const noexcept {
         return channel_ && channel_->can_advertise(tag, count);
     }
-    /// Makes progress, and returns the length, tag and channel of the first message that has
-    /// arrived and that irecv_masked() would receive with this @p tag and @p mask. Returns
-    /// std::nullopt if no such message has arrived, or if the channel is closed.
+    /// Makes progress, and looks for an arrived message that irecv_masked() would receive with this
+    /// @p tag and @p mask. Returns the length, tag and channel of the first such message;
+    /// std::nullopt if there is none, or if the channel is closed.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->probe(channel_.get(), tag, mask) : std::nullopt;
     }
@@ -233,7 +233,8 @@ class Channel {
     }
     /// Receives, as irecv() does, a message that mprobe() of this channel or of the endpoint has
     /// taken.
-    /// @return also ESTALE if the message was received before or came from another channel
+    /// @return the errors of irecv(), or ESTALE if the message was received before or came from
+    ///         another channel
     [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, const Memory& memory,
                                          void* address, std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {

@@ -208,9 +208,9 @@ class Endpoint {
     [[nodiscard]] const ErrorInfo& registration_error() const noexcept {
         return state_->registration_error;
     }
-    /// Makes progress, and returns the length, tag and channel of the first message that has
-    /// arrived on any channel and that irecv() would receive. Returns std::nullopt if no such
-    /// message has arrived.
+    /// Makes progress, and looks on all channels for an arrived message that irecv() would receive.
+    /// Returns the length, tag and channel of the first such message; std::nullopt if there is
+    /// none.
     [[nodiscard]] std::optional<MessageInfo> probe(Tag tag, Tag mask) const noexcept {
         const detail::OneThread one_thread = state_->use();
         return state_->probe(nullptr, tag, mask);

@@ -92,7 +92,7 @@ class Handle {
     static constexpr std::uint32_t magic = 0x48544452; // "RDTH"
     static constexpr std::uint16_t version = 2;
 
-    /// Returns the checksum of all bytes before check_.
+    /// Returns the checksum of all bytes of the handle that stand before check_.
     [[nodiscard]] std::uint64_t checksum() const noexcept {
         return detail::checksum(bytes().template first<wire_size - sizeof check_>());
     }

@@ -127,9 +127,9 @@ struct EndpointOptions {
     /// device is detected when the next work request, for example a keepalive write, fails.
     bool read_async_events = true;
 
-    // The options from gid_index to flow_label have the same meaning as the members of
-    // QueuePairOptions with the same names. flow_label applies directly only to the first queue
-    // pair of each device.
+    // The options from gid_index to traffic_class have the same meaning as the members of
+    // QueuePairOptions with the same names; so has flow_label, but its value is used only for the
+    // first queue pair of each device.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     std::uint8_t service_level = 0;

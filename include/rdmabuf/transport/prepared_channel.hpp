@@ -54,7 +54,7 @@ class RDMABUF_EXPORT ChannelAddress {
 
   private:
     ChannelAddress() noexcept = default;
-    /// Returns the checksum of all bytes before check_.
+    /// Returns the checksum of all bytes of the address that stand before check_.
     [[nodiscard]] std::uint64_t checksum() const noexcept;
 
     detail::Hello hello_{};

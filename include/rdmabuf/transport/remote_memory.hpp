@@ -118,14 +118,15 @@ class RemoteMemory {
           address_(address),
           table_(table) {}
     [[nodiscard]] const detail::RemoteTable& table() const noexcept { return table_; }
-    /// Returns the address of the first byte in work requests.
+    /// Returns the iova of the first byte: the address of this byte in work requests.
     [[nodiscard]] std::uint64_t iova() const noexcept { return table_.regions[0].address; }
 
   private:
     static constexpr std::uint32_t magic = 0x334d4452; // "RDM3"
-    /// The bits of `magic` that are the same in all versions.
+    /// The bits of `magic` that are the same in all versions. The other bits identify the version.
     static constexpr std::uint32_t magic_mask = 0xffffff;
-    /// The number of bytes before the first region.
+    /// The wire size of a RemoteMemory without regions: the number of bytes before the first
+    /// region.
     static constexpr std::size_t empty_size = max_wire_size - sizeof(detail::RemoteTable::regions);
 
     [[nodiscard]] std::size_t wire_size() const noexcept {

@@ -22,7 +22,7 @@ class RDMABUF_EXPORT BouncePool {
     /// Maximum length in bytes of a message that is copied to a send buffer.
     static constexpr std::uint32_t copy_limit = max_copied_message;
     static constexpr std::uint32_t none = 0xffffffff;
-    /// The number of copy buffers. They hold unexpected messages while a device copies the messages
+    /// The number of copy buffers. They hold unexpected messages while a NIC copies these messages
     /// to GPU memory.
     static constexpr std::uint32_t copy_buffers = 16;
 
@@ -33,11 +33,11 @@ class RDMABUF_EXPORT BouncePool {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Returns the address of the memory that peers access by keepalive writes and fence reads. Its
-    /// size is `line` bytes.
+    /// Returns the address of BouncePool::line bytes that peers access by keepalive writes and
+    /// fence reads.
     [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
-    /// Returns the address of the memory to which the flush reads and fence reads of this end write
-    /// their data, which is not used. Its size is `line` bytes.
+    /// Returns the address of BouncePool::line bytes to which the flush reads and fence reads of
+    /// this end write their data. The data is not used.
     [[nodiscard]] std::byte* scratch_line() const noexcept { return data() + line; }
 
     [[nodiscard]] std::uint32_t receive_buffers() const noexcept { return receive_buffers_; }

@@ -24,7 +24,8 @@ struct ChannelRail {
     std::size_t device;
     SendQueue queue;
     /// The sequence number of the last work request in `queue` that belongs to a request of the
-    /// program or is a fence. Used only for queue pairs other than the first.
+    /// program or is a fence. Used only for queue pairs other than the first, where close() waits
+    /// for this work request; see ChannelState::all_acknowledged().
     std::uint32_t last_needed = test_first_count;
 
     /// Why the queue pair has failed, as a constant text. nullptr while transfers use the queue
@@ -35,8 +36,8 @@ struct ChannelRail {
     bool connected = true;
     /// The number of attempts to replace the failed queue pair, up to RailSet::max_replacements.
     /// Each attempt doubles the time until the next attempt. Reset to 0 when the port of the device
-    /// becomes active, or when a new queue pair that has worked longer than the longest such time
-    /// fails.
+    /// becomes active, or when a new queue pair fails after it has worked for longer than
+    /// EndpointOptions::probation * 2^max_replacements.
     std::uint8_t replacements = 0;
     std::int64_t replaced_ns = 0;
     /// True if the queue pair is in the error state or destroyed, so that the peer can no longer

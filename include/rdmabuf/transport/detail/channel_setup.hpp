@@ -26,8 +26,8 @@ class RDMABUF_EXPORT ChannelSetup {
     ~ChannelSetup();
 
     /// Creates queue pairs in the INIT state: EndpointOptions::queue_pairs_per_device on device 0,
-    /// and on each device that follows, up to the first that has failed or whose port is not
-    /// active.
+    /// and as many on each following device. Stops before the first device that has failed or whose
+    /// port is not active; the devices after it are not used either.
     /// @throws Error: the errors of the constructor of PreparedQueuePair
     void create_queue_pairs();
     /// Returns the Hello that describes the created queue pairs and the limits of the endpoint.

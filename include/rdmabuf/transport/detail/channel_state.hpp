@@ -76,8 +76,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
     /// Returns the errno value with which the channel has failed; 0 while the channel works. New
-    /// requests fail with this value, except receives of eager messages that have already arrived,
-    /// and flushes if the value is ECONNRESET.
+    /// requests fail with this value, with two exceptions unless the value is EBADF (the channel
+    /// was closed): receives of eager messages that have already arrived, and flushes.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     /// Returns the errno value with which new sends and one-sided requests fail; 0 if they can
     /// start. A peer stops its queue pairs when it has received the close message, so it would not
@@ -107,8 +107,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     }
     void connected_arrived(const ConnectedDatagram& datagram) noexcept;
 
-    // These functions start a request. On success, each function returns 0 and sets `request`. On
-    // failure, it returns an errno value and has no other effect.
+    // The functions below start a request. On success, each function returns 0 and sets `request`;
+    // send_copy() has no Request. On failure, the function returns an errno value and has no other
+    // effect.
 
     int send(const BufferRef& buffer, Tag tag, Request& request, void* context) noexcept;
     /// Starts a send of any length. @p memory, @p address and @p bytes describe the buffer.
@@ -294,8 +295,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns 0 if a send of this buffer can start; otherwise an errno value.
     [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
-    /// Starts a send that needs a SendRequest: it must wait, a NIC reads the data from the
-    /// program's memory, it is synchronous, or it has a `context` pointer.
+    /// Starts a send that needs a SendRequest, because the send must wait, because a NIC reads the
+    /// data from the program's memory, because the send is synchronous, or because it has a
+    /// `context` pointer.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
                    bool synchronous) noexcept;
     /// Returns 0 if a receive into this buffer can start; otherwise an errno value.
@@ -312,7 +314,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @return 0; EAGAIN if too many requests of the channel are in flight; ENOMEM
     int begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,
                         Request& request, void* context, OneSidedRequest*& taken) noexcept;
-    /// Starts a request that needs no RdmaTransfer. @return 0
+    /// Starts a request that needs no RdmaTransfer.
+    /// @return 0, as the result of the function that starts the request
     int start(OneSidedRequest& request) noexcept;
     /// Starts an RDMA write or read by an RdmaTransfer.
     /// @return 0, or ENOMEM; after ENOMEM, the request was returned to its pool

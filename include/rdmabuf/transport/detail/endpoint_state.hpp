@@ -76,7 +76,8 @@ class AsyncEventQueue;
 class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<EndpointState> {
   public:
     /// Checks the options, and creates the queues and buffers of the endpoint.
-    /// @param layout  state_layout of the program
+    /// @param layout  the value of state_layout with which the program was compiled. Fails with
+    ///                EINVAL if it is not the value of the library.
     static Result<std::shared_ptr<EndpointState>> make(std::span<const Context> devices,
                                                        const Resolver& resolver,
                                                        const EndpointOptions& options,
@@ -199,8 +200,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
                 }
             }
         }
-        // Without this variable, the compiler would also store the results that are returned above
-        // in memory.
+        // Keep this result in a variable. Otherwise, the compiler would also store in memory the
+        // results of the return statements above.
         const Completion completion = test_any(channel.number(), request, progressed);
         return completion;
     }
@@ -266,9 +267,10 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     RegisteringDevices registering;
-    /// One cache for each set of devices that the endpoint has used: when a device fails, the
-    /// endpoint creates another cache. The last cache is in use. The earlier caches are cleared,
-    /// but kept, because another thread may still use a reference that Endpoint::cache() returned.
+    /// One cache for each set of devices that the endpoint has used: when a device other than the
+    /// first fails, the endpoint creates another cache. The last cache is in use. The earlier
+    /// caches are cleared, but kept, because another thread may still use a reference that
+    /// Endpoint::cache() returned.
     std::list<RegistrationCache> caches;
     std::atomic<RegistrationCache*> cache{nullptr};
     /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
@@ -404,8 +406,9 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// Detects that a program was compiled with other headers than the library, so that its inlined
-/// functions would not find the members of objects that the library has allocated; see make().
+/// Detects that a program was compiled with other headers than the library. The inlined functions
+/// of such a program would not find the members of objects that the library has allocated; see
+/// make().
 inline constexpr std::size_t state_layout =
     ((sizeof(EndpointState) * 31 + sizeof(ChannelState)) * 31 + sizeof(SharedRail)) * 31 +
     sizeof(ReceiveRequest) + sizeof(SendRequest) + sizeof(EndpointOptions);

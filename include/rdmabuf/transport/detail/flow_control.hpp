@@ -108,7 +108,7 @@ class ByteCredits {
 
 /// Limits the number of messages that this end has sent and whose receipt the peer has not
 /// confirmed yet. Without this limit, a fast sender could exhaust the shared receive queue of the
-/// peer. SentTags stores the tags of as many messages.
+/// peer. SentTags stores the tags of the last `size` messages.
 class MessageWindow {
   public:
     /// Maximum number of messages that were sent and whose receipt the peer has not confirmed.
@@ -168,8 +168,8 @@ struct FastLimits {
     /// The number of short messages that may be sent on the short path. Set after a short message
     /// has taken the longer path. Each work request on the first queue pair decrements it.
     std::uint32_t sends = 0;
-    /// An eager message takes the short path if it returns no new credits and is shorter than this
-    /// number of bytes.
+    /// An eager message that has arrived takes the short path if it returns no new credits and its
+    /// data is shorter than this number of bytes.
     std::uint32_t arrivals = 0;
     /// A receive takes the short path if fewer requests than this number are in flight.
     std::uint32_t requests = 0;

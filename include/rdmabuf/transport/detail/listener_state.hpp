@@ -39,8 +39,8 @@ class RDMABUF_EXPORT ListenerState {
 
     /// Creates the listening socket.
     /// @param host  the parameter of Endpoint::listen()
-    /// @throws Error ENODEV if no network interface fits; otherwise the errno value of bind(2) or
-    ///         listen(2)
+    /// @throws Error ENODEV if no network interface (of the name @p host) is up and has an address;
+    ///         otherwise the errno value of the call that failed, for example bind(2)
     [[nodiscard]] static std::unique_ptr<ListenerState> open(
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;

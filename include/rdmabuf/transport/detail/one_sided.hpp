@@ -116,7 +116,8 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all data is posted or is in the RailSet's list of transfers
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept;
     /// Adds RequestState::transfer to the RailSet's list of transfers. A request of 0 bytes has no
-    /// transfer. Always returns true.
+    /// transfer.
+    /// @return true, as the result of begin()
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept;
     /// Posts work requests for the entries of a transfer list, until all are posted or the send
     /// queues are full. Each registered chunk of an entry needs at least one work request.

@@ -60,7 +60,8 @@ struct PeerSetup {
 };
 
 /// An end of a PreparedChannel before connect(). The peer may already have sent a datagram to this
-/// end. This datagram is kept, because the peer repeats it only while its program makes progress.
+/// end. This datagram is kept: if it were lost, the peer would have to repeat it, and the peer does
+/// so only while its program makes progress.
 struct PreparedEnd {
     Link<PreparedEnd> link{};
     /// See PeerSetup::ours.

@@ -66,7 +66,7 @@ class RDMABUF_EXPORT RailSet {
     /// Returns the maximum length of inline data in bytes.
     [[nodiscard]] std::uint32_t inline_data() const noexcept { return inline_data_; }
 
-    // Messages; they use the first queue pair only
+    // Messages, which use only the first queue pair
 
     /// Posts an unsignaled message. FastLimits::sends must not be 0. Fails the channel if posting
     /// fails with another errno value than ENOMEM.
@@ -157,9 +157,10 @@ class RDMABUF_EXPORT RailSet {
     /// Divides a transfer among the queue pairs and appends it to the list of transfers.
     /// @return a bit mask: bit i is set if queue pair i transfers a part of the data
     std::uint32_t start(RdmaTransfer& transfer, std::uint64_t length) noexcept;
-    /// Returns false while messages must wait: for a transfer with RdmaTransfer::keeps_order whose
-    /// part on the first queue pair, or whose FIN, is not posted yet, or for a control message for
-    /// which hold_messages() was called.
+    /// Returns false while messages must wait. They wait for a transfer with
+    /// RdmaTransfer::keeps_order until its part on the first queue pair, and its FIN if it has one,
+    /// are posted. They also wait for a control message for which hold_messages() was called, until
+    /// it is sent.
     [[nodiscard]] bool order_allows_message() const noexcept { return ordered_ == 0; }
     [[nodiscard]] bool has_transfers() const noexcept { return !transfers_.empty(); }
 
@@ -261,7 +262,7 @@ class RDMABUF_EXPORT RailSet {
     ///              leave_out()
     void begin_probation(std::size_t rail, QueuePair* pair) noexcept;
     /// Doubles the time until the next attempt to replace a failed queue pair, at most
-    /// max_replacements times in total. The time starts now.
+    /// max_replacements times in total. This time starts now.
     void delay_probation(std::size_t rail) noexcept;
     /// Called when the port of a device is active again. Resets the time between attempts to
     /// replace a failed queue pair of this device to EndpointOptions::probation.
@@ -365,7 +366,8 @@ class RDMABUF_EXPORT RailSet {
     /// the fences of notifications, and the close message.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
-    /// The time in nanoseconds after which a device that reports no completions is considered dead.
+    /// The time in nanoseconds after the failure of a channel or of a queue pair. A device that has
+    /// not reported all completions by then is considered dead.
     static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
     /// The maximum time in nanoseconds to wait for IBV_EVENT_QP_LAST_WQE_REACHED. Some drivers do
     /// not raise this event, and some programs read the events of devices themselves.
@@ -428,7 +430,8 @@ class RDMABUF_EXPORT RailSet {
         return true;
     }
 
-    /// @return false if the channel has failed before
+    /// Stores the cause of the failure of the channel.
+    /// @return false, without any effect, if the channel has already failed
     bool set_broken(int error, const char* reason, const RequestState* culprit,
                     int culprit_error) noexcept;
     /// Returns true if the channel failed more than drain_limit_ns ago, and all completions that

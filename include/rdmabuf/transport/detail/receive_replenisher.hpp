@@ -84,7 +84,7 @@ class ReceiveReplenisher {
 
   private:
     std::vector<Receive> receives_;
-    /// The size of the array in bytes.
+    /// The size in bytes of the array of all receives; see contains().
     std::uint64_t end_ = 0;
     /// A placeholder before the batch, which is never posted itself. Its `next` is the first
     /// receive.

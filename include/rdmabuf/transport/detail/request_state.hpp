@@ -41,7 +41,7 @@ struct BufferRef {
     [[nodiscard]] std::span<const std::byte> host_bytes() const noexcept {
         return {reinterpret_cast<const std::byte*>(address), static_cast<std::size_t>(length)};
     }
-    /// Returns true if the memory is registered with this access. A buffer of 0 bytes needs none.
+    /// Returns true if the memory is registered with this access, or if the buffer has 0 bytes.
     [[nodiscard]] bool allows(Access access) const noexcept {
         return length == 0 || has(memory->access, access);
     }
@@ -82,8 +82,8 @@ struct RequestFlags {
     /// True if `simple` is true and the receive has completed successfully.
     bool delivered = false;
     /// True only for a receive of one channel, into host memory, that was not advertised and has no
-    /// `context` pointer. RequestPool::recycle() is sufficient after its completion if `delivered`
-    /// is true.
+    /// `context` pointer. If `delivered` is also true, RequestPool::recycle() may return the
+    /// request to the pool in place of give_back().
     bool simple = false;
     /// True if a loopback work request was flushed, because another loopback work request has
     /// failed. The request is then repeated on a new loopback queue pair.
@@ -258,8 +258,9 @@ struct OneSidedRequest : RequestState {
     /// Bit i is set if work requests of a list or of a fence failed together with queue pair i, and
     /// are not posted again yet on the first queue pair.
     std::uint32_t lost = 0;
-    /// True if the request is a list or a fence that uses several queue pairs. It is then in the
-    /// list OneSided::striped_.
+    /// True while the request is in OneSided::striped_. If the channel has several queue pairs,
+    /// this list contains the unfinished fences, and the unfinished requests of iput_list() and
+    /// iget_list().
     bool striped = false;
     /// If `striped` is true: for each queue pair except the first, the number of posted work
     /// requests of this request that have not completed.

@@ -88,8 +88,9 @@ struct SharedRail {
     /// fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
-    /// Empty until create_loopback() is called while the port is active, and while a failed queue
-    /// pair is being replaced.
+    /// Created by create_loopback() if the port is active. Empty before that. Also empty after a
+    /// failed queue pair was destroyed, until create_loopback() creates another one. Stays empty
+    /// after the device has failed.
     std::optional<Loopback> loopback;
     /// True after SharedState::create_loopback().
     bool needs_loopback = false;

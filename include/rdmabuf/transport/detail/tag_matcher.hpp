@@ -30,10 +30,11 @@ struct RDMABUF_EXPORT UnexpectedMessage {
     Kind kind{};
     /// The number that TagMatcher::claim() has given to the message; 0 if it is not claimed.
     std::uint64_t claim = 0;
-    /// The links of an unclaimed message in the list of messages with the same hash value.
+    /// The links of an unclaimed message in a list of TagMatcher::unexpected_: the messages whose
+    /// channel and tag have the same hash value.
     Link<UnexpectedMessage> same_hash{};
-    /// The links of an unclaimed message in the list of the messages of its channel, and of other
-    /// channels with the same hash value.
+    /// The links of an unclaimed message in a list of TagMatcher::of_channels_: the messages whose
+    /// channels have the same hash value.
     Link<UnexpectedMessage> same_channel{};
     /// The links of the message in TagMatcher::arrived_, or in TagMatcher::claimed_ if it is
     /// claimed.
