@@ -91,7 +91,7 @@ struct LocalChunk {
 
     friend bool operator==(const LocalChunk&, const LocalChunk&) noexcept = default;
 };
-/// Returns @p region as one chunk.
+/// Returns @p region as one chunk, whose address is the iova of the region.
 [[nodiscard]] inline LocalChunk as_chunk(const Region& region) noexcept {
     return {.address = region.iova(),
             .length = region.length(),
@@ -150,9 +150,9 @@ class TransferSplitter {
     /// @param status  the error that status() returns
     explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
 
-    /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, EINVAL
-    /// if the maximum message size is 0, or the status that was passed to the constructor. next()
-    /// does not change the status. If the status is an error, there are no pieces.
+    /// Returns success, or an error, after which there are no pieces: ERANGE if the transfer is not
+    /// inside the local or the remote chunks, EINVAL if the maximum message size is 0, or the
+    /// status that was passed to the constructor. next() does not change the status.
     [[nodiscard]] Status status() const noexcept { return status_; }
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }

@@ -98,8 +98,8 @@ class RDMABUF_EXPORT Connection {
         : qp_(std::move(qp)), id_(std::move(id)), private_data_(std::move(private_data)) {}
 
     /// The queue pair must be destroyed before the rdma_cm_id in id_. A move assignment replaces
-    /// the members in the order of their declaration, so qp_ is declared before id_. The destructor
-    /// of Connection resets qp_ explicitly.
+    /// the members in the order of their declaration, so qp_ is declared before id_. A destructor
+    /// destroys the members in the reverse order, so ~Connection() resets qp_ first.
     std::optional<QueuePair> qp_;
     detail::Id id_;
     std::vector<std::byte> private_data_;

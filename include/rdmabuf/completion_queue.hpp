@@ -24,7 +24,7 @@ namespace rdmabuf {
 /// A completion, which is the unchanged ibv_wc of the provider. wr_id, status, vendor_err and
 /// qp_num are always valid. The other members are only valid if status is IBV_WC_SUCCESS; imm_data
 /// is only valid if wc_flags also has IBV_WC_WITH_IMM, and is in network byte order: immediate()
-/// converts it. ibv_poll_cq(3).
+/// converts it. See ibv_poll_cq(3).
 using WorkCompletion = ibv_wc;
 
 [[nodiscard]] inline bool succeeded(const WorkCompletion& completion) noexcept {

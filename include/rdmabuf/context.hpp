@@ -125,7 +125,7 @@ struct GidEntry {
 
 /// The features and limits of an EFA device for SRD queue pairs
 /// (QueuePairType::scalable_reliable_datagram). Context::max_message_size() returns the maximum
-/// size of a sent message. efadv_query_device(3).
+/// size of a sent message. See efadv_query_device(3).
 struct SrdAttributes {
     /// True if the device supports RDMA reads. A read can have only one scatter-gather entry.
     bool rdma_read = false;

@@ -116,8 +116,9 @@ class RDMABUF_EXPORT DeviceMemory {
 
     detail::DeviceMemoryHandle handle_;
     std::size_t size_;
-    /// True if ibv_dm::memcpy_to_dm points to a function, so that copy_in() can call it. The
-    /// pointer is null for some kinds of device memory of mlx5, and uninitialised on mana.
+    /// True if ibv_dm::memcpy_to_dm points to the code of a function, so that copy_in() can call
+    /// it. The pointer is null for some kinds of device memory of mlx5, and uninitialised on mana;
+    /// the constructor detects both cases.
     bool can_copy_in_;
     /// True if ibv_dm::memcpy_from_dm points to a function, so that copy_out() can call it.
     bool can_copy_out_;

@@ -14,8 +14,8 @@
 namespace rdmabuf {
 
 /// A location in source code. This type replaces std::source_location, which clang 14 does not
-/// have. It is the same with all compilers, so a program built with clang 14 can use a library
-/// built with another compiler.
+/// have. SourceLocation is the same with all compilers, so a program built with clang 14 can use a
+/// library built with another compiler.
 struct SourceLocation {
     const char* file;
     unsigned line;
@@ -48,8 +48,8 @@ class RDMABUF_EXPORT Error : public std::system_error {
     [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
     /// Returns the errno value, which is positive.
     [[nodiscard]] int error() const noexcept { return code().value(); }
-    /// Returns the name of the C function that failed or that was not called because of invalid
-    /// arguments.
+    /// Returns the name of the C function that failed, or that the library did not call because the
+    /// arguments were invalid.
     [[nodiscard]] const char* function() const noexcept { return function_; }
     /// Returns the cause of the error and a remedy. The text is empty if the library has no
     /// information beyond the errno value.
@@ -74,8 +74,8 @@ inline constexpr int kernel_enotsupp = 524;
 /// Unlike strerror(3), this function also describes kernel_enotsupp.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
-/// A function that the library calls if a destructor cannot release a resource, because destructors
-/// do not throw.
+/// A function that the library calls if a destructor cannot release a resource. The library reports
+/// such a failure with this function, because destructors do not throw.
 /// @param function  the name of the C function that failed
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;

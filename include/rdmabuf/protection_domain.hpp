@@ -21,7 +21,7 @@ struct RDMABUF_EXPORT DeallocPd {
 } // namespace detail
 
 /// A protection domain. A queue pair can access only memory regions of its own protection domain.
-/// Copies share the protection domain, and keep its Context alive. ibv_alloc_pd(3).
+/// Copies share the protection domain, and keep its Context alive. See ibv_alloc_pd(3).
 class RDMABUF_EXPORT ProtectionDomain {
   public:
     /// Allocates a protection domain on the device of @p context.
@@ -65,9 +65,9 @@ class RDMABUF_EXPORT ProtectionDomain {
     }
 
   protected:
-    /// A handle that keeps the Context alive. For a ParentDomain, the std::shared_ptr keeps the
-    /// underlying protection domain and the thread domain alive. For other protection domains, the
-    /// std::shared_ptr is null.
+    /// A handle of an ibv_pd, which keeps the Context alive. For a ParentDomain, its
+    /// std::shared_ptr keeps the underlying protection domain and the thread domain alive. For
+    /// other protection domains, its std::shared_ptr is null.
     using Handle =
         detail::shared_handle<ibv_pd, detail::DeallocPd, Context, std::shared_ptr<const void>>;
     explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}

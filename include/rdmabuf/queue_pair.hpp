@@ -329,7 +329,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
     /// Returns the limits that the device has granted: at least those of QueuePairOptions, and 0
-    /// for a queue that this queue pair does not have. ibv_create_qp(3).
+    /// for a queue that this queue pair does not have. See ibv_create_qp(3).
     [[nodiscard]] const ibv_qp_cap& capacities() const noexcept { return capacities_; }
     /// Returns the address of this queue pair, which a peer needs to connect to the queue pair or
     /// to send datagrams to it.
@@ -351,7 +351,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
 
     /// Returns the ECE options (enhanced connection establishment) that the device supports for
     /// this queue pair. The meaning of ibv_ece::options depends on ibv_ece::vendor_id, so the
-    /// options of different vendors cannot be compared. ibv_query_ece(3).
+    /// options of different vendors cannot be compared. See ibv_query_ece(3).
     /// @throws Error EOPNOTSUPP if the provider has no ECE
     [[nodiscard]] ibv_ece ece() const;
     /// Sets the ECE options that the connection will use. Call set_ece() before connect(). Without
@@ -417,7 +417,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     Connection connection_{};
 };
 
-/// The maximum rate at which a queue pair sends. ibv_modify_qp_rate_limit(3).
+/// The maximum rate at which a queue pair sends. See ibv_modify_qp_rate_limit(3).
 struct RateLimit {
     /// The maximum rate in kbit/s; 0 for no limit.
     std::uint32_t kilobits_per_second = 0;
@@ -726,7 +726,7 @@ class RDMABUF_EXPORT QueuePair {
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("QueuePair::protection_domain", "QueuePair");
     }
-    /// Queries the state of the queue pair from the device. ibv_query_qp(3).
+    /// Queries the state of the queue pair from the device. See ibv_query_qp(3).
     [[nodiscard]] ibv_qp_state state() const;
     /// Queries attributes of the queue pair from the device. ibv_query_qp(3).
     /// @param mask  the members to query, as IBV_QP_* bits; the other members of the result are
@@ -755,7 +755,7 @@ class RDMABUF_EXPORT QueuePair {
     ///         are unchanged.
     void modify(ibv_qp_attr attributes, int mask);
     /// Limits the rate at which the queue pair sends. DeviceAttributes::native.packet_pacing_caps
-    /// has the limits of the device and the supported queue pair types.
+    /// has the limits of the device and the supported queue pair types. See
     /// ibv_modify_qp_rate_limit(3).
     /// @throws Error
     ///   - EOPNOTSUPP: the provider has no rate limits

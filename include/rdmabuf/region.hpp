@@ -135,7 +135,7 @@ using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::share
 } // namespace detail
 
 /// Selects which pages Region::prefetch() makes present for the device, and the permission for
-/// these pages. ibv_advise_mr(3).
+/// these pages. See ibv_advise_mr(3).
 enum class Prefetch : std::uint8_t {
     /// Makes the pages present for the device, with read permission.
     read = IBV_ADVISE_MR_ADVICE_PREFETCH,
@@ -246,7 +246,7 @@ struct MemoryRegionOptions {
 };
 
 /// A memory region of host memory. The caller owns the memory, and must not free the memory before
-/// the region is destroyed. ibv_reg_mr(3).
+/// the region is destroyed. See ibv_reg_mr(3).
 class RDMABUF_EXPORT MemoryRegion : public Region {
   public:
     /// Registers host memory.

@@ -163,8 +163,8 @@ struct RegisteredSet {
     Access access{};
     /// The name of the exporter; empty if no exporter owns the memory.
     std::string exporter = {};
-    /// The exporter. Not owned, because the destruction of an exporter may call the vendor's
-    /// driver, and a deregistration must not call it: see RegisteredMemory.
+    /// The exporter. Not owned, because the destructor of an exporter may call the vendor's driver,
+    /// which must not be called during a deregistration: see RegisteredMemory.
     std::weak_ptr<const Exporter> source = {};
     std::optional<Allocation> allocation = std::nullopt;
     Trail trail = {};
@@ -190,7 +190,7 @@ class RDMABUF_EXPORT RegisteredMemory {
     RegisteredMemory(const RegisteredMemory&) = delete;
     RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-    /// Returns the registration path that protection domain @p i uses.
+    /// Returns the registration path by which the memory was registered on protection domain @p i.
     [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
         return set_->nics[i].path;
     }
@@ -332,10 +332,10 @@ struct RegistrationOptions {
     /// dma-buf paths, the iova must instead be equal to the offset of the byte in the dma-buf,
     /// modulo the page size.
     std::optional<std::uint64_t> iova = std::nullopt;
-    /// The topology of the machine, with which the mapping for each NIC is selected by the NIC's
-    /// path to the memory. If it is nullptr, the mapping is selected by the type of the NIC. Call
-    /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
-    /// pointer is not used after the call. For a RegistrationCache, set
+    /// The topology of the machine. If it is set, the mapping for each NIC is selected by the path
+    /// between the NIC and the memory. If it is nullptr, the mapping is selected by the type of the
+    /// NIC. Call Topology::query_data_direct() first for NICs that could have a data-direct
+    /// function. The pointer is not used after the call. For a RegistrationCache, set
     /// RegistrationCacheOptions::topology instead.
     const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for

@@ -25,8 +25,8 @@ struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
-/// The std::shared_ptr keeps the XRC domain and the completion queue of SharedReceiveQueueOptions
-/// alive. It is null if the options contain neither.
+/// A handle of an ibv_srq. Its std::shared_ptr keeps the XRC domain and the completion queue of
+/// SharedReceiveQueueOptions alive, and is null if the options contain neither.
 using SharedReceiveQueueHandle =
     shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
@@ -114,7 +114,7 @@ struct SharedReceiveQueueOptions {
 
 /// A shared receive queue, from which several queue pairs consume receives. The queue pairs that
 /// use the shared receive queue keep it alive. A SharedReceiveQueue can be moved but not copied.
-/// ibv_create_srq(3).
+/// See ibv_create_srq(3).
 class RDMABUF_EXPORT SharedReceiveQueue {
   public:
     /// Creates a shared receive queue.
@@ -125,7 +125,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
     /// Takes ownership of @p srq, which other code has created with @p pd. The program must keep
-    /// the XRC domain and the completion queue of an XRC shared receive queue until @p srq is
+    /// the XRC domain and the completion queue of @p srq, if it has them, until @p srq is
     /// destroyed.
     [[nodiscard]] static SharedReceiveQueue adopt(const ProtectionDomain& pd, ibv_srq* srq);
     /// Returns an object that uses @p srq without owning it. The owner must destroy @p srq after
@@ -179,7 +179,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
         return {Status(ibv_post_srq_ops(handle_.get(), &operation, &failed)), "ibv_post_srq_ops"};
     }
 
-    /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().
+    /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq(). See
     /// ibv_get_srq_num(3).
     /// @throws Error EOPNOTSUPP if this is not an XRC queue, and the device gives numbers to XRC
     ///         queues only; EBADF if this object was closed, released or moved from
@@ -194,7 +194,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     ///         closed, released or moved from
     void arm_limit(std::uint32_t limit);
     /// Queries the size of the queue and the limit. After IBV_EVENT_SRQ_LIMIT_REACHED was raised,
-    /// the limit is 0. ibv_query_srq(3).
+    /// the limit is 0. See ibv_query_srq(3).
     /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] ibv_srq_attr attributes() const;
 

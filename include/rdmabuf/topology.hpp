@@ -109,8 +109,8 @@ enum class PathType : std::uint8_t {
     node,
     /// The path goes through the interconnect between NUMA nodes.
     sys,
-    /// The type of the path is unknown, because sysfs does not describe the path. Path::reason has
-    /// the details.
+    /// The type of the path is unknown: sysfs does not describe the path, or the location of the
+    /// memory is not known. Path::reason has the details.
     unknown,
 };
 
@@ -130,9 +130,9 @@ struct Path {
     /// True if this is the path to the data-direct function of the NIC. Registration then needs
     /// RegistrationPath::dmabuf_data_direct.
     bool data_direct = false;
-    /// The bandwidth in Gbit/s. It is the bandwidth of the slowest PCIe link between the NIC and
-    /// the nearest common ancestor of NIC and memory, or the speed of the NIC's fastest active port
-    /// if that speed is lower. Empty if neither value is known.
+    /// The bandwidth in Gbit/s: the bandwidth of the slowest PCIe link between the NIC and the
+    /// nearest common ancestor of NIC and memory, or the speed of the NIC's fastest active port if
+    /// that speed is lower or the other value is unknown. Empty if neither value is known.
     std::optional<double> bandwidth = std::nullopt;
     /// The reason why the type is unknown, as a sentence without a full stop. Empty if the type is
     /// known.

@@ -89,7 +89,8 @@ class RDMABUF_EXPORT WorkBatch {
     }
     /// Adds an RDMA write to memory of the peer @p to, for SRD queue pairs. Call this function only
     /// if the device supports RDMA writes (SrdAttributes::rdma_write). On other devices, the
-    /// provider's function can be null, which QueuePair::post_write_to() checks.
+    /// provider's function can be null. QueuePair::post_write_to() checks the support of the
+    /// device; this function does not.
     [[gnu::always_inline]] void write_to(std::span<const ibv_sge> local, Destination to,
                                          RemoteAddress remote, WorkOptions options = {}) noexcept {
         begin(options);

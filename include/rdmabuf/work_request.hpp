@@ -91,7 +91,7 @@ struct SendQueueSize {
     }
 };
 
-/// A set of flags for one send-side request. ibv_post_send(3).
+/// A set of flags for one send-side request. See ibv_post_send(3).
 enum class SendFlags : unsigned {
     /// The request generates a completion only if it fails, or if QueuePairOptions::signal_all is
     /// set.

@@ -32,8 +32,8 @@ class CreatorProcess {
     unsigned generation_ = fork_generation();
 };
 
-/// Calls the handler that set_teardown_failure_handler() has set, because a destructor could not
-/// destroy an object.
+/// Called by a destructor that could not destroy an object. Calls the handler that
+/// set_teardown_failure_handler() has set.
 /// @param function  the name of the C function that failed
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;

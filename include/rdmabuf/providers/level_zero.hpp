@@ -14,10 +14,10 @@ struct LevelZeroOptions {
     /// order of zeDriverGet and zeDeviceGet. The environment variable ZE_AFFINITY_MASK selects the
     /// GPUs that the process sees.
     int device = 0;
-    /// The contexts (ze_context_handle_t) in which the program allocates memory. They must outlive
-    /// the exporter. According to the specification, a context can query only memory that was
-    /// allocated in this context. With Intel's driver the list can be empty, because each context
-    /// can query the memory of all contexts.
+    /// The contexts (ze_context_handle_t) in which the program allocates memory. These contexts
+    /// must outlive the exporter. According to the specification, a context can query only memory
+    /// that was allocated in this context. With Intel's driver the list can be empty, because each
+    /// context can query the memory of all contexts.
     std::vector<void*> contexts = {};
 };
 

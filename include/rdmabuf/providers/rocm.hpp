@@ -11,7 +11,7 @@ namespace rdmabuf {
 struct RocmOptions {
     /// Index of the GPU on which allocate() allocates. Only the GPUs that ROCR_VISIBLE_DEVICES
     /// makes visible to the process are counted, from 0. export_range() ignores this index and uses
-    /// the device that holds the memory.
+    /// the GPU that holds the memory.
     int device = 0;
 };
 
