@@ -33,7 +33,7 @@ class BufferTable {
         /// The owner of the memory. Each exported range keeps the owner alive. Null if the
         /// descriptor alone keeps the memory alive.
         std::shared_ptr<const void> keep = nullptr;
-        /// The mapping with which the dma-buf was exported.
+        /// The path (MappingKind) for which the dma-buf was exported.
         MappingKind mapping = MappingKind::standard;
     };
 
@@ -87,7 +87,7 @@ class TableRange {
   public:
     /// @param offset  offset of the allocation in the dma-buf, in bytes
     /// @param keep    object that this TableRange and the ranges exported from it keep alive
-    /// @param mapping the mapping with which the dma-buf was exported
+    /// @param mapping the path (MappingKind) for which the dma-buf was exported
     /// @throws Error EEXIST if the allocation overlaps another allocation in the table
     TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, UniqueFd dmabuf,
                std::uint64_t offset, std::shared_ptr<const void> keep = nullptr,

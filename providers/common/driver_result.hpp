@@ -15,7 +15,7 @@ namespace rdmabuf::detail {
 struct DriverFailure {
     /// The name and the value of the driver's result, for example "CUDA_ERROR_NOT_SUPPORTED (801)".
     std::string name;
-    /// The errno value of the Error.
+    /// The errno value of the Error that raise() throws.
     int error;
     /// The remedy in the error text. Null if the remedy depends on the function that was called.
     const char* remedy;

@@ -176,8 +176,8 @@ class DriverBase {
   public:
     /// Takes the functions that make() has looked up.
     /// @param library  file name of the library
-    /// @param lacking  error ENOSYS if functions for export and allocation are missing, otherwise
-    ///                 std::nullopt
+    /// @param lacking  error ENOSYS if at least one function for export or allocation is missing,
+    ///                 otherwise std::nullopt
     DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
@@ -199,9 +199,9 @@ class DriverBase {
         return opened ? make(*opened) : opened.error_info();
     }
     /// Looks up the functions of a library that is loaded.
-    /// @return the driver, or ENOSYS if a required function is missing. If only functions for
-    ///         export and allocation are missing, the call succeeds: these functions are null, and
-    ///         lacking() returns the error
+    /// @return the driver, or ENOSYS if a required function is missing. If functions are missing,
+    ///         but only functions for export or allocation, the call succeeds: the missing
+    ///         functions are null, and lacking() returns the error
     [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library) {
         const DriverDescription<Functions> description = Driver::description();
         SymbolLookup lookup(library);
@@ -213,8 +213,8 @@ class DriverBase {
         return Driver(library.name(), functions, std::move(lacking));
     }
 
-    /// Returns the error ENOSYS if functions for export and allocation are missing, otherwise
-    /// std::nullopt.
+    /// Returns the error ENOSYS if at least one function for export or allocation is missing,
+    /// otherwise std::nullopt.
     [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// Returns the file name of the library: "libcuda.so.1".

@@ -27,7 +27,7 @@ struct Pointer {
     /// Start address of the allocation; for mapped memory (cuMemMap), of the reserved range that
     /// contains the mapping.
     DevicePointer range_start = 0;
-    /// Size of the same range in bytes.
+    /// Size in bytes of the allocation or of the reserved range that begins at range_start.
     std::size_t range_size = 0;
 
     /// True for memory that is mapped into a reserved range (cuMemMap). A reserved range can

@@ -138,8 +138,8 @@ DriverDescription<Functions> Driver::description() {
 }
 
 std::optional<ErrorInfo> Driver::initialise() const {
-    // No flags are set: with ZE_INIT_FLAG_GPU_ONLY, drivers of other devices would fail, and the
-    // loader would skip these drivers for the rest of the process.
+    // No flags are set: with ZE_INIT_FLAG_GPU_ONLY, the initialisation of drivers for other devices
+    // would fail, and the loader would skip these drivers for the rest of the process.
     const Result initialised = functions().init(0);
     if (initialised == success) {
         return std::nullopt;

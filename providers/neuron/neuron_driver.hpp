@@ -35,7 +35,8 @@ class Driver : public DriverBase<Driver, Functions> {
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Returns the version, "2.31.24.0", or an empty string if the runtime does not report it.
+    /// Returns the version of the runtime, for example "2.31.24.0", or an empty string if the
+    /// runtime does not report its version.
     [[nodiscard]] std::string version() const;
 
     /// Exports memory of one allocation as a dma-buf.
