@@ -26,8 +26,8 @@ std::string folded(std::string_view name) {
 /// Returns the minimum number of edits that turn @p a into @p b. An edit inserts, deletes or
 /// replaces one character, or exchanges two adjacent characters.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-    // Row i of a table has the distances between the first i characters of a and each prefix of b.
-    // `last` is the row above `row`, and `before` is the row above `last`.
+    // Row i of a table has the distances between the first i characters of `a` and each prefix of
+    // `b`. `last` is the row above `row`, and `before` is the row above `last`.
     std::vector<std::size_t> before;
     std::vector<std::size_t> last(b.size() + 1);
     std::iota(last.begin(), last.end(), std::size_t{0});

@@ -86,7 +86,7 @@ std::string paint(const TextStyle& style, Colour colour, std::string_view text) 
     if (!style.colour) {
         return std::string(text);
     }
-    // In the order of Colour: bold, green, red and yellow.
+    // The codes of the escape sequences (SGR), in the order of Colour: bold, green, red and yellow.
     constexpr std::array codes{1, 32, 31, 33};
     return fmt::format("\x1b[{}m{}\x1b[0m", codes.at(static_cast<std::size_t>(colour)), text);
 }

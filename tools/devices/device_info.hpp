@@ -49,7 +49,7 @@ struct DeviceInfo {
 /// The result of `rdmabuf devices`.
 struct Report {
     std::vector<DeviceInfo> devices = {};
-    /// The reason why the list is empty; empty otherwise.
+    /// The reason why `devices` is empty; empty if `devices` is not empty.
     std::string reason = {};
 };
 

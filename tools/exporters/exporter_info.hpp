@@ -25,8 +25,8 @@ struct ExporterInfo {
     /// True if the exporter can also allocate memory (Allocator).
     bool allocates = false;
     Availability availability = {};
-    /// The kernel modules for this memory that are loaded, such as "nvidia 570.86.15". Only the
-    /// name if the module has no version, as most modules of the Linux sources.
+    /// The kernel modules for this memory that are loaded, such as "nvidia 570.86.15". A module
+    /// without a version, such as most modules of the Linux sources, is listed by its name only.
     std::vector<std::string> modules = {};
 };
 
@@ -38,7 +38,7 @@ struct Report {
 /// Returns the names of all exporters that rdmabuf can be built with.
 [[nodiscard]] std::vector<std::string> all_names();
 
-/// Queries an exporter. This can load and initialise the driver of a GPU.
+/// Queries an exporter. The query can load and initialise the driver of a GPU.
 /// @param name  one of all_names()
 /// @param root  the directory that contains sys; a test can pass another than "/"
 [[nodiscard]] ExporterInfo query(const std::string& name, const std::filesystem::path& root = "/");

@@ -99,8 +99,8 @@ class Checker {
     /// Fills @p bytes with the data of a transfer. @p kind is `outgoing` or `incoming`, as this
     /// side sees the data.
     void fill_data(std::span<std::byte> bytes, Kind kind, std::uint64_t transfer) const noexcept;
-    /// Compares the slot of a transfer with the expected bytes. Areas of the kind @p skipped are
-    /// not compared.
+    /// Compares the slot of a transfer with the expected bytes. Areas (see areas()) of the kind @p
+    /// skipped are not compared.
     void check_slot(std::uint64_t transfer, Kind skipped);
     /// Compares the bytes @p found with the bytes in expected_.
     /// @param area  the name of the area, for the error text

@@ -45,8 +45,8 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct PerfParsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // complete() chooses the values of --size and --warmup if these options are not on the command
-    // line.
+    // The options --size and --warmup. If one of them is not on the command line, complete()
+    // chooses its value.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };

@@ -43,7 +43,8 @@ class Layout {
     [[nodiscard]] std::size_t region_offset() const noexcept { return page_; }
     /// The length of the region in bytes.
     [[nodiscard]] std::size_t region_length() const noexcept { return slot_size_ * depth_; }
-    /// The size of the buffer in bytes.
+    /// The size of the buffer in bytes: the region, one page before the region and one page after
+    /// it.
     [[nodiscard]] std::size_t buffer_size() const noexcept { return region_length() + 2 * page_; }
 
     /// Returns the offset of a transfer's slot in the region, in bytes. All these offsets are

@@ -53,7 +53,8 @@ bool is_dmabuf(RegistrationPath path) {
     return path == RegistrationPath::dmabuf || path == RegistrationPath::dmabuf_data_direct;
 }
 
-/// Registers memory of the RDMA device. There is only one path, so the trail stays empty.
+/// Registers memory of the RDMA device. This memory has only one registration path, so the trail
+/// (the list of attempts) stays empty.
 void register_device_memory(const ProtectionDomain& pd, const Options& options, Trial& trial) {
     const DeviceMemory memory(pd.context(), options.size, DeviceMemoryOptions{.log2_alignment = 3});
     const auto begin = Clock::now();
@@ -145,7 +146,8 @@ Trial try_registration(const Options& options) {
             register_any_memory(pd, options, trial);
         }
     } catch (const Error& error) {
-        // If there is a trail, leave out the hint of the error, which repeats the trail.
+        // If the trail (the list of attempts) is not empty, leave out the hint of the error: it
+        // lists the same attempts, which the output lists already.
         trial.problem = trial.trail.empty() ? error.what()
                                             : fmt::format("{}: {}", error.function(),
                                                           describe_errno(error.error()));

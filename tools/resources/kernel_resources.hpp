@@ -54,7 +54,7 @@ struct DeviceResources {
 /// The result of `rdmabuf resources`.
 struct Report {
     std::vector<DeviceResources> devices = {};
-    /// The reason why the list is empty; empty otherwise.
+    /// The reason why `devices` is empty; empty if `devices` is not empty.
     std::string reason = {};
 };
 

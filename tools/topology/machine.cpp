@@ -20,8 +20,8 @@ Node& child(std::vector<Node>& nodes, const std::string& name) {
     return found != nodes.end() ? *found : nodes.emplace_back(Node{.name = name});
 }
 
-/// Adds the path to a function to the tree.
-/// @return the node of the function
+/// Adds a PCI function to the tree, and its ancestors unless the tree contains them already.
+/// @return the node of the PCI function
 Node& add_path(std::vector<Node>& roots, const Topology& machine, const PciFunction& function) {
     std::vector<Node>* nodes = &roots;
     for (const std::string& name : function.ancestors) {
