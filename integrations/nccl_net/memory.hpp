@@ -25,8 +25,8 @@ class RegisteredMemory {
     explicit RegisteredMemory(std::shared_ptr<SharedEndpoint> endpoint) noexcept
         : endpoint_(std::move(endpoint)) {}
 
-    // Each function registers the memory with the devices of the endpoint that have not failed. The
-    // lock of the endpoint is not held during the registration, which can take long.
+    // The functions below register memory with the devices of the endpoint that have not failed.
+    // The lock of the endpoint is not held during the registration, which can take long.
 
     /// Registers memory by its address, for NCCL's regMr. GPU memory is registered as a dma-buf
     /// that this library exports, or by a peer memory module (nvidia_peermem).

@@ -137,16 +137,16 @@ rdmabuf::transport::EndpointOptions options_for(const Context& context, std::uin
     options.gid_index = settings.gid_index_of(context, port);
     options.pkey_index = settings.pkey_index;
     // NCCL polls connect() and accept() without a time limit, and does other work in between, such
-    // as registering memory for hundreds of connections. The limit can be long, because the socket
-    // detects the end of the peer process or machine.
+    // as registering memory for hundreds of connections. The limit for the handshake can be long,
+    // because the socket detects the end of the peer process or machine.
     options.handshake = std::chrono::hours(24);
     options.ack_timeout = settings.ack_timeout;
     options.retry_count = settings.retry_count;
     return options;
 }
 
-/// Returns false and logs a warning if the index of the GID or of the partition key, as the user
-/// has set it, is not in the table of the port.
+/// Checks that the tables of the port contain the GID index and the partition key index that the
+/// user has set. If one of the indices is too large, logs a warning and returns false.
 bool has_indices(const std::string& device, const ibv_port_attr& port,
                  const rdmabuf::transport::EndpointOptions& options) {
     const auto is_in = [&device](const char* variable, unsigned index, int entries) {
@@ -247,7 +247,8 @@ void describe_ports(const rdmabuf::Device& device, const Resolver& resolver,
 } // namespace
 
 std::string card_path(std::string path, bool merge_functions) {
-    // The last four characters are the PCI device, a point and the function: "00.1".
+    // The last four characters are the number of the PCI device, a dot and the number of the PCI
+    // function: "00.1".
     constexpr std::size_t device = 4;
     if (path.size() > device) {
         path.back() = '0';

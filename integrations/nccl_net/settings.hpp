@@ -18,7 +18,8 @@ namespace nccl_net {
 /// select. An empty list selects all names.
 class NameList {
   public:
-    /// One name, optionally with a port, a rail and a plane: "mlx5_0:1:2:0". -1 if not given.
+    /// One name, optionally with a port, a rail and a plane: "mlx5_0:1:2:0". A missing number is
+    /// -1.
     struct Entry {
         std::string name;
         int port = -1;

@@ -164,8 +164,8 @@ const std::shared_ptr<Peer>& Agent::connecting_peer(const std::string& remote_ag
             throw LostAgent(remote_agent, known->channel->reason());
         }
         // After a connection has failed, NIXL loads the connection information of the remote agent
-        // again, but never that of this agent. Therefore do it here for the connection of this
-        // agent to itself.
+        // again. It never does so for the connection of this agent to itself, so replace the failed
+        // connection here.
         drop(name_);
         add_peer(name_, listener_.handle());
     }

@@ -63,7 +63,8 @@ enum class TransferState : std::uint8_t {
     aborting,
     done,
     failed,
-    /// The connection to the remote agent has ended, or this agent has called disconnect().
+    /// The connection to the remote agent could not be opened or has ended, or this agent has
+    /// called disconnect().
     disconnected
 };
 
@@ -87,8 +88,8 @@ class Transfer {
     /// The owners of the objects to which entries_ points.
     std::vector<std::shared_ptr<const void>> memory_;
     std::optional<std::string> notification_;
-    /// The agent to which the transfer was posted. After a disconnection, another process may have
-    /// the name `remote_agent_`.
+    /// The agent to which the transfer was posted. `remote_agent_` alone does not identify it:
+    /// after a disconnection, another process may have this name.
     std::shared_ptr<Peer> peer_;
     rdmabuf::transport::Request request_;
     /// True if the transfer was posted but is not started, because it waits for the connection or
@@ -106,7 +107,8 @@ struct Peer {
     rdmabuf::transport::Handle handle;
     std::optional<rdmabuf::transport::Connector> connector;
     std::optional<rdmabuf::transport::Channel> channel;
-    /// Why the connection could not be opened, or that disconnect() was called; otherwise empty.
+    /// The reason why the connection could not be opened; after disconnect(), a text that says so;
+    /// otherwise empty.
     std::string error;
     /// Set if messages were discarded because the connection could not be opened: the reason, which
     /// the next notify() reports once.
@@ -121,7 +123,8 @@ struct Peer {
     /// Posted transfers that wait until the channel is connected, or until it has room for another
     /// request.
     std::deque<Transfer*> transfers;
-    /// After disconnect(): the deadline for sending the messages.
+    /// After disconnect(): the time until which the messages that are left in `messages` may still
+    /// be sent.
     std::chrono::steady_clock::time_point linger_end;
 };
 
@@ -165,7 +168,7 @@ class Agent {
     /// Starts to connect to a remote agent whose connection information was loaded. The call does
     /// not wait. It is optional: the first transfer or notification also starts to connect.
     void connect(const std::string& remote_agent);
-    /// Forgets a remote agent. Its transfers that wait for the connection end with the state
+    /// Forgets a remote agent. Its transfers that were posted but not started end with the state
     /// disconnected. The call does not wait. Later calls that make progress, or the destructor,
     /// send the messages that notify() has accepted, for at most EndpointOptions::linger, and then
     /// close the connection.
@@ -227,7 +230,8 @@ class Agent {
     void add_peer(const std::string& remote_agent, const rdmabuf::transport::Handle& handle);
     void advance();
     /// Ends the sleep of another thread in progress_and_sleep(). That thread chose its timeout and
-    /// descriptors before this thread started a transfer or a connection.
+    /// its descriptors before this thread changed what they depend on, for example by starting a
+    /// transfer or a connection.
     void wake() noexcept;
     /// @return true if accept() must be called again without an event: a connection could not be
     ///         accepted, or the listener has no descriptor to wait for
