@@ -146,7 +146,8 @@ int run_counted(const rdmabuf::ProtectionDomain& pd, const std::string& name, st
     return EXIT_SUCCESS;
 }
 
-/// Returns the instructions of one hit: the difference of two counts, without the fixed costs.
+/// Returns the instructions of one hit, without fixed costs: the difference between the counts of
+/// two runs, divided by the difference of their numbers of hits.
 long instructions(std::size_t i, std::uint32_t size) {
     constexpr std::array<const char*, names.size()> functions{"hit_library", "hit_ucx", "hit_map"};
     const auto counted = [&](long times) {

@@ -63,8 +63,8 @@ long count(const Loop& loop, bool with_library, long iterations) {
                                 (with_library ? " --with-library" : ""));
 }
 
-/// Returns the instructions of one operation: the difference of two counts, without the cost of
-/// entering the loop.
+/// Returns the instructions of one operation, without the cost of entering the loop: the difference
+/// between the counts of two runs, divided by the difference of their numbers of operations.
 double per_operation(const Loop& loop, bool with_library) {
     constexpr long few = 1000;
     constexpr long many = 3000;

@@ -53,7 +53,8 @@ constexpr int c_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 struct Memory {
     std::uintptr_t address = 0;
     std::size_t length = 0;
-    /// A dma-buf that contains the memory at offset 0; -1 for host memory.
+    /// The file descriptor of a dma-buf that contains the memory, beginning at offset 0; -1 for
+    /// host memory.
     int fd = -1;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Measures what a registration cache saves: compares the time to export memory with the time to
-// look up the allocation at an address and the generation of the allocation, which tells whether it
-// is still the same one. Of these two, a cache hit needs only the lookup.
+// look up the allocation at an address, and the generation of this allocation. A cache hit needs
+// only this lookup. If the generation has changed, the allocation was replaced.
 #include <array>
 #include <cstdio>
 #include <stdexcept>

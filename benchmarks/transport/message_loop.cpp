@@ -33,7 +33,8 @@ int main(int argc, char** argv) try {
         ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
 
-    // The objects are not destroyed: this is not measured, and UCX would need its peers for it.
+    // The loop is never destroyed: its destruction is not measured, and the destruction of UCX
+    // endpoints would need their peers.
     MessageLoop* const loop = (system == "ucx"    ? make_ucx_loop(size)
                                : system == "list" ? make_list_loop(size)
                                                   : make_library_loop(size))

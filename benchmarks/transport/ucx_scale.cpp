@@ -110,8 +110,9 @@ class UcxScale final : public ScaleSystem {
         std::array<void*, busy_connections> receives{};
         std::array<void*, busy_connections> sends{};
         for (std::size_t i = 0; i < busy_connections; ++i) {
-            // The tag of the message is the index of the endpoint at the peer. The message contains
-            // i, which the peer uses as the tag of its reply.
+            // `busy` is the index of the connection in endpoints_. The message has the tag busy /
+            // peers_.size(), the index of the same connection at the peer. It contains `i`, which
+            // the peer uses as the tag of its reply.
             const std::size_t busy = i * (endpoints_.size() - 1) / busy_connections;
             receives.at(i) = self_.receive(&received_.at(i), i);
             sent_.at(i) = i;
