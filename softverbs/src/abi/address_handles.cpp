@@ -40,8 +40,8 @@ Route route_of(const ibv_grh& grh) {
             true};
 }
 
-/// Returns the index of the destination GID of a received message (route.to) in the GID table of
-/// the port, or -1 if the table does not contain it.
+/// Searches the GID table of the port for route.to, the destination GID of a received message.
+/// Returns the index of the entry, or -1 if the table does not contain this GID.
 int gid_index(const Port& port, const Route& route) {
     int found = -1;
     for (std::size_t i = 0; i < port.gids.size(); ++i) {

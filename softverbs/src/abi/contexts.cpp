@@ -26,7 +26,7 @@ void free_context(Context& context) {
 }
 
 /// Frees the orphaned contexts that have no objects any more. A context is orphaned if the program
-/// has closed it before it destroyed all objects of the context.
+/// has closed it while objects of the context existed.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;
@@ -92,9 +92,9 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
 
 namespace {
 
-/// Implements ibv_close_device(). As in libibverbs, it does not return EBUSY if objects of the
-/// context still exist, and some programs rely on this. The context is then freed by a later call
-/// that opens or closes a device, after its last object was destroyed.
+/// Implements ibv_close_device(). As in libibverbs, succeeds even if objects of the context still
+/// exist, because some programs rely on this. Such a context is freed later: by the first call that
+/// opens or closes a device after the last object of the context was destroyed.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {
@@ -208,8 +208,8 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {
-    // softverbs supports fork(2) without preparation. The real ibv_fork_init() returns ENOSYS if
-    // the kernel does not support RDMA; softverbs ignores this error.
+    // softverbs supports fork(2) without preparation. Therefore ignore ENOSYS, with which the real
+    // ibv_fork_init() reports that madvise(2) does not support MADV_DONTFORK.
     const int error = forward<ibv_fork_init>("ibv_fork_init");
     return error == ENOSYS ? 0 : error;
 }

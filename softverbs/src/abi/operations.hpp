@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// Sets the function pointers in the context, which the inline functions of verbs.h call. A pointer
+/// Sets those function pointers in the context that the inline functions of verbs.h call. A pointer
 /// is null if the device does not have the feature that the function needs. The pointers of
 /// functions that destroy objects are never null, because a test may remove a feature while objects
 /// exist.

@@ -35,8 +35,8 @@ struct Redirection {
     int (*open)(std::string_view path, int flags);
 };
 
-/// Returns false if softverbs never redirects @p path. The function is inline, because it is called
-/// for every path that the program opens.
+/// Returns false if softverbs never redirects @p path. If it returns true, redirect() decides. The
+/// function is inline, because it is called for every path that the program opens.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);

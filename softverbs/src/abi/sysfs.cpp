@@ -123,8 +123,8 @@ const std::string& root_of(const Tree& tree) {
     const std::filesystem::path root = parent / name;
     if (!std::filesystem::exists(root)) {
         remove_abandoned(parent);
-        // The name differs for each thread, because several threads may write the tree at the same
-        // time.
+        // Write the tree under a name that contains the thread ID, and then rename it: several
+        // threads may write the same tree at the same time.
         const std::filesystem::path made =
             parent / ("new-" + std::to_string(::gettid()) + "-" + name);
         std::filesystem::remove_all(made);

@@ -17,8 +17,8 @@ namespace softverbs::cm {
 /// same effects as with the device of the kernel.
 struct ChannelFile {
     std::deque<Event> events;
-    /// The end of the socket pair to which softverbs writes. epoll(7) reports EPOLLHUP for it when
-    /// the program has closed its last descriptor of the other end.
+    /// The end of the socket pair to which softverbs writes. epoll(7) reports EPOLLHUP for this end
+    /// when the program has closed its last descriptor of the other end.
     fabric::UniqueFd signal_end;
     /// The file descriptors by which the program refers to this event channel. dup(2) adds further
     /// ones.

@@ -14,7 +14,8 @@ namespace softverbs::cm {
 namespace {
 
 /// While the queue pair has completions that the program has not polled, RDMA_CM_EVENT_DISCONNECTED
-/// is delayed for at most 0.2 seconds. softverbs checks this every 0.5 ms.
+/// is delayed for at most 0.2 seconds. softverbs checks every 0.5 ms whether the program has polled
+/// them.
 constexpr std::uint64_t longest_disconnect_wait_ns = 200'000'000;
 constexpr std::uint64_t disconnect_check_interval_ns = 500'000;
 

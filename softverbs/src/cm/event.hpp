@@ -38,10 +38,10 @@ enum class EventType : std::uint32_t {
 /// An event that is queued until the program receives it with the command GET_EVENT.
 struct Event {
     rdma_ucm_event_resp response{};
-    /// The id whose member events_reported counts this event.
+    /// The id whose Id::events_reported counts this event.
     Id* owner = nullptr;
     Multicast* multicast = nullptr;
-    /// For a connection request: the id that was created for it. Otherwise null.
+    /// For a connection request: the id that was created for the request. Otherwise null.
     Id* request = nullptr;
 };
 

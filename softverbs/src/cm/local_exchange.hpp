@@ -55,7 +55,8 @@ class LocalExchange final : public Exchange {
         fabric::UniqueFd socket;
         Peer peer; // Peer::process is 0 until the Hello of the other process has arrived
         std::deque<Message> waiting;
-        /// The number of links that this process had created before this one.
+        /// The number of links that this process created before this link. The oldest link has the
+        /// smallest number.
         std::uint64_t number = 0;
         bool broken = false;
     };

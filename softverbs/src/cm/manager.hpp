@@ -40,12 +40,12 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     std::mutex lock;
 
-    /// Returns whether this process has created the Manager. Returns false in a child process by
-    /// vfork(2), which runs in the memory of its parent.
+    /// Returns whether this process has created the Manager. Returns false in a child process that
+    /// vfork(2) has created, which runs in the memory of its parent.
     [[nodiscard]] bool mine() const noexcept { return owner_ == ::getpid(); }
 
     /// Creates the ChannelFile (event channel) for an open(2) of /dev/infiniband/rdma_cm, and
-    /// stores its address in @p file. The Manager owns it. Returns 0 or an errno.
+    /// stores its address in @p file. The Manager owns the ChannelFile. Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
     /// Destroys a ChannelFile (event channel) and its rdma_cm ids. Called when the last file
     /// descriptor of the channel is closed.
@@ -182,8 +182,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::thread thread_;
 };
 
-/// Returns the Manager of this process (its connection management). Creates it in the first call.
-/// On failure, returns null and sets errno.
+/// Returns the Manager of this process. Creates it in the first call. On failure, returns null and
+/// sets errno.
 [[nodiscard]] Manager* manager();
 /// Returns the Manager of this process, or null if it has not been created.
 [[nodiscard]] Manager* existing_manager() noexcept;

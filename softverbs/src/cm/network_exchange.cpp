@@ -203,8 +203,8 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // service() may add elements to links_. This does not move the Link object (a TCP
-            // connection) that it is called with.
+            // service() may add elements to links_. This does not move the Link (a TCP connection)
+            // that is passed to service(), because the elements are pointers.
             service(**link, receiver);
         }
     }

@@ -71,7 +71,8 @@ class NetworkExchange final : public Exchange {
     void abandon() noexcept;
 
     /// Sends a message to the process @p to of another host, on an existing connection. Returns 0
-    /// or an errno: ENOENT (there is no connection to that process), ENOMEM.
+    /// or an errno: ENOENT (there is no connection to that process), ENOMEM. Drops the message, and
+    /// returns 0, if too many bytes are already queued for that process.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;

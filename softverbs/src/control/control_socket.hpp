@@ -38,9 +38,9 @@ void abandon() noexcept;
 /// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
 /// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
-/// Returns a lock. While the caller holds it, the control thread takes no further planned change
-/// that is due; it may still execute changes that it has taken before. The caller must not call
-/// other functions of this file while it holds the lock.
+/// Returns a lock. While the caller holds it, the control thread begins no planned state change of
+/// a port and no planned reset of a device. It may still execute one that it took from the plan
+/// before. The caller must not call other functions of this file while it holds the lock.
 [[nodiscard]] std::unique_lock<std::mutex> block();
 /// If a test has stopped the clock, makes the planned state changes and resets that are due, and
 /// returns whether there was one. While the clock runs, the control thread makes them, and this

@@ -36,7 +36,7 @@ class PlannedFaults {
     void remove_list();
     void clear() noexcept { planned_.clear(); }
     /// Removes the earliest state change or reset, if it is due. Returns it; the caller must then
-    /// call change_state(). Allocates no memory, so that no change is lost.
+    /// call change_state(). Allocates no memory, because a failed allocation would lose the change.
     [[nodiscard]] std::optional<PlannedFault> take_due() noexcept;
     /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
     [[nodiscard]] std::uint64_t next_change() const;

@@ -203,8 +203,9 @@ void set_read_limits(Device& device, int responder, int requester) {
     basic.max_res_rd_atom = basic.max_qp * responder;
 }
 
-// The functions of the profiles. mlx5, efa, bnxt, irdma and rxe imitate the Linux drivers of these
-// names (bnxt_re for bnxt) and their providers in rdma-core.
+// One function for each device profile, which changes the default attributes of a device. The
+// profiles mlx5, efa, bnxt, irdma and rxe imitate the Linux drivers of these names (bnxt_re for
+// bnxt) and their providers in rdma-core.
 
 void as_default(Device& device) {
     static_cast<void>(device);
@@ -244,9 +245,9 @@ void as_efa_port(Port& port) {
     port.gids.resize(1);
     port.gids.front().gid_type = IBV_GID_TYPE_IB;
 }
+/// Imitates an EFA device. The limits are those of efa_query_device() in the kernel driver, and
+/// those of the device; see objects/efa.hpp.
 void as_efa(Device& device) {
-    // The limits are those of efa_query_device() in the kernel driver, and of the EFA device. See
-    // also objects/efa.hpp.
     without_tag_matching(device);
     without_on_demand(device); // EFA pins registered memory
     without_multicast(device);
@@ -287,11 +288,11 @@ void as_efa(Device& device) {
     // functions to create SRD queue pairs.
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_RC} | 1U << unsigned{IBV_QPT_UC};
 }
+/// Imitates a Broadcom NetXtreme-E NIC of generation P5 (BCM57508). The limits are those of
+/// bnxt_re_query_device() and bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re supports
+/// no memory windows and no extended completion queues, and does not create UC queue pairs
+/// (bnxt_re_check_qp_limits()).
 void as_bnxt(Device& device) {
-    // A Broadcom NetXtreme-E NIC of generation P5 (BCM57508). The limits are those of
-    // bnxt_re_query_device() and bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re
-    // supports no memory windows and no extended completion queues, and creates only RC and UD
-    // queue pairs (bnxt_re_check_qp_limits()).
     without_tag_matching(device);
     without_on_demand(device);
     without_xrc(device);
@@ -317,11 +318,11 @@ void as_bnxt(Device& device) {
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_UC};
     device.rules.refused_qp_type_error = EINVAL;
 }
+/// Imitates an Intel E810 NIC (generation 2). The limits are those of irdma_query_device() and
+/// irdma_sc_dev_init() in the kernel driver. This generation does not support shared receive queues
+/// or atomic operations. libirdma creates only RC and UD queue pairs, and does not support the
+/// ibv_wr_*() functions.
 void as_irdma(Device& device) {
-    // An Intel E810 NIC (generation 2). The limits are those of irdma_query_device() and
-    // irdma_sc_dev_init() in the kernel driver. This generation does not support shared receive
-    // queues or atomic operations. libirdma creates only RC and UD queue pairs, and does not
-    // support the ibv_wr_*() functions.
     constexpr int quanta = 32768;
     constexpr int reserved_quanta = 258;
     constexpr int quanta_per_request = 8;
@@ -347,8 +348,9 @@ void as_irdma(Device& device) {
     device.rules.max_inline = 101; // IRDMA_MAX_INLINE_DATA_SIZE
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_UC};
 }
+/// Imitates the software device of the rxe kernel driver. The limits are those of rxe_param.h in
+/// this driver.
 void as_rxe(Device& device) {
-    // The limits are those of rxe_param.h in the rxe kernel driver.
     without_tag_matching(device);
     set_read_limits(device, 128, 128);
     ibv_device_attr& basic = device.attributes.orig_attr;

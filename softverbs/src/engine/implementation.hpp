@@ -434,8 +434,8 @@ struct Engine::Implementation : fabric::Handler {
         std::uint32_t source = 0; // SOFTVERBS_DISORDER: queue pair of the packet; otherwise 0
     };
     std::vector<Delayed> delayed;
-    /// Sends delayed packets. A packet of SOFTVERBS_DISORDER that does not fit into its ring is
-    /// added to `delayed` again.
+    /// Sends delayed packets. If SOFTVERBS_DISORDER (a test setting) has delayed a packet, and the
+    /// packet does not fit into its ring now, adds the packet to `delayed` again.
     void send_delayed(std::vector<Delayed>& due, std::uint64_t now);
 
     /// A received RDMA write that SOFTVERBS_DISORDER (a test setting) delays. Its target memory
@@ -465,8 +465,9 @@ struct Engine::Implementation : fabric::Handler {
 
     /// Prints an error on stderr, because the destination queue pair with the number @p number
     /// belongs to no process. The usual cause is a peer with another SOFTVERBS_DIR. Prints nothing
-    /// if this process was connected to the destination process before, because that process has
-    /// ended, or if this function has already printed the error.
+    /// if this process was connected to the process of the queue pair earlier: that process has
+    /// ended, which is not an error of the user. Also prints nothing if this function has already
+    /// printed the error.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

@@ -143,8 +143,8 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // The members "offered" and "record" contain packet numbers of the closed connection. Reset
-    // them, because they are not valid for a new connection.
+    // Requester::offered and SendRequest::record contain packet numbers of the closed connection.
+    // Reset them, because they are not valid for a new connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;

@@ -19,8 +19,8 @@ using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
 /// Changes the state of all requests before @p position to "done", because a response also
-/// acknowledges the earlier requests. Stops and returns false at a read or an atomic, because it
-/// needs its own response.
+/// acknowledges the earlier requests. Stops and returns false at a read or an atomic in flight,
+/// because such a request needs its own response.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -92,8 +92,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
             return ScatterResult::ignored;
         }
         // put() fails if the CUDA driver cannot copy the data to local GPU memory. The memory
-        // region is then revoked. Ignore this response, because the next response to this request
-        // returns ScatterResult::denied.
+        // region is then revoked. Ignore this response: when the next response to this request
+        // arrives, open() above fails, and the request fails with ScatterResult::denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return ScatterResult::ignored;
         }

@@ -118,8 +118,8 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
     requester.rnr_retries_left = qp.attributes.rnr_retry;
     std::uint64_t next = qp.sends.first();
     if (!qp.signal_all) {
-        // Complete unsignaled requests in this loop, because it is faster than retire(), which
-        // completes the others.
+        // Complete unsignaled requests in this loop, up to the first signaled one, because the loop
+        // is faster than retire(). retire() below completes the other requests.
         for (; next <= position; ++next) {
             const SendRequest& request = qp.sends[next];
             if (next >= requester.next || request.state < SendRequest::State::sent ||

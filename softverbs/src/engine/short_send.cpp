@@ -178,8 +178,8 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
         }
     }
     // Complete the request only in the state RTS. Both ends may use the same completion queue. If
-    // the receive completion has overrun it, this queue pair is in the error state, and the request
-    // was flushed.
+    // this queue was overrun by the receive completion, the queue pair is in the error state, and
+    // the request was already flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
         acknowledged(qp, position);
     }

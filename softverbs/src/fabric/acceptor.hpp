@@ -24,7 +24,8 @@ class Acceptor {
     /// @param listener  a listening Unix socket, which must outlive this object
     /// @param epoll  the epoll instance to which the sockets of clients are added, with
     ///     EventSource::client
-    /// @throws std::system_error  if /dev/null cannot be opened, for example EMFILE
+    /// @throws std::system_error  if /dev/null cannot be opened for the SpareDescriptor, for
+    ///     example EMFILE
     Acceptor(int listener, int epoll);
 
     /// Accepts pending connections of clients (other processes of this host), at most 64 in one

@@ -69,8 +69,9 @@ void sleep_until(std::uint64_t time_ns) noexcept;
 /// clock.
 void pause_ns(long duration_ns) noexcept;
 
-/// Stops the clock. Returns false if it is stopped already. The caller must hold the locks that
-/// protect the work of the background threads.
+/// Stops the clock. Returns false if it is stopped already. If background threads exist, the caller
+/// must hold the locks that protect their work: cm::Manager::lock, Process::lock and
+/// control::block().
 bool stop_clock() noexcept;
 /// Moves the stopped clock to @p time_ns. Does nothing if the clock is already later than
 /// @p time_ns, or if it runs.

@@ -39,10 +39,10 @@ struct Segment {
     /// The id of the shared memory that contains the data, as passed to Connection::share(). 0: the
     /// data is in memory of the sending process that is not shared.
     std::uint32_t share;
-    /// Number of calls of Connection::withdraw() for the lane of this Segment before the Segment
-    /// was sent; see Connection::offer(). A later call invalidates the Segment. After the receiving
-    /// process has copied the data, it must pass this number to Connection::stands(), which returns
-    /// whether the copied data is valid.
+    /// The value of Connection::offer() when the Segment was sent: the number of calls of
+    /// Connection::withdraw() for the lane of this Segment until then. A later call of withdraw()
+    /// invalidates the Segment. After the receiving process has copied the data, it must pass this
+    /// number to Connection::stands(), which returns whether the copied data is valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
@@ -137,7 +137,8 @@ class Connection {
 
     /// Permits the other process to write directly to the memory that @p grant describes, until
     /// this process calls withdraw_grants(). A later call of grant() may replace this permission.
-    /// Returns false if the permission was not granted.
+    /// Returns false if the permission was not granted, for example because the other process is on
+    /// another host, or may still be writing with a replaced permission.
     virtual bool grant(const WriteGrant& grant) noexcept {
         static_cast<void>(grant);
         return false;

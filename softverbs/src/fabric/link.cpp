@@ -144,9 +144,9 @@ void Link::withdraw(Lane lane) noexcept {
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The caller has copied memory of the other process. This barrier ensures that "withdrawn",
-    // which counts how often that process has invalidated such memory, is loaded after the copy. If
-    // it still has the value @p offer, the copied bytes are valid.
+    // The caller has copied memory of the other process. This barrier ensures that
+    // Direction::withdrawn (number of times that the process has invalidated such memory) is loaded
+    // after the copy. If the number is still @p offer, the copied bytes are valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }

@@ -23,7 +23,8 @@ struct LinkContext {
     /// The eventfd that wakes this process. The processes at the other ends of the connections
     /// write to it.
     int doorbell = -1;
-    /// Whether this process may access memory of other processes.
+    /// Whether SOFTVERBS_PULL permits that this process accesses memory of other processes
+    /// directly.
     bool pull = true;
     /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
     /// other processes must wake this process through its doorbell (an eventfd).

@@ -113,8 +113,9 @@ int ProcessMemory::read(std::uint64_t address, std::span<std::byte> into) const 
         return read_file(file_.get(), address, into);
     }
     // process_vm_readv(2) copies long ranges in half the time of a read from /proc/<pid>/mem, but
-    // the kernel may have given the PID to another process. If the process still has its memory
-    // after the copy, it has not ended, and the PID was correct.
+    // the kernel may have given the PID to another process. Therefore check after the copy that the
+    // cookie can still be read from /proc/<pid>/mem: then the process has not ended, and the PID
+    // was correct.
     const int error = read_process(pid_, address, into);
     return error == 0 && !has_cookie() ? ESRCH : error;
 }

@@ -234,10 +234,6 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // As on a NIC, completions that were neither polled nor reported by an earlier event raise an
-    // event now. UCX needs this event, because it does not poll between arming and sleeping. The
-    // event reports only the first of these completions, and the next call raises an event for the
-    // next one. perftest needs this, because it polls at most 16 completions per event.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
@@ -247,6 +243,10 @@ int request_notification(Cq& cq, bool solicited_only) {
     // armed for all completions.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
+    // As on a NIC, completions that were neither polled nor reported by an earlier event raise an
+    // event now. UCX needs this event, because it does not poll between arming and sleeping. The
+    // event reports only the first of these completions, and the next call raises an event for the
+    // next one. perftest needs this, because it polls at most 16 completions per event.
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
         if (raises_event(cq, cq.ring[next & cq.mask])) {
             notify(cq);

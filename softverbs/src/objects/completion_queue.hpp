@@ -183,7 +183,7 @@ void push(Cq& cq, const Completion& completion);
     }
     return begin_push_slowly(cq);
 }
-/// Adds the entry that begin_push() has returned to the completion queue.
+/// Adds to the completion queue the entry that begin_push() has returned.
 inline void end_push(Cq& cq, Completion& completion) {
     constexpr std::uint32_t timestamps =
         IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;

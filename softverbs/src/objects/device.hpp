@@ -61,7 +61,7 @@ struct Rules {
     /// multiple of this number of bytes. The result counts against max_dm_size.
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
-    /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
+    /// number of bytes (otherwise EINVAL), because libmlx5 copies 32-bit words (mlx5_access_dm()).
     std::size_t dm_copy_granule = 4;
     unsigned dm_max_log_align = 12;
 };

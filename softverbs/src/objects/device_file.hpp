@@ -38,8 +38,8 @@ struct ForeignRegion {
 struct DeviceFile {
     Device* device = nullptr;
     FileIdentity identity;
-    /// Whether the file descriptor came from another process. This process then finds the objects
-    /// of that process in the table.
+    /// Whether another process has opened the file and has passed its descriptor to this process.
+    /// `table` then contains the verbs objects of that process.
     bool of_other_process = false;
     ObjectTable table;
     std::vector<Pd*> pds;

@@ -65,8 +65,9 @@ class KeyTable {
     };
     /// Like owner(), but inline.
     [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
-        // Usually the search ends at its first entry, so this entry is compared without a call. If
-        // @p key has the name 0, the entry is free: its Grant is null, which is the right result.
+        // Usually the first entry of the search is the right one, so compare this entry here,
+        // without a call of owner(). If the name (the upper 24 bits) of @p key is 0, an entry with
+        // this name is free: its Grant is null, which is the right result.
         const std::uint32_t name = key >> variant_bits;
         const Entry& first = entries_[name & mask_];
         return first.name == name ? first.grant : owner(key);

@@ -83,8 +83,9 @@ struct Mr : ibv_mr {
     DeviceMemory* device_memory = nullptr;
     /// The entry in DeviceFile::table; null if other processes cannot import the region.
     SharedObject* shared = nullptr;
-    /// Whether this object describes a memory region of another process. The region exists as long
-    /// as is_current() returns true for its table entry "shared".
+    /// Whether this object describes a memory region of another process. `shared` is then an entry
+    /// in the table of that process, and the region exists as long as is_current(*shared, handle)
+    /// is true.
     bool is_foreign = false;
 };
 

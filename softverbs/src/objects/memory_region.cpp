@@ -109,7 +109,8 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
     return mr.cuda != nullptr;
 }
 
-/// Returns the values in the object table with which another process can import the region.
+/// Returns the values that another process needs to import the region. The caller stores them in
+/// the object table.
 SharedMemory shared_memory(const Mr& mr) noexcept {
     SharedMemory shared{.pd = mr.grant.pd->handle,
                         .key = mr.grant.lkey,

@@ -88,7 +88,8 @@ int dealloc_mw(Mw& mw) {
 bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey,
              std::uint32_t old_rkey) {
     // The program may have deallocated the window since it posted the bind request. Then @p mw is a
-    // dangling reference. Detect this with the key: it belongs to no window, or to another window.
+    // dangling reference. Detect this with the key, which then belongs to no window or to another
+    // window.
     if (process().keys.owner(rkey) != &mw.grant) {
         return false;
     }

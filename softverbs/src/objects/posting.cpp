@@ -152,12 +152,12 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
         *qp.entries_at(position) = wanted.sg_list[0];
         length = wanted.sg_list[0].length;
     } else {
-        // The following loop copies inline data before all lengths are checked. If the data is too
-        // long, the copied bytes have no effect.
         const bool allocated = !qp.inline_bytes.empty();
         const std::uint32_t room = allocated ? qp.init.cap.max_inline_data : 0;
         std::byte* const to = allocated ? qp.inline_data(position) : nullptr;
         const ibv_sge* const end = wanted.sg_list + wanted.num_sge;
+        // This loop copies inline data before all lengths are checked. If the data is too long, no
+        // request is added, so the copied bytes have no effect.
         for (const ibv_sge* entry = wanted.sg_list; entry != end; ++entry) {
             if (entry->length > room - length) {
                 return false;

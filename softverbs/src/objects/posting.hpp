@@ -30,8 +30,9 @@ namespace softverbs {
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
-/// has failed), EINVAL (the state is RESET, INIT or RTR, with the device profile efa also ERR and
-/// SQE, or the queue pair is an XRC target), or the errno of an injected fault for @p verb.
+/// has failed), EINVAL (the queue pair is an XRC target, or its state is RESET, INIT or RTR; with
+/// the device profile efa, the states ERR and SQE are also rejected), or the errno of an injected
+/// fault for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;

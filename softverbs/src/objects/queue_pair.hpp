@@ -330,9 +330,9 @@ struct Responder {
     /// For a request whose data this process copies directly from memory of the sender in several
     /// parts: number of bytes copied so far.
     std::uint64_t copied = 0;
-    /// The connection on which the request arrived to which the member "copied" belongs.
+    /// For the request whose data "copied" counts: the connection on which it arrived.
     const fabric::Connection* copied_from = nullptr;
-    /// The packet sequence number of the request to which the member "copied" belongs.
+    /// For the request whose data "copied" counts: its packet sequence number.
     std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;
