@@ -11,7 +11,7 @@
 #include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/resolver.hpp>
 
-// The objects of the C interface.
+// The definitions of the opaque structs to which the handles of the C interface point.
 
 struct rdmabuf_resolver {
     // A shared pointer, because a cache copies `resolver`, and the copies share this exporter.

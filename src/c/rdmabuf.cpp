@@ -63,8 +63,9 @@ namespace {
     }
 }
 
-/// The text of rdmabuf_last_error(). An array needs no destructor, which could run after this
-/// library was unloaded: a thread can end later.
+/// The text of rdmabuf_last_error(). An array needs no destructor. An object with a destructor
+/// would keep this library loaded after dlclose(3), until all threads that have used the object
+/// have ended.
 thread_local std::array<char, 4096> last_error;
 
 /// Copies as much of @p text as fits into @p to, and appends a zero. @p to must not be empty.
@@ -301,7 +302,8 @@ struct Explanation {
     int error;
     const char* text;
 };
-// The texts follow docs/registration.md and the documentation of DmaBufMR::DmaBufMR().
+// These texts must agree with docs/registration.md and with the documentation of
+// DmaBufMR::DmaBufMR().
 constexpr std::array explanations{
     Explanation{"ibv_reg_dmabuf_mr", EBADF, "the descriptor is not open, or has O_PATH"},
     Explanation{"ibv_reg_dmabuf_mr", EACCES,
@@ -368,8 +370,8 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
         require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
-        // Only these exporters are added: the others find only memory that they have allocated
-        // themselves, or that a C++ program adds.
+        // The resolver of a C program gets only these exporters. All other exporters find only
+        // memory that they have allocated themselves, or that a C++ program has added to them.
 #if RDMABUF_HAVE_PROVIDER_CUDA
         made->resolver.add(make_cuda_exporter());
 #endif
@@ -562,7 +564,8 @@ int rdmabuf_cache_create(rdmabuf_resolver* resolver, ibv_pd* const* pds, size_t 
 }
 
 void rdmabuf_cache_destroy(rdmabuf_cache** cache) {
-    // During the destruction, a hook of munmap(2) that invalidates a range must find a null handle.
+    // Set the handle to null before the destruction: the destruction may unmap memory, and a hook
+    // of munmap(2) that then invalidates a range must find a null handle.
     rdmabuf_cache* taken = cache != nullptr ? std::exchange(*cache, nullptr) : nullptr;
     end(&taken);
 }

@@ -396,8 +396,9 @@ void CacheCore::take_out_overlapping(const CacheRange& range, Retired& taken_out
 }
 
 void CacheCore::invalidate(std::uintptr_t address, std::size_t length) noexcept {
-    // In the destructor, holds_ is 0. The destructor unmaps memory, which calls the hook of a
-    // program.
+    // Do nothing in a child process of fork(2). Also do nothing while ~CacheCore() runs, when
+    // holds_ is 0: the destructor can unmap memory, and a hook of munmap(2) in the program then
+    // calls this function.
     if (!creator_.is_current() || holds_.load(std::memory_order_relaxed) == 0) {
         return;
     }

@@ -243,8 +243,8 @@ class CacheCore {
     /// Removes all entries that overlap @p range, and marks the registrations in progress that
     /// overlap @p range as invalidated.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
-    /// Waits until the other threads have deregistered the entries that overlap @p range and that
-    /// they deregister now. Does not wait if the calling thread itself deregisters entries.
+    /// Waits for the deregistrations that other threads execute now, of entries that overlap @p
+    /// range. Does not wait if the calling thread itself deregisters entries.
     void await_deregistrations(const CacheRange& range) noexcept;
     /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
     /// reader finds them any more. Lock removes these entries from the index before it releases the
@@ -257,9 +257,10 @@ class CacheCore {
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
     /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
-    /// Adds to @p retired the entries whose last lease ended while this thread held the lock, and
-    /// that must not stay in the cache. Must not be called while an entry is in a list for
-    /// settle_all(), because an entry can be in only one list.
+    /// Adds to @p retired the entries that must not stay in the cache and whose last lease ended
+    /// while this thread held the lock. Must not be called while an entry is in a list `taken_out`
+    /// (see settle_all()): this function can add the same entry to @p retired, and an entry can be
+    /// in only one list.
     void settle_all_after_leases(Retired& retired) noexcept;
     /// Returns true if this thread already holds the lock: the caller then runs in a hook.
     [[nodiscard]] bool is_locked_by_caller() const noexcept {
@@ -294,7 +295,7 @@ class CacheCore {
     std::atomic<std::size_t> holds_{1};
 
     mutable std::mutex mutex_;
-    /// The thread that holds the lock of the cache in an object of the class Lock.
+    /// The thread that holds the lock of the cache through an object of the class Lock.
     std::atomic<std::thread::id> owner_;
     /// A range that contains all ranges that invalidate_locked() has invalidated. Empty after Lock
     /// has removed the entries in these ranges.
@@ -306,9 +307,9 @@ class CacheCore {
     std::condition_variable finished_;
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
-    /// The number of entries that threads deregister without the lock.
+    /// The number of entries that threads deregister now, without the lock.
     std::size_t deregistering_ = 0;
-    /// The number of the last deregistration that has begun.
+    /// The value of Deregistration::number for the deregistration that began last.
     std::uint64_t last_deregistration_ = 0;
     std::vector<std::shared_ptr<Pending>> pending_;
     std::vector<Waiter> waiters_;

@@ -57,9 +57,9 @@ struct EntryDetails {
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
-    /// The size in bytes of the entries in one block, and the alignment of the block. The lease
-    /// counts follow the entries in the block, so that the address of a count is computed from the
-    /// address of its entry.
+    /// The total size in bytes of the entries in one block, which are 64 bytes long. A block is
+    /// aligned to this size, and its lease counts begin after its entries. So counts() can compute
+    /// the address of a lease count from the address of the entry.
     static constexpr std::size_t block_size = block_entries * 64;
 
     explicit CacheEntry(EntryDetails* r) noexcept : details(r) {}

@@ -33,8 +33,8 @@ class RangeIndex {
     /// range.
     [[nodiscard]] CacheEntry* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
 
-    /// Adds an entry. Its range must neither contain the range of another entry, nor be contained
-    /// in it.
+    /// Adds an entry. The range of the entry must not contain the range of another entry, and must
+    /// not lie within the range of another entry.
     /// @throws std::bad_alloc if there is no memory; the index is then unchanged
     void insert(CacheEntry& entry);
     void remove(const CacheEntry& entry) noexcept;

@@ -17,8 +17,8 @@ namespace rdmabuf::detail {
 // Platform with real atomics and membarrier(2). Tests use a model for P that tries all
 // interleavings. Q is a variant of P for threads for which P::barrier_is_enough() is true.
 
-/// Stores @p value in @p word. If another thread calls P::barrier(), the store is ordered before
-/// the later loads of this thread.
+/// Stores @p value in @p word before the later loads of this thread. If P::barrier_is_enough() is
+/// true, this order holds only with respect to threads that call P::barrier().
 template <class P, class T>
 void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept {
     if (P::barrier_is_enough()) {

@@ -96,11 +96,11 @@ class detail::ConnectionState final : public AsyncId {
     /// Owns the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;
     bool is_accepting_ = false;
-    /// Maximum number of RDMA reads and atomics that the requesting peer can serve at the same
-    /// time.
+    /// For a connection that the peer has requested: maximum number of RDMA reads and atomics that
+    /// the peer can serve at the same time.
     std::uint8_t served_by_peer_ = 0;
-    /// Maximum number of RDMA reads and atomics that the requesting peer has in flight at the same
-    /// time.
+    /// For a connection that the peer has requested: maximum number of RDMA reads and atomics that
+    /// the peer has in flight at the same time.
     std::uint8_t started_by_peer_ = 0;
 };
 

@@ -57,8 +57,8 @@ void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) no
     }
 }
 
-/// If both devices have the same vendor, sets the ECE options that the peer has offered. They are
-/// set in the queue pair @p prepared.
+/// If the devices of both ends have the same vendor, sets in the queue pair @p prepared the ECE
+/// options that the peer has offered.
 void apply_ece(const Id& id, const PreparedQueuePair& prepared) {
     ibv_ece own{};
     ibv_ece offered{};

@@ -363,8 +363,9 @@ Availability Context::dmabuf_import() const {
     const ProtectionDomain pd(*this);
     const std::size_t page = detail::page_size();
     errno = 0;
-    // The kernel returns EBADF for descriptor -1 if the device can import dma-bufs. The access
-    // flags are 0, because EFA would refuse atomic access before it checks the descriptor.
+    // If the device can import dma-bufs, the kernel fails with EBADF for descriptor -1. The access
+    // flags are 0, because the efa driver would refuse atomic access before the kernel checks the
+    // descriptor.
     if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {
         const int error = ibv_dereg_mr(mr);
         return Availability::no("the provider of " + device_name() +
@@ -396,7 +397,8 @@ Availability Context::dmabuf_import() const {
 }
 
 std::uint32_t link_speed(const ibv_port_attr& port) noexcept {
-    // Each entry has a code of ibv_port_attr, and its value: Mbit/s of a lane, or number of lanes.
+    // The tables convert a code of ibv_port_attr to its value. `speeds`: from active_speed to
+    // Mbit/s of one lane. `widths`: from active_width to the number of lanes.
     constexpr std::array<std::array<unsigned, 2>, 9> speeds{{{1, 2500},
                                                              {2, 5000},
                                                              {4, 10000},

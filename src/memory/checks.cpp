@@ -12,7 +12,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// @param what  "address" or "offset": what @p start is
+/// @param what  the kind of @p start for the error text: "address" or "offset"
 [[noreturn]] void raise_page_offsets(std::uint64_t iova, const char* what, std::uint64_t start,
                                      std::uint64_t page, const char* function) {
     throw Error(EINVAL, function,

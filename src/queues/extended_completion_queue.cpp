@@ -128,7 +128,7 @@ WorkCompletion CompletionBatch::work_completion() const noexcept {
         completion.imm_data = ibv_wc_read_imm_data(cq_);
     }
     // Only the completion of a receive has a sender. The opcodes of tag operations have the bit
-    // IBV_WC_RECV, too.
+    // IBV_WC_RECV too, so they must be excluded.
     const bool is_tag_operation = completion.opcode == IBV_WC_TM_ADD ||
                                   completion.opcode == IBV_WC_TM_DEL ||
                                   completion.opcode == IBV_WC_TM_SYNC;

@@ -339,8 +339,7 @@ ibv_qp_attr QueuePair::attributes(int mask) const {
 bool QueuePair::is_data_in_order(ibv_wr_opcode operation) const {
     constexpr const char* function = "ibv_query_qp_data_in_order";
     ibv_qp* const qp = detail::native_of(*this, function, "QueuePair");
-    // Looked up at run time, because the headers of older versions of rdma-core do not have the
-    // function.
+    // The function is looked up at run time, because older versions of rdma-core do not have it.
     using Query = int(ibv_qp*, ibv_wr_opcode, std::uint32_t);
     auto* const query = reinterpret_cast<Query*>(::dlsym(RTLD_DEFAULT, function));
     return query != nullptr && query(qp, operation, 0) == 1;

@@ -96,9 +96,9 @@ class Scheduler {
     /// Returns the next task of this thread. If no work is left, the returned task has no job.
     /// @param done  the previous task of this thread
     [[nodiscard]] Task next(const Task& done) noexcept;
-    /// Returns true if @p job need not be continued, because the job has failed, or because a job
-    /// of the same range that stands before it in `jobs_` has failed so that the registration path
-    /// cannot work for the range.
+    /// Returns true if @p job need not be continued: it has failed, or another job of the same
+    /// range has failed with an error for which RegistrationJob::ends_path() is true. Only jobs
+    /// that stand before @p job in `jobs_` are checked.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
     /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;

@@ -31,8 +31,9 @@ constexpr std::array default_device_paths{dmabuf};
 /// pinned.
 constexpr std::array default_managed_paths{dmabuf, on_demand};
 
-/// Attempt::meaning on a dma-buf path for memory that no exporter knows. The text is so short that
-/// std::string needs no allocation.
+/// Attempt::meaning of an attempt with RegistrationPath::dmabuf or
+/// RegistrationPath::dmabuf_data_direct, for memory that no exporter knows. The text is so short
+/// that std::string needs no allocation.
 constexpr const char* unknown_memory = "unknown memory";
 
 } // namespace
@@ -410,8 +411,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // An exporter can return this mapping although the other mapping was requested. In this case,
-    // the existing dma-buf is used.
+    // An earlier call may have requested the other mapping, and the exporter may have returned a
+    // dma-buf with the wanted mapping. Use this dma-buf.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;

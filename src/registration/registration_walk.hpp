@@ -114,9 +114,10 @@ class RegistrationWalk {
     /// Selects all NICs for the next step of a path without dma-buf, and sets their jobs.
     /// @return true
     [[nodiscard]] bool choose_all();
-    /// Evaluates the results of a step (a round of registrations) of a dma-buf path. Selects the
-    /// next mapping of each NIC that has refused the dma-buf.
-    /// @return false if the path cannot work on one of the NICs
+    /// Evaluates the results of a step (a round of registrations) of a dma-buf path. For each NIC
+    /// that has refused the mapping of the dma-buf, selects the mapping that is tried next.
+    /// @return false if the path cannot work on at least one of the NICs: no mapping is left to
+    ///     try, or another mapping would not help
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
     /// Evaluates the results of the step of a path without dma-buf.
     /// @return false if the registration on a NIC has failed

@@ -290,8 +290,8 @@ void ChannelState::end_requests(int error) noexcept {
     const auto end = [&](RequestState& request) {
         if (request.channel == this && !request.done) {
             if (request.transfer != nullptr) {
-                // The RdmaTransfer of a one-sided request was allocated but not started. The other
-                // transfers were already returned to their pool.
+                // Only a one-sided request that was not started still has an RdmaTransfer here.
+                // drop_transfers() has given back the transfers that were started.
                 shared_.transfers.give_back(std::exchange(request.transfer, nullptr));
             }
             shared_.complete(request, &request == culprit.first ? culprit.second : error);

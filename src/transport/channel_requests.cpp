@@ -354,7 +354,8 @@ int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_
         return error;
     }
     std::uint64_t bytes = 0;
-    // The memories that were checked last. Most entries have the same ones.
+    // The local and the remote memory of the entry that was checked last. Most entries of a list
+    // have the same two memories, so only the ranges of these entries are checked.
     const Memory* memory = nullptr;
     const RemoteMemory* remote = nullptr;
     std::uintptr_t begin = 0;
@@ -364,7 +365,8 @@ int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_
         bytes += entry.length;
         if (entry.memory == memory && entry.remote == remote && entry.length != 0 &&
             memory != nullptr) {
-            // If the address is less than `begin`, the difference wraps around.
+            // If the address is less than `begin`, the difference wraps around and is greater than
+            // every valid offset.
             if (entry.length > length || entry.length > remote_length ||
                 reinterpret_cast<std::uintptr_t>(entry.address) - begin > length - entry.length ||
                 entry.offset > remote_length - entry.length) {

@@ -306,8 +306,9 @@ bool EndpointState::advance_close(ChannelState& channel, bool linger) noexcept {
             if (acknowledged) {
                 channel.close_sent = channel.send_close();
                 if (channel.close_sent && over) {
-                    // The linger time has passed since the last call. It starts again, so that the
-                    // peer has the full time to acknowledge the close message.
+                    // The linger time ended before the close message could be sent. Start the
+                    // linger time again, so that the peer has the full time to acknowledge the
+                    // close message.
                     channel.linger_end_ns = now + to_ns(options.linger);
                 }
             }
@@ -426,10 +427,10 @@ bool EndpointState::arm() noexcept {
     if (shared.recovers != timer_runs_) {
         set_timer();
     }
-    // If progress() finds no completion, each channel that progress() has advanced can go on only
-    // after another completion: of a work request of the channel, or of a message with credits.
-    // There is one exception: the channel may need send buffers that another channel has returned
-    // to the pool later in the same call. Therefore progress() is called again.
+    // The thread may sleep only if no channel can continue without another completion. After a call
+    // of progress() that finds no completion, there is one exception: a channel may need send
+    // buffers that another channel returned to the pool later in the same call. Therefore
+    // progress() is called again.
     return !progress() && (shared.busy.empty() || !progress());
 }
 
