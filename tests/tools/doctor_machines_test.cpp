@@ -176,6 +176,9 @@ TEST_P(DoctorMachinesTest, HasTheVerdictsOfItsDescription) {
     Machine replayed(files.root());
     EXPECT_EQ(to_json(inspect(replayed, options)).dump(), to_json(report).dump());
     EXPECT_EQ(exit_status(report), machine.exit_status());
+    for (const std::string& result : machine.results()) {
+        EXPECT_THAT(describe_result(report), HasSubstr(result));
+    }
     EXPECT_THAT(report.no_proofs, HasSubstr("--root"));
     EXPECT_TRUE(report.proofs.empty());
 }

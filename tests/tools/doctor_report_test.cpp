@@ -80,6 +80,110 @@ std::string result_of(const Report& report) {
     return text.substr(text.find("Result:"));
 }
 
+Pair pair_of(const char* gpu, const char* nic) {
+    return {
+        .gpu = gpu, .nic = nic, .vendor = 0x10de, .names = {gpu, "nvidia", nic}, .checked = true};
+}
+
+Finding failed_on(const char* id, const char* subject, Severity severity = Severity::blocks) {
+    Finding finding = failed(severity);
+    finding.id = id;
+    finding.condition = "it holds";
+    finding.subject = {subject};
+    finding.found = "it does not";
+    return finding;
+}
+
+Proof proof_on_gpu(const char* gpu, const char* nic, Verdict verdict, const char* path = "dmabuf") {
+    Proof result = proof("cuda:0", nic, verdict);
+    result.on_gpu = true;
+    result.gpu = gpu;
+    result.path = verdict == Verdict::pass ? path : "";
+    return result;
+}
+
+TEST(DoctorReportTest, WithAGpuOnlyAProofWithItsMemoryGivesStatusZero) {
+    Report report = report_of({}, {proof("udmabuf", "mlx5_0", Verdict::pass)});
+    report.pairs = {pair_of("g0", "mlx5_0")};
+    EXPECT_EQ(exit_status(report), 2);
+    EXPECT_EQ(
+        result_of(report),
+        "Result: it is not known whether a pair of GPU memory and NIC works. Proven without a "
+        "GPU: udmabuf with mlx5_0.\n");
+    Proof missing = proof_on_gpu("g0", "mlx5_0", Verdict::unknown);
+    missing.no_memory = true;
+    missing.text = "this rdmabuf was built without the exporter cuda";
+    missing.remedy = "Configure it.";
+    report.proofs.push_back(missing);
+    EXPECT_THAT(result_of(report),
+                HasSubstr("works: this rdmabuf was built without the exporter cuda. Configure it. "
+                          "Proven without"));
+    report.proofs.push_back(proof_on_gpu("g0", "mlx5_0", Verdict::fail));
+    EXPECT_EQ(exit_status(report), 1);
+    report.proofs.back() = proof_on_gpu("g0", "mlx5_0", Verdict::pass);
+    EXPECT_EQ(exit_status(report), 0);
+}
+
+TEST(DoctorReportTest, AConditionOfOneNicExcludesOnlyItsPairs) {
+    Report report = report_of({failed_on("C-06", "mlx5_1")});
+    report.pairs = {pair_of("g0", "mlx5_0"), pair_of("g0", "mlx5_1")};
+    EXPECT_EQ(exit_status(report), 2);
+    EXPECT_THAT(result_of(report), HasSubstr("NIC works. Out: C-06 on mlx5_1.\n"));
+    EXPECT_EQ(likeliest_cause(report), nullptr);
+    report.proofs = {proof_on_gpu("g0", "mlx5_0", Verdict::pass)};
+    EXPECT_EQ(exit_status(report), 0);
+    EXPECT_THAT(result_of(report), HasSubstr("cuda:0 with mlx5_0. Out: C-06 on mlx5_1.\n"));
+    report.proofs = {proof_on_gpu("g0", "mlx5_0", Verdict::fail)};
+    EXPECT_EQ(exit_status(report), 1) << "each pair has a failure";
+    report.proofs.clear();
+    report.sections[0].findings.push_back(failed_on("C-20", "mlx5_0"));
+    EXPECT_EQ(exit_status(report), 1);
+    report.sections[0].findings.push_back(failed_on("C-60", "g0"));
+    ASSERT_NE(likeliest_cause(report), nullptr);
+    EXPECT_EQ(likeliest_cause(report)->id, "C-60") << "it excludes all pairs";
+    EXPECT_THAT(result_of(report),
+                HasSubstr("Likeliest cause: C-60 on g0, \"it holds\" is not met: it "
+                          "does not. Also not met: C-20 on mlx5_0; C-06 on mlx5_1."));
+}
+
+TEST(DoctorReportTest, AConditionOfAVendorConcernsOnlyItsGpus) {
+    Finding finding = failed_on("C-48", "C-48");
+    finding.vendor = 0x1002;
+    Report report = report_of({finding});
+    report.pairs = {pair_of("g0", "mlx5_0")};
+    EXPECT_EQ(exit_status(report), 2);
+    report.pairs.front().vendor = 0x1002;
+    EXPECT_EQ(exit_status(report), 1);
+}
+
+TEST(DoctorReportTest, PeerMemoryRemainsPossibleWithoutDmaBufs) {
+    Report report = report_of({failed_on("C-12", "nvidia"), failed_on("C-09", "mlx5_0")});
+    report.pairs = {pair_of("g0", "mlx5_0")};
+    EXPECT_EQ(exit_status(report), 1);
+    report.peer_memory = "nvidia_peermem";
+    EXPECT_EQ(exit_status(report), 2);
+    EXPECT_THAT(result_of(report), HasSubstr("works by nvidia_peermem; dma-bufs: C-12, C-09.\n"));
+    report.proofs = {proof_on_gpu("g0", "mlx5_0", Verdict::pass, "peermem")};
+    EXPECT_EQ(exit_status(report), 0);
+    report.require_dmabuf = true;
+    EXPECT_EQ(exit_status(report), 1);
+    EXPECT_THAT(result_of(report),
+                HasSubstr("no dma-buf is proven, as --require asks. Likeliest cause: C-12"));
+}
+
+TEST(DoctorReportTest, TheResultNamesPathsThatMayBeSlowOrFail) {
+    Report report = report_of({failed_on("C-31", "bridge", Severity::no_peer_to_peer),
+                               failed_on("C-28", "g0", Severity::no_peer_to_peer)});
+    report.pairs = {pair_of("g0", "mlx5_0"), pair_of("g1", "mlx5_0")};
+    report.pairs[1].names.emplace_back("bridge");
+    EXPECT_THAT(result_of(report),
+                HasSubstr("Slow or failing: C-31 on bridge (g1 with mlx5_0).\n"));
+    report.pairs[0].names.emplace_back("bridge");
+    EXPECT_THAT(result_of(report), HasSubstr("Slow or failing: C-31 on bridge (all pairs).\n"));
+    report.pairs[0].checked = report.pairs[1].checked = false;
+    EXPECT_THAT(result_of(report), Not(HasSubstr("Slow")));
+}
+
 TEST(DoctorReportTest, TheResultNamesTheMemoryThatWasProvenAndThatFailed) {
     EXPECT_EQ(result_of(report_of({}, {proof("udmabuf", "mlx5_0", Verdict::pass),
                                        proof("drm", "mlx5_0", Verdict::fail),
@@ -98,6 +202,7 @@ Finding not_met(const char* id, Severity severity) {
     Finding finding = failed(severity);
     finding.id = id;
     finding.condition = "it holds";
+    finding.subject.clear();
     finding.found = "it does not";
     return finding;
 }
@@ -110,7 +215,7 @@ TEST(DoctorReportTest, TheResultNamesTheConditionsThatBlockWithTheLikeliestCause
     EXPECT_EQ(
         result_of(report_of(findings)),
         "Result: no pair of device memory and NIC works. Likeliest cause: C-05, \"it holds\" is "
-        "not met: it does not. Also not met: C-04, C-15.\n");
+        "not met: it does not. Also not met: C-04; C-15. Slow or failing: C-31.\n");
     EXPECT_THAT(result_of(report_of({not_met("C-31", Severity::no_peer_to_peer)},
                                     {proof("cuda:0", "mlx5_0", Verdict::fail)})),
                 HasSubstr("Likeliest cause: C-31"));

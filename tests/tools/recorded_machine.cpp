@@ -82,6 +82,8 @@ void RecordedMachine::add_line(const std::string& line) {
         tree_.write("bus/pci/devices/" + first + "/vendor", second + "\n");
     } else if (directive == "remove") {
         fs::remove_all(root() / fs::path(first).relative_path());
+    } else if (directive == "result") {
+        results_.push_back(rest);
     } else if (directive == "exit") {
         exit_status_ = std::stoi(first);
     } else if (directive == "pass" || directive == "fail" || directive == "unknown") {

@@ -42,6 +42,7 @@ struct ExpectedFinding {
 ///                                 a demanded finding. The lines with `fail` are complete: any
 ///                                 other failed finding is an error.
 ///   exit STATUS                   the demanded exit status
+///   result TEXT                   a text that the result contains
 ///
 /// Empty lines and lines that begin with '#' are ignored.
 class RecordedMachine {
@@ -51,6 +52,7 @@ class RecordedMachine {
 
     [[nodiscard]] const std::filesystem::path& root() const { return tree_.root(); }
     [[nodiscard]] const std::vector<ExpectedFinding>& expected() const { return expected_; }
+    [[nodiscard]] const std::vector<std::string>& results() const { return results_; }
     [[nodiscard]] int exit_status() const { return exit_status_; }
 
   private:
@@ -63,6 +65,7 @@ class RecordedMachine {
 
     SysfsTree tree_;
     std::vector<ExpectedFinding> expected_;
+    std::vector<std::string> results_;
     int exit_status_ = -1;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "condition.hpp"
 
+#include <algorithm>
 #include <exception>
 
 #include "kernel_files.hpp"
@@ -49,6 +50,28 @@ Check::Check(const Machine& machine, const Devices& devices, const Options& opti
         }
     }
     find_pairs(options.pair);
+}
+
+std::vector<std::string> bridges_between(const Topology& topology, const Gpu& gpu,
+                                         const NicFiles& nic) {
+    std::vector<std::string> bridges;
+    const PciFunction* const function = topology.find_pci_function(gpu.address);
+    const Nic* const found = topology.find_nic(nic.name);
+    if (function == nullptr || found == nullptr || !found->pci) {
+        return bridges;
+    }
+    const auto& gpu_side = function->ancestors;
+    const auto& nic_side = found->pci->ancestors;
+    for (const auto& [here, there] : {std::pair(&gpu_side, &nic_side), {&nic_side, &gpu_side}}) {
+        for (const std::string& ancestor : *here) {
+            // The host bridge "pci0000:3a" has no registers of its own.
+            if (PciAddress::parse(ancestor) &&
+                std::ranges::find(*there, ancestor) == there->end()) {
+                bridges.push_back(ancestor);
+            }
+        }
+    }
+    return bridges;
 }
 
 void Check::find_pairs(bool all) {
@@ -100,6 +123,11 @@ void Check::fail(Subject subject, std::string found, Advice advice) {
     add(Verdict::fail, std::move(subject), std::move(found), std::move(advice));
 }
 
+void Check::note(Subject subject, std::string found, Advice advice) {
+    fail(std::move(subject), std::move(found), std::move(advice));
+    findings_.back().severity = Severity::information;
+}
+
 void Check::unknown(Subject subject, std::string found, Advice advice) {
     add(Verdict::unknown, std::move(subject), std::move(found), std::move(advice));
 }
@@ -112,7 +140,8 @@ void Check::add(Verdict verdict, Subject subject, std::string found, Advice advi
                          .verdict = verdict,
                          .found = std::move(found),
                          .advice = std::move(advice),
-                         .source = condition_->source});
+                         .source = condition_->source,
+                         .vendor = condition_->vendor});
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -27,6 +27,8 @@ struct Condition {
     /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
     /// the condition does not apply to the machine.
     void (*check)(Check& check);
+    /// The PCI vendor ID of the only GPUs that the condition concerns; 0: GPUs of all vendors.
+    std::uint32_t vendor = 0;
 };
 
 /// The conditions of one topic, such as the PCIe hierarchy.
@@ -52,6 +54,11 @@ struct GpuAndNic {
     const NicFiles* nic = nullptr;
     Path path = {};
 };
+
+/// Returns the PCI bridges above one of the two but not above the other; none for a NIC that is not
+/// a PCI function.
+[[nodiscard]] std::vector<std::string> bridges_between(const Topology& topology, const Gpu& gpu,
+                                                       const NicFiles& nic);
 
 /// The input and the output of Condition::check.
 class Check {
@@ -93,6 +100,8 @@ class Check {
     // being checked.
     void pass(Subject subject, std::string found);
     void fail(Subject subject, std::string found, Advice advice);
+    /// As fail(), but with Severity::information in place of the severity of the condition.
+    void note(Subject subject, std::string found, Advice advice);
     void unknown(Subject subject, std::string found, Advice advice = {});
 
     [[nodiscard]] const std::vector<Finding>& findings() const noexcept { return findings_; }

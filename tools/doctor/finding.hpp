@@ -51,6 +51,8 @@ struct Finding {
     Advice advice = {};
     /// The document or source file that defines the condition.
     std::string source = {};
+    /// The PCI vendor ID of the only GPUs that the condition concerns; 0: GPUs of all vendors.
+    std::uint32_t vendor = 0;
 };
 
 } // namespace rdmabuf::tools::doctor

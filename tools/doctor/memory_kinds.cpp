@@ -3,6 +3,7 @@
 // Finds the kinds of memory for which proofs (test transfers) are made.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <exception>
 #include <string_view>
 #include <utility>
@@ -38,29 +39,39 @@ constexpr std::array memory_drivers{
     MemoryDriver{"neuron", 0x1d0f, "/dev/neuron0"},
 };
 
-/// Returns the reason why the exporter cannot be used; empty if it can.
-std::string why_missing(const Resolver& resolver, std::string_view name) {
+/// Says whether the exporter can be used.
+Availability availability_of(const Resolver& resolver, const char* name) {
     try {
-        const Availability availability = resolver.exporter(name)->availability();
-        return availability ? "" : availability.reason;
+        return resolver.exporter(name)->availability();
     } catch (const std::exception&) {
-        return "this rdmabuf was built without the exporter";
+        std::string option = name;
+        std::ranges::transform(option, option.begin(),
+                               [](unsigned char c) { return std::toupper(c); });
+        return Availability::no(
+            fmt::format("this rdmabuf was built without the exporter {}", name),
+            fmt::format("Configure rdmabuf with -D RDMABUF_PROVIDER_{}=ON.", option));
     }
 }
 
-/// Returns the entry of a kind of memory. @param missing  the reason why it cannot be allocated
-MemoryKindEntry memory_of(const char* type, std::string missing = {}) {
+/// Returns the entry of a kind of memory. @param exporter  says whether it can be allocated
+MemoryKindEntry memory_of(const char* type, const Availability& exporter = Availability::yes()) {
     MemoryKindEntry entry;
     entry.options.type = type;
     entry.name = type;
-    entry.missing = std::move(missing);
+    if (!exporter) {
+        entry.missing = exporter.reason;
+        entry.remedy = exporter.remedy;
+    }
+    entry.on_gpu = std::ranges::any_of(memory_drivers, [type](const MemoryDriver& driver) {
+        return driver.vendor != 0 && std::string_view(driver.memory) == type;
+    });
     return entry;
 }
 
 /// Adds one entry for each selected GPU of NVIDIA. If sysfs lists no GPU, adds those that CUDA
 /// lists.
-void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::string& missing) {
-    const CudaDevices cuda = missing.empty() ? query_cuda_devices() : CudaDevices{};
+void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const Availability& exporter) {
+    const CudaDevices cuda = exporter ? query_cuda_devices() : CudaDevices{};
     if (check.machine().gpus().empty()) {
         for (const CudaDevice& device : cuda.devices) {
             MemoryKindEntry entry = memory_of("cuda");
@@ -69,8 +80,8 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::
             entry.gpu = device.pci_address;
             all.push_back(std::move(entry));
         }
-        if (!missing.empty()) {
-            all.push_back(memory_of("cuda", missing));
+        if (!exporter) {
+            all.push_back(memory_of("cuda", exporter));
         }
         return;
     }
@@ -78,13 +89,13 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const std::
         if (gpu->vendor != 0x10de) {
             continue;
         }
-        MemoryKindEntry entry = memory_of("cuda", missing);
+        MemoryKindEntry entry = memory_of("cuda", exporter);
         entry.gpu = gpu->name;
         const auto found = std::ranges::find(cuda.devices, gpu->name, &CudaDevice::pci_address);
         if (found != cuda.devices.end()) {
             entry.options.gpu = found->number;
             entry.name = fmt::format("cuda:{}", found->number);
-        } else if (missing.empty()) {
+        } else if (exporter) {
             entry.missing = "CUDA does not list this GPU (CUDA_VISIBLE_DEVICES)";
         }
         all.push_back(std::move(entry));
@@ -110,13 +121,14 @@ void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Res
     const bool no_path = cuda &&
                          read_nvidia_modules(check.machine()) == NvidiaModules::proprietary &&
                          peer_memory_module(check.machine()).empty();
-    const std::string missing = no_path ? "the kernel modules export no dma-bufs (C-12)"
-                                        : why_missing(resolver, driver.memory);
+    const Availability exporter =
+        no_path ? Availability::no("the kernel modules export no dma-bufs (C-12)")
+                : availability_of(resolver, driver.memory);
     if (cuda) {
-        add_cuda(all, check, missing);
+        add_cuda(all, check, exporter);
         return;
     }
-    MemoryKindEntry entry = memory_of(driver.memory, missing);
+    MemoryKindEntry entry = memory_of(driver.memory, exporter);
     if (gpus == 1) {
         entry.gpu = (*std::ranges::find_if(check.gpus(), is_vendor))->name;
     }
@@ -137,7 +149,7 @@ std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& opti
         if (driver.vendor != 0) {
             add_driver(all, check, resolver, driver);
         } else if (!only_gpus) {
-            all.push_back(memory_of(driver.memory, why_missing(resolver, driver.memory)));
+            all.push_back(memory_of(driver.memory, availability_of(resolver, driver.memory)));
         }
     }
     const auto is_softverbs = [](const NicFiles* nic) { return nic->driver == "softverbs"; };

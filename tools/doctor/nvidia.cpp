@@ -227,14 +227,17 @@ void check_free_bar(Check& check) {
 }
 
 constexpr std::array nvidia_list{
-    Condition{"C-12", Severity::blocks, "NVIDIA: the kernel modules are the open ones",
-              "gpu-operator, gpu-operator-rdma.rst", check_modules},
+    Condition{"C-12", Severity::blocks,
+              "NVIDIA: the driver is loaded, with its open kernel modules",
+              "gpu-operator, gpu-operator-rdma.rst", check_modules, nvidia_vendor},
     Condition{"C-17", Severity::no_peer_to_peer, "NVIDIA: the check of the topology is the default",
-              "open-gpu-kernel-modules, nv-reg.h", check_topology_override},
+              "open-gpu-kernel-modules, nv-reg.h", check_topology_override, nvidia_vendor},
     Condition{"C-19", Severity::information, "NVIDIA: dma-bufs or a module for peer memory exist",
-              "NCCL, src/transport/net_ib/gdr.cc; dynamo issue 14506", check_peermem},
+              "NCCL, src/transport/net_ib/gdr.cc; dynamo issue 14506", check_peermem,
+              nvidia_vendor},
     Condition{"C-14", Severity::blocks, "NVIDIA: the driver has CUDA 11.7",
-              "CUDA driver API, cuMemGetHandleForAddressRange", check_driver_version},
+              "CUDA driver API, cuMemGetHandleForAddressRange", check_driver_version,
+              nvidia_vendor},
     Condition{"C-13", Severity::blocks, "NVIDIA: the GPU is Turing or newer",
               "gpu-operator, gpu-operator-rdma.rst", check_generation},
     Condition{"C-15", Severity::blocks, "NVIDIA: the driver exports dma-bufs",
@@ -242,7 +245,7 @@ constexpr std::array nvidia_list{
     Condition{"C-18", Severity::blocks, "NVIDIA: cuMemCreate() can allocate for RDMA",
               "CUDA driver API, CUmemAllocationProp; vLLM issue 29569", check_virtual_memory},
     Condition{"C-35", Severity::no_peer_to_peer, "NVIDIA: BAR1 has room for registrations",
-              "libfabric issue 10502, Mooncake issue 2523", check_free_bar},
+              "libfabric issue 10502, Mooncake issue 2523", check_free_bar, nvidia_vendor},
     Condition{"C-16", Severity::information, "NVIDIA: the GPU has memory of its own",
               "perftest, src/cuda_memory.c", check_integrated},
 };

@@ -285,6 +285,7 @@ Finding prove_export(const MemoryKindEntry& memory) {
                     .condition = "the driver exports its memory as a dma-buf",
                     .subject = {memory.name},
                     .found = memory.missing,
+                    .advice = {.remedy = memory.remedy},
                     .source = "rdmabuf, include/rdmabuf/exporter.hpp"};
     if (!memory.missing.empty()) {
         return finding;
@@ -308,6 +309,8 @@ Proof prove(const MemoryKindEntry& memory, const NicFiles& nic, const Context& c
     Proof proof{.memory = memory.name,
                 .nic = nic.name,
                 .counts = memory.counts,
+                .on_gpu = memory.on_gpu,
+                .gpu = memory.gpu,
                 .software = nic.software ? nic.driver : ""};
     Trail trail;
     try {

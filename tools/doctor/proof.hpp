@@ -19,6 +19,10 @@ struct MemoryKindEntry {
     std::string name;
     /// Empty if the memory can be allocated; otherwise the reason why it cannot.
     std::string missing = {};
+    /// What to do if the memory cannot be allocated; may be empty.
+    std::string remedy = {};
+    /// True if a GPU or an accelerator holds the memory.
+    bool on_gpu = false;
     /// The PCI address of the GPU that holds the memory; empty for other memory, and if the driver
     /// does not report the address.
     std::string gpu = {};
@@ -38,6 +42,9 @@ struct Proof {
     std::string memory;
     std::string nic;
     bool counts = true;
+    /// MemoryKindEntry::on_gpu and MemoryKindEntry::gpu.
+    bool on_gpu = false;
+    std::string gpu = {};
     /// The driver of a NIC that is software: "softverbs", "rxe", "siw"; empty for other NICs.
     std::string software = {};
     /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.

@@ -21,39 +21,6 @@ namespace {
 constexpr const char* only_root = "only root can read the registers";
 const Advice run_as_root{.means = {}, .remedy = "Run rdmabuf doctor as root.", .command = {}};
 
-/// Returns the PCI bridges above @p function that are not above @p other.
-std::vector<std::string> bridges_below_common(const PciFunction& function,
-                                              const PciFunction& other) {
-    std::vector<std::string> bridges;
-    for (const std::string& ancestor : function.ancestors) {
-        // The host bridge "pci0000:3a" has no registers of its own.
-        if (PciAddress::parse(ancestor) &&
-            std::ranges::find(other.ancestors, ancestor) == other.ancestors.end()) {
-            bridges.push_back(ancestor);
-        }
-    }
-    return bridges;
-}
-
-/// Returns, for all pairs of GPU and NIC, the bridges above one of the two but not above the other.
-std::set<std::string> bridges_between(const Check& check) {
-    std::set<std::string> bridges;
-    const Topology& topology = check.machine().topology();
-    for (const GpuAndNic& pair : check.pairs()) {
-        const PciFunction* const gpu = topology.find_pci_function(pair.gpu->address);
-        const Nic* const nic = topology.find_nic(pair.nic->name);
-        if (gpu == nullptr || nic == nullptr || !nic->pci) {
-            continue;
-        }
-        for (const auto& [function, other] : {std::pair(gpu, &*nic->pci), {&*nic->pci, gpu}}) {
-            for (const std::string& bridge : bridges_below_common(*function, *other)) {
-                bridges.insert(bridge);
-            }
-        }
-    }
-    return bridges;
-}
-
 /// A PCI function through which a ConnectX-8 accesses the memory of a GPU below the same root port,
 /// as in GB300, and the bridges on the way from this function to the GPU. "Direct NIC" is NVIDIA's
 /// name.
@@ -139,7 +106,11 @@ void check_direct_nics(Check& check) {
 void check_acs(Check& check) {
     constexpr unsigned redirects = 0x04 | 0x08 | 0x20;
     std::vector<std::string> hidden;
-    std::set<std::string> bridges = bridges_between(check);
+    std::set<std::string> bridges;
+    for (const GpuAndNic& pair : check.pairs()) {
+        const auto between = bridges_between(check.machine().topology(), *pair.gpu, *pair.nic);
+        bridges.insert(between.begin(), between.end());
+    }
     for (const DirectNic& nic : direct_nics(check.machine())) {
         // The correct ACS settings of a direct NIC (see DirectNic) redirect some requests or
         // completions, which this check would report as a failure. Condition C-56 checks these

@@ -2,7 +2,9 @@
 #include "report.hpp"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 
 #include <rdmabuf/version.hpp>
 
@@ -88,24 +90,63 @@ Json json_of(const Proof& proof) {
 
 } // namespace
 
+bool has_gpu(const Report& report) noexcept {
+    return std::ranges::any_of(report.pairs, [](const Pair& pair) { return !pair.gpu.empty(); });
+}
+
+bool is_sufficient(const Report& report, const Proof& proof) noexcept {
+    return proof.counts && proof.verdict == Verdict::pass && (proof.on_gpu || !has_gpu(report)) &&
+           (!report.require_dmabuf || proof.path.starts_with("dmabuf"));
+}
+
+bool concerns(const Report& report, const Finding& finding, const Pair& pair) noexcept {
+    if (finding.vendor != 0 && pair.vendor != 0 && finding.vendor != pair.vendor) {
+        return false;
+    }
+    return std::ranges::none_of(finding.subject, [&](const std::string& name) {
+        const auto has_name = [&name](const Pair& each) {
+            return std::ranges::find(each.names, name) != each.names.end();
+        };
+        return !has_name(pair) && std::ranges::any_of(report.pairs, has_name);
+    });
+}
+
+bool leaves_peer_memory(const Report& report, const Finding& finding, const Pair& pair) noexcept {
+    constexpr std::array<std::string_view, 8> only_dmabufs{"C-01", "C-09", "C-10", "C-11",
+                                                           "C-12", "C-13", "C-14", "C-15"};
+    return !report.peer_memory.empty() && pair.vendor == nvidia_vendor &&
+           std::ranges::find(only_dmabufs, finding.id) != only_dmabufs.end();
+}
+
+bool blocks(const Report& report, const Finding& finding, const Pair& pair) noexcept {
+    return finding.verdict == Verdict::fail && finding.severity == Severity::blocks &&
+           (report.require_dmabuf || !leaves_peer_memory(report, finding, pair)) &&
+           concerns(report, finding, pair);
+}
+
+bool is_of(const Proof& proof, const Pair& pair) noexcept {
+    return (pair.nic.empty() || proof.nic == pair.nic) &&
+           (pair.gpu.empty() || (proof.on_gpu && (proof.gpu.empty() || proof.gpu == pair.gpu)));
+}
+
 int exit_status(const Report& report) noexcept {
-    const auto proven = [&report](const Proof& proof) {
-        return proof.counts && proof.verdict == Verdict::pass &&
-               (!report.require_dmabuf || proof.path.starts_with("dmabuf"));
-    };
-    if (std::ranges::any_of(report.proofs, proven)) {
+    const auto sufficient = [&](const Proof& proof) { return is_sufficient(report, proof); };
+    if (std::ranges::any_of(report.proofs, sufficient)) {
         return 0;
     }
-    const auto blocks = [](const Finding& finding) {
-        return finding.severity == Severity::blocks && finding.verdict == Verdict::fail;
+    const auto fails = [&](const Pair& pair) {
+        const auto failed = [&pair](const Proof& proof) {
+            return proof.verdict == Verdict::fail && is_of(proof, pair);
+        };
+        const auto blocked = [&](const Section& section) {
+            return std::ranges::any_of(section.findings, [&](const Finding& finding) {
+                return blocks(report, finding, pair);
+            });
+        };
+        return std::ranges::any_of(report.proofs, failed) ||
+               std::ranges::any_of(report.sections, blocked);
     };
-    for (const Section& section : report.sections) {
-        if (std::ranges::any_of(section.findings, blocks)) {
-            return 1;
-        }
-    }
-    const auto failed = [](const Proof& proof) { return proof.verdict == Verdict::fail; };
-    return std::ranges::any_of(report.proofs, failed) ? 1 : 2;
+    return std::ranges::all_of(report.pairs, fails) ? 1 : 2;
 }
 
 std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,21 @@ struct Section {
     std::vector<Finding> findings;
 };
 
+/// A GPU and a NIC that the options select, on which the report gives its verdict.
+struct Pair {
+    /// The PCI address of the GPU; empty if PCI lists no GPU.
+    std::string gpu = {};
+    /// The RDMA device; empty if there is none.
+    std::string nic = {};
+    /// The PCI vendor ID of the GPU.
+    std::uint32_t vendor = 0;
+    /// The names in subjects of findings that stand for a part of this pair: the GPU, its driver,
+    /// the NIC, and the PCI bridges between GPU and NIC.
+    std::vector<std::string> names = {};
+    /// True if the path was checked: the pair is one of Check::pairs().
+    bool checked = true;
+};
+
 /// Everything that `rdmabuf doctor` has found.
 struct Report {
     std::vector<Section> sections = {};
@@ -25,13 +41,42 @@ struct Report {
     std::string no_proofs = {};
     /// True if only proofs with a dma-buf count, see Options::require_dmabuf.
     bool require_dmabuf = false;
+    /// All pairs of selected GPUs and NICs. The default is one pair that every finding concerns.
+    std::vector<Pair> pairs{1};
+    /// The loaded module that registers memory of NVIDIA GPUs without dma-bufs; empty if there is
+    /// none.
+    std::string peer_memory = {};
 };
 
-/// Returns the exit status. 0: the test transfers (proof) of at least one kind of memory other than
-/// host memory succeeded in both directions; memory on the NIC counts, unless
-/// Report::require_dmabuf is true. 1: no such proof succeeded, and a proof or a check with
-/// Severity::blocks failed. 2: no such proof succeeded, and no failure was found.
+/// Returns true if the report has pairs with a GPU.
+[[nodiscard]] bool has_gpu(const Report& report) noexcept;
+/// Returns true if the proof succeeded and gives exit status 0: with memory of a GPU if PCI lists a
+/// GPU, otherwise with memory other than host memory; with a dma-buf if Report::require_dmabuf is
+/// true.
+[[nodiscard]] bool is_sufficient(const Report& report, const Proof& proof) noexcept;
+/// Returns true if the finding concerns the pair: its subject names no other GPU, NIC or bridge of
+/// the report.
+[[nodiscard]] bool concerns(const Report& report, const Finding& finding,
+                            const Pair& pair) noexcept;
+/// Returns true if the failed condition prevents that a dma-buf is registered, but not that a
+/// loaded peer memory module registers the memory of the pair.
+[[nodiscard]] bool leaves_peer_memory(const Report& report, const Finding& finding,
+                                      const Pair& pair) noexcept;
+/// Returns true if the failed finding prevents RDMA on the memory of the pair.
+[[nodiscard]] bool blocks(const Report& report, const Finding& finding, const Pair& pair) noexcept;
+/// Returns true if the proof is one of the pair: with memory of its GPU, or of any kind if the pair
+/// has no GPU.
+[[nodiscard]] bool is_of(const Proof& proof, const Pair& pair) noexcept;
+
+/// Returns the exit status. 0: a proof (test transfers) is_sufficient(). 1: none is, and each pair
+/// has a failed proof or a failed condition that blocks() it. 2: none is, and a pair has no such
+/// failure.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
+/// Returns the result in words, which begins with "Result: ".
+[[nodiscard]] std::string describe_result(const Report& report);
+/// Returns the failed condition that most likely explains exit status 1; nullptr if there is none,
+/// or if the exit status is not 1.
+[[nodiscard]] const Finding* likeliest_cause(const Report& report);
 
 /// Converts the proofs to findings of condition C-55, and of C-36 if the driver moved the memory.
 [[nodiscard]] std::vector<Finding> findings_of(const std::vector<Proof>& proofs);

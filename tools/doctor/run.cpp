@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "run.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include "../options.hpp"
 #include "condition.hpp"
 #include "environment.hpp"
+#include "kernel_files.hpp"
 #include "machine_dump.hpp"
 
 #include <fmt/format.h>
@@ -90,13 +92,49 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
                     {.memory = memory.name,
                      .nic = nic->name,
                      .counts = memory.counts,
+                     .on_gpu = memory.on_gpu,
+                     .gpu = memory.gpu,
                      .text = no_memory ? memory.missing : "the device cannot be opened",
+                     .remedy = memory.remedy,
                      .no_memory = no_memory});
             } else {
                 report.proofs.push_back(prove(memory, *nic, *context, check.machine()));
             }
         }
     }
+}
+
+/// Returns all pairs of the selected GPUs and NICs. If there are no GPUs or no NICs, this part of
+/// the pairs is empty.
+std::vector<Pair> pairs_of(const Check& check) {
+    std::vector<const Gpu*> gpus = check.gpus();
+    std::vector<const NicFiles*> nics = check.nics();
+    gpus.resize(std::max<std::size_t>(gpus.size(), 1));
+    nics.resize(std::max<std::size_t>(nics.size(), 1));
+    std::vector<Pair> pairs;
+    for (const Gpu* const gpu : gpus) {
+        for (const NicFiles* const nic : nics) {
+            Pair pair;
+            if (gpu != nullptr) {
+                pair.gpu = gpu->name;
+                pair.vendor = gpu->vendor;
+                pair.names = {gpu->name, gpu->driver};
+            }
+            if (nic != nullptr) {
+                pair.nic = nic->name;
+                pair.names.push_back(nic->name);
+            }
+            if (gpu != nullptr && nic != nullptr) {
+                const auto bridges = bridges_between(check.machine().topology(), *gpu, *nic);
+                pair.names.insert(pair.names.end(), bridges.begin(), bridges.end());
+            }
+            pair.checked = std::ranges::any_of(check.pairs(), [&](const GpuAndNic& each) {
+                return each.gpu == gpu && each.nic == nic;
+            });
+            pairs.push_back(std::move(pair));
+        }
+    }
+    return pairs;
 }
 
 } // namespace
@@ -109,6 +147,8 @@ Report inspect(Machine& machine, const Options& options,
                 machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
     report.require_dmabuf = options.require_dmabuf;
+    report.pairs = pairs_of(check);
+    report.peer_memory = peer_memory_module(machine);
     const auto add = [&](Section section) {
         report.sections.push_back(std::move(section));
         if (on_section) {

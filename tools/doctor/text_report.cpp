@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include "../format.hpp"
 #include "report.hpp"
@@ -196,50 +198,177 @@ std::string describe_pairs(const std::vector<const Proof*>& proofs) {
 
 /// Conditions in the order of cause and effect: if one is not met, later ones can fail because of
 /// it.
-constexpr std::array<std::string_view, 22> causes_first{
-    "C-23", "C-05", "C-04", "C-20", "C-22", "C-01", "C-03", "C-12", "C-25", "C-13", "C-14",
+constexpr std::array<std::string_view, 23> causes_first{
+    "C-23", "C-05", "C-04", "C-20", "C-22", "C-01", "C-03", "C-60", "C-12", "C-25", "C-13", "C-14",
     "C-15", "C-48", "C-49", "C-50", "C-59", "C-09", "C-11", "C-10", "C-06", "C-07", "C-08"};
 
-/// Returns the failed conditions that explain why no pair works, the likeliest cause first.
-/// Includes conditions with Severity::no_peer_to_peer only if a proof failed.
-std::vector<const Finding*> causes_of(const Report& report, bool proof_failed) {
-    std::vector<const Finding*> causes;
-    for (const Severity severity : {Severity::blocks, Severity::no_peer_to_peer}) {
-        if (severity == Severity::no_peer_to_peer && !proof_failed) {
-            continue;
-        }
-        const auto begin = static_cast<std::ptrdiff_t>(causes.size());
-        for (const Section& section : report.sections) {
-            for (const Finding& finding : section.findings) {
-                if (finding.verdict == Verdict::fail && finding.severity == severity) {
-                    causes.push_back(&finding);
-                }
+/// Calls @p use with each failed finding of the conditions.
+template <class Use>
+void for_each_failed(const Report& report, const Use& use) {
+    for (const Section& section : report.sections) {
+        for (const Finding& finding : section.findings) {
+            if (finding.verdict == Verdict::fail) {
+                use(finding);
             }
         }
-        std::ranges::stable_sort(causes.begin() + begin, causes.end(), {}, [](const Finding* each) {
-            return std::ranges::find(causes_first, each->id) - causes_first.begin();
-        });
     }
+}
+
+/// Failed findings of one condition, and the pairs that at least one of them concerns.
+struct Cause {
+    std::vector<const Finding*> findings = {};
+    std::vector<const Pair*> pairs = {};
+};
+
+void add_cause(std::vector<Cause>& causes, const Finding& finding,
+               const std::vector<const Pair*>& pairs) {
+    const auto same = [&](const Cause& cause) { return cause.findings.front()->id == finding.id; };
+    auto cause = std::ranges::find_if(causes, same);
+    if (cause == causes.end()) {
+        cause = causes.insert(cause, Cause());
+    }
+    cause->findings.push_back(&finding);
+    for (const Pair* const pair : pairs) {
+        if (std::ranges::find(cause->pairs, pair) == cause->pairs.end()) {
+            cause->pairs.push_back(pair);
+        }
+    }
+}
+
+/// Returns the conditions that block pairs. First come those that block all pairs, each part with
+/// the likeliest cause first.
+std::vector<Cause> blocking_causes(const Report& report) {
+    std::vector<Cause> causes;
+    for_each_failed(report, [&](const Finding& finding) {
+        std::vector<const Pair*> pairs;
+        for (const Pair& pair : report.pairs) {
+            if (blocks(report, finding, pair)) {
+                pairs.push_back(&pair);
+            }
+        }
+        if (!pairs.empty()) {
+            add_cause(causes, finding, pairs);
+        }
+    });
+    std::ranges::stable_sort(causes, {}, [&report](const Cause& cause) {
+        const auto* const at = std::ranges::find(causes_first, cause.findings.front()->id);
+        return std::pair(cause.pairs.size() < report.pairs.size(), at - causes_first.begin());
+    });
     return causes;
 }
 
+/// Returns the conditions with Severity::no_peer_to_peer that failed on a checked path. Leaves out
+/// the distance (C-28), which is a property of the machine.
+std::vector<Cause> path_causes(const Report& report) {
+    std::vector<Cause> causes;
+    for_each_failed(report, [&](const Finding& finding) {
+        std::vector<const Pair*> pairs;
+        for (const Pair& pair : report.pairs) {
+            if (pair.checked && concerns(report, finding, pair)) {
+                pairs.push_back(&pair);
+            }
+        }
+        if (finding.severity == Severity::no_peer_to_peer && finding.id != "C-28" &&
+            !pairs.empty()) {
+            add_cause(causes, finding, pairs);
+        }
+    });
+    return causes;
+}
+
+/// Returns the conditions that explain why no pair works: those of the paths only if no other
+/// condition failed.
+std::vector<Cause> likely_causes(const Report& report) {
+    std::vector<Cause> causes = blocking_causes(report);
+    return causes.empty() ? path_causes(report) : causes;
+}
+
+/// Joins the first three texts, and counts the others.
+std::string shortened(const std::vector<std::string>& texts) {
+    constexpr std::size_t most = 3;
+    const std::size_t listed = texts.size() <= most + 1 ? texts.size() : most;
+    const std::string list = fmt::format(
+        "{}", fmt::join(texts.begin(), texts.begin() + static_cast<std::ptrdiff_t>(listed), ", "));
+    return listed == texts.size() ? list
+                                  : fmt::format("{} and {} more", list, texts.size() - listed);
+}
+
+/// Returns for example "C-06 on mlx5_3".
+std::string name_of(const Cause& cause) {
+    std::vector<std::string> subjects;
+    for (const Finding* const finding : cause.findings) {
+        if (!finding->subject.empty() &&
+            std::ranges::find(subjects, finding->subject.front()) == subjects.end()) {
+            subjects.push_back(finding->subject.front());
+        }
+    }
+    const std::string& id = cause.findings.front()->id;
+    return subjects.empty() ? id : fmt::format("{} on {}", id, shortened(subjects));
+}
+
+std::string names_of(const std::vector<Cause>& causes) {
+    std::vector<std::string> names;
+    std::ranges::transform(causes, std::back_inserter(names),
+                           [](const Cause& each) { return name_of(each); });
+    return fmt::format("{}", fmt::join(names, "; "));
+}
+
 /// Names the failed conditions: the first with what was found, and the identifiers of the others.
-std::string describe_causes(const std::vector<const Finding*>& causes) {
+std::string describe_causes(const std::vector<Cause>& causes) {
     if (causes.empty()) {
         return {};
     }
-    const Finding& first = *causes.front();
-    std::string text = fmt::format(" Likeliest cause: {}, \"{}\" is not met{}.", first.id,
-                                   first.condition, first.found.empty() ? "" : ": " + first.found);
-    std::vector<std::string> others;
-    for (const Finding* const cause : causes) {
-        if (cause->id != first.id && std::ranges::find(others, cause->id) == others.end()) {
-            others.push_back(cause->id);
+    const Finding& first = *causes.front().findings.front();
+    const std::string text =
+        fmt::format(" Likeliest cause: {}, \"{}\" is not met{}.", name_of(causes.front()),
+                    first.condition, first.found.empty() ? "" : ": " + first.found);
+    const std::vector<Cause> others(causes.begin() + 1, causes.end());
+    return others.empty() ? text : fmt::format("{} Also not met: {}.", text, names_of(others));
+}
+
+/// Says which paths may be slow or fail, and why.
+std::string describe_paths(const Report& report) {
+    const auto checked = std::ranges::count_if(report.pairs, &Pair::checked);
+    std::vector<std::string> texts;
+    for (const Cause& cause : path_causes(report)) {
+        std::vector<std::string> pairs;
+        for (const Pair* const pair : cause.pairs) {
+            pairs.push_back(fmt::format("{} with {}", pair->gpu, pair->nic));
+        }
+        texts.push_back(!has_gpu(report) ? name_of(cause)
+                        : std::ssize(pairs) == checked && checked > 1
+                            ? name_of(cause) + " (all pairs)"
+                            : fmt::format("{} ({})", name_of(cause), shortened(pairs)));
+    }
+    return texts.empty() ? "" : fmt::format(" Slow or failing: {}.", fmt::join(texts, "; "));
+}
+
+/// Says why nothing is known of memory of GPUs: the reasons why no proof with it was made, and what
+/// excludes dma-bufs but not a peer memory module.
+std::string describe_unknown(const Report& report) {
+    std::vector<std::string> dmabufs;
+    for_each_failed(report, [&](const Finding& finding) {
+        const auto left = [&](const Pair& pair) {
+            return leaves_peer_memory(report, finding, pair) && concerns(report, finding, pair);
+        };
+        if (std::ranges::any_of(report.pairs, left) &&
+            std::ranges::find(dmabufs, finding.id) == dmabufs.end()) {
+            dmabufs.push_back(finding.id);
+        }
+    });
+    std::string text = fmt::format("it is not known whether a pair of {}memory and NIC works",
+                                   has_gpu(report) ? "GPU " : "");
+    if (!dmabufs.empty()) {
+        text += fmt::format(" by {}; dma-bufs: {}", report.peer_memory, fmt::join(dmabufs, ", "));
+    }
+    std::set<std::string> reasons;
+    for (const Proof& proof : report.proofs) {
+        if (proof.on_gpu && proof.no_memory) {
+            reasons.insert(
+                fmt::format("{}.{}{}", proof.text, proof.remedy.empty() ? "" : " ", proof.remedy));
         }
     }
-    if (!others.empty()) {
-        text += fmt::format(" Also not met: {}.", fmt::join(others, ", "));
-    }
+    text += reasons.empty() ? "." : fmt::format(": {}", fmt::join(reasons, " "));
     return text;
 }
 
@@ -260,42 +389,63 @@ std::string describe_exports(const Report& report) {
                                 fmt::join(memory, ", "));
 }
 
-std::string format_summary(const Report& report, const TextStyle& style) {
+} // namespace
+
+const Finding* likeliest_cause(const Report& report) {
+    const auto causes = likely_causes(report);
+    return exit_status(report) == 1 && !causes.empty() ? causes.front().findings.front() : nullptr;
+}
+
+std::string describe_result(const Report& report) {
     std::vector<const Proof*> proven;
+    std::vector<const Proof*> insufficient;
     std::vector<const Proof*> failed;
     for (const Proof& proof : report.proofs) {
-        if (proof.counts && proof.verdict != Verdict::unknown) {
-            (proof.verdict == Verdict::pass ? proven : failed).push_back(&proof);
+        if (is_sufficient(report, proof)) {
+            proven.push_back(&proof);
+        } else if (proof.counts && proof.verdict != Verdict::unknown) {
+            (proof.verdict == Verdict::pass ? insufficient : failed).push_back(&proof);
         }
     }
+    const int status = exit_status(report);
+    auto blocked = blocking_causes(report);
+    std::erase_if(blocked, [&proven](const Cause& cause) {
+        return std::ranges::all_of(cause.pairs, [&proven](const Pair* pair) {
+            return std::ranges::any_of(proven,
+                                       [pair](const Proof* proof) { return is_of(*proof, *pair); });
+        });
+    });
     std::string text;
-    switch (exit_status(report)) {
-        case 0:
-            text = fmt::format(
-                "Result: {}. {} of {} pairs of memory and NIC are proven in both directions: {}.",
-                describe_success(proven), proven.size(), proven.size() + failed.size(),
-                describe_pairs(proven));
-            break;
-        case 1:
-            text = "Result: no pair of device memory and NIC works." +
-                   describe_causes(causes_of(report, !failed.empty())) + describe_exports(report);
-            break;
-        default:
-            text = "Result: it is not known whether a pair of memory and NIC works.";
-            break;
+    if (status == 0) {
+        text =
+            fmt::format("{}. {} of {} pairs of memory and NIC are proven in both directions: {}.",
+                        describe_success(proven), proven.size(), proven.size() + failed.size(),
+                        describe_pairs(proven));
+    } else if (report.require_dmabuf && !insufficient.empty()) {
+        text = "no dma-buf is proven, as --require asks.";
+    } else if (status == 1) {
+        text =
+            fmt::format("no pair of {} memory and NIC works.", has_gpu(report) ? "GPU" : "device");
+    } else {
+        text = describe_unknown(report);
     }
-    if (report.require_dmabuf && exit_status(report) != 0 && !proven.empty()) {
-        text = fmt::format("Result: no dma-buf is proven, as --require asks.{} Proven: {}.",
-                           describe_causes(causes_of(report, !failed.empty())),
-                           describe_pairs(proven));
+    if (status == 1) {
+        text += describe_causes(likely_causes(report)) + describe_exports(report);
+    } else if (!blocked.empty()) {
+        text += fmt::format(" Out: {}.", names_of(blocked));
+    }
+    if (status != 1 || !blocked.empty()) {
+        text += describe_paths(report);
+    }
+    if (!insufficient.empty()) {
+        text += fmt::format(" Proven{}: {}.", has_gpu(report) ? " without a GPU" : "",
+                            describe_pairs(insufficient));
     }
     if (!failed.empty()) {
         text += fmt::format(" Failed: {}.", describe_pairs(failed));
     }
-    return wrap(style, text, "", "  ");
+    return "Result: " + text;
 }
-
-} // namespace
 
 std::string format_section(const Section& section, const TextStyle& style) {
     if (section.findings.empty()) {
@@ -320,7 +470,7 @@ std::string format_result(const Report& report, const TextStyle& style) {
     for (const Finding& finding : findings_of(report.proofs)) {
         text += format_finding(finding, style);
     }
-    return text + "\n" + format_summary(report, style);
+    return text + "\n" + wrap(style, describe_result(report), "", "  ");
 }
 
 } // namespace rdmabuf::tools::doctor
