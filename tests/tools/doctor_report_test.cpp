@@ -391,6 +391,9 @@ TEST(DoctorReportTest, JsonReplacesBytesThatAreNotText) {
     finding.found = "\xff\xfe";
     const auto json = nlohmann::json::parse(to_json(report_of({finding})).dump());
     EXPECT_EQ(json["exit_status"], 1);
+    EXPECT_THAT(json["result"], ::testing::StartsWith("Result: no pair of device memory"));
+    EXPECT_EQ(json["likeliest_cause"], json["findings"][0]);
+    EXPECT_TRUE(nlohmann::json::parse(to_json(report_of({})).dump())["likeliest_cause"].is_null());
     EXPECT_EQ(json["findings"][0]["id"], "C-31");
     EXPECT_EQ(json["findings"][0]["subject"][0], "0000:02:00.0");
     EXPECT_EQ(json["findings"][0]["found"], "\xEF\xBF\xBD\xEF\xBF\xBD");

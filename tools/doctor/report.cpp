@@ -217,8 +217,11 @@ Json to_json(const Report& report) {
     for (const Proof& proof : report.proofs) {
         pairs.push_back(json_of(proof));
     }
+    const Finding* const cause = likeliest_cause(report);
     return {{"version", version()},
             {"exit_status", exit_status(report)},
+            {"result", describe_result(report)},
+            {"likeliest_cause", cause != nullptr ? json_of(*cause) : Json()},
             {"no_proofs", or_null(report.no_proofs)},
             {"findings", std::move(findings)},
             {"pairs", std::move(pairs)}};
