@@ -82,10 +82,12 @@ void check_exists(Check& check) {
             "not, the kernel log has the reason.",
             function->first, function->second);
         advice.command = fmt::format("modprobe {}", function->second);
-        check.fail({}, "/sys/class/infiniband is empty", std::move(advice));
-        return;
     }
-    check.fail({}, "/sys/class/infiniband is empty", std::move(advice));
+    check.fail({},
+               check.machine().exists("/sys/class/infiniband")
+                   ? "/sys/class/infiniband is empty"
+                   : "/sys/class/infiniband does not exist",
+               std::move(advice));
 }
 
 /// Returns the name of the network interface of a RoCE port; empty if sysfs does not have it.
