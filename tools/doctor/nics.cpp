@@ -159,12 +159,14 @@ void check_roce_gid(Check& check, const NicFiles& nic, const std::string& number
     }
     const std::string interface = network_interface(machine, port);
     const std::string name = interface.empty() ? "of the port" : interface;
-    check.fail(
-        subject,
-        local.empty() ? "the GID table has no RoCE v2 GID" : "only the link-local GID " + local,
-        {.means = local.empty() ? "Queue pairs on this port cannot be connected."
-                                : "Peers behind a router cannot be reached.",
-         .remedy = fmt::format("Give the network interface {} an IP address.", name)});
+    Advice advice{.remedy = fmt::format("Give the network interface {} an IP address.", name)};
+    if (local.empty()) {
+        advice.means = "Queue pairs on this port cannot be connected.";
+        check.fail(subject, "the GID table has no RoCE v2 GID", std::move(advice));
+    } else {
+        advice.means = "Peers behind a router cannot be reached.";
+        check.note(subject, "only the link-local GID " + local, std::move(advice));
+    }
 }
 
 void check_gids(Check& check) {
