@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Checks of `rdmabuf doctor` for RDMA devices and their ports.
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -92,7 +93,17 @@ void check_exists(Check& check) {
 
 /// Returns the name of the network interface of a RoCE port; empty if sysfs does not have it.
 std::string network_interface(const Machine& machine, const std::string& port) {
-    return machine.line(port + "/gid_attrs/ndevs/0");
+    return machine.line(port + "/link_layer") == "InfiniBand"
+               ? ""
+               : machine.line(port + "/gid_attrs/ndevs/0");
+}
+
+/// Returns true if a port of the NIC is active.
+bool has_active_port(const Machine& machine, const NicFiles& nic) {
+    const std::string ports = directory_of(nic) + "/ports";
+    return std::ranges::any_of(machine.list(ports), [&](const std::string& number) {
+        return machine.line(fmt::format("{}/{}/state", ports, number)).starts_with("4:");
+    });
 }
 
 void check_port(Check& check, const NicFiles& nic, const std::string& number) {
@@ -110,18 +121,26 @@ void check_port(Check& check, const NicFiles& nic, const std::string& number) {
     }
     Advice advice{.means = "Queue pairs on this port cannot transfer data."};
     const std::string interface = network_interface(machine, port);
-    if (state.starts_with("2:")) {
-        advice.remedy = "Start a subnet manager: the link is up, but no manager has configured it.";
+    const std::string physical = machine.line(port + "/phys_state");
+    if (state.starts_with("2:") || state.starts_with("3:")) {
+        advice.remedy = "Start a subnet manager: the link is up, but no manager has activated it.";
     } else if (!interface.empty()) {
         advice.remedy =
             fmt::format("Set the network interface {} up, and check its cable.", interface);
         advice.command = fmt::format("ip link set {} up", shell_word(interface));
+    } else if (physical.starts_with("3:") && machine.line(port + "/link_layer") == "InfiniBand") {
+        advice.remedy = "The port is disabled, so the cable is not the cause: enable the port.";
+        advice.command = fmt::format("ibportstate -C {} -D 0 {} enable", shell_word(nic.name),
+                                     shell_word(number));
     } else {
         advice.remedy = "Check the cable and the switch port.";
     }
-    check.fail(subject,
-               fmt::format("{}, physical state {}", state, machine.line(port + "/phys_state")),
-               std::move(advice));
+    const std::string found = fmt::format("{}, physical state {}", state, physical);
+    if (has_active_port(machine, nic)) {
+        check.note(subject, found, std::move(advice));
+    } else {
+        check.fail(subject, found, std::move(advice));
+    }
 }
 
 void check_ports(Check& check) {
