@@ -85,6 +85,14 @@ TEST(DoctorSystemTest, ForkSupportFailsOnlyWhereTheKernelDoesNotNeedIt) {
     EXPECT_EQ(check_one("below_a_switch", "C-53", unneeded).verdict, Verdict::pass);
 }
 
+TEST(DoctorSystemTest, AMissingDeviceNodeExplainsWhyNoObjectCanBeMade) {
+    const auto findings = check_condition("container", "C-08", SystemQueries{});
+    EXPECT_EQ(findings.at(0).verdict, Verdict::unknown);
+    EXPECT_THAT(findings.at(0).found, HasSubstr("C-20"));
+    EXPECT_EQ(findings.at(2).verdict, Verdict::fail) << "mlx5_2 has a node";
+    EXPECT_THAT(findings.at(2).advice.remedy, HasSubstr("ibverbs-providers"));
+}
+
 TEST(DoctorSystemTest, AnAlmostFullBar1Fails) {
     constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
     const auto check_free = [](std::uint64_t free) {

@@ -55,6 +55,8 @@ struct GpuAndNic {
     Path path = {};
 };
 
+/// Returns true if the device node of the RDMA device exists and can be opened.
+[[nodiscard]] bool can_open_node(const Machine& machine, const std::string& nic);
 /// Returns the PCI bridges above one of the two but not above the other; none for a NIC that is not
 /// a PCI function.
 [[nodiscard]] std::vector<std::string> bridges_between(const Topology& topology, const Gpu& gpu,

@@ -27,6 +27,15 @@ std::string node_of(const Machine& machine, const std::string& nic) {
     return {};
 }
 
+} // namespace
+
+bool can_open_node(const Machine& machine, const std::string& nic) {
+    const std::string node = node_of(machine, nic);
+    return !node.empty() && machine.open_error("/dev/infiniband/" + node) == 0;
+}
+
+namespace {
+
 Advice advice_for(int error, const std::string& path) {
     Advice advice{.means = "This process cannot use the device."};
     switch (error) {
@@ -80,8 +89,7 @@ void check_listed(Check& check) {
     std::size_t usable = 0;
     std::string name;
     for (const NicFiles* const nic : check.nics()) {
-        const std::string node = node_of(check.machine(), nic->name);
-        if (!node.empty() && check.machine().open_error("/dev/infiniband/" + node) == 0) {
+        if (can_open_node(check.machine(), nic->name)) {
             ++usable;
             name = nic->name;
         }

@@ -236,11 +236,15 @@ Advice advice_for_objects(int error, bool virtual_machine) {
 
 void check_objects(Check& check) {
     for (const NicFiles* const nic : check.nics()) {
-        if (check.machine().recorded()) {
+        if (check.system() == nullptr) {
             check.unknown({nic->name}, "devices of a recorded machine cannot be opened");
             continue;
         }
         const Context* const context = check.devices().find(nic->name);
+        if (context == nullptr && !can_open_node(check.machine(), nic->name)) {
+            check.unknown({nic->name}, "the device node cannot be opened (C-20)");
+            continue;
+        }
         if (context == nullptr) {
             const OpenedDevice* const listed = check.devices().listed(nic->name);
             check.fail({nic->name},
