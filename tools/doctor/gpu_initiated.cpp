@@ -123,17 +123,6 @@ void check_firmware(Check& check) {
     }
 }
 
-/// Returns the first two numbers of a version: {7, 3} for "7.3.0-rc1".
-std::pair<unsigned, unsigned> first_numbers(std::string_view version) {
-    std::pair<unsigned, unsigned> numbers{};
-    const char* const end = version.data() + version.size();
-    const auto [after, error] = std::from_chars(version.data(), end, numbers.first);
-    if (error == std::errc() && after != end) {
-        std::from_chars(after + 1, end, numbers.second);
-    }
-    return numbers;
-}
-
 void check_completion_counters(Check& check) {
     if (check.gpus().empty() || check.system() == nullptr) {
         return;

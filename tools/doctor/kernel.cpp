@@ -30,16 +30,35 @@ void check_uverbs(Check& check) {
                 .command = "modprobe ib_uverbs"});
 }
 
+constexpr const char* first_with_dmabufs =
+    "Linux 5.12 and rdma-core 34 are the first versions with dma-bufs; each driver has its own "
+    "first "
+    "version.";
+
+/// Returns true if the kernel's own modules cannot register dma-bufs, and no others are loaded.
+bool is_too_old(const Machine& machine) {
+    const std::string release = machine.kernel_release();
+    // RHEL 8 has dma-bufs in its kernel 4.18. The modules of MLNX_OFED and DOCA-OFED replace those
+    // of the kernel, and depend on mlx_compat.
+    return !release.empty() && first_numbers(release) < std::pair(5U, 12U) &&
+           release.find(".el8") == std::string::npos && !machine.exists("/sys/module/mlx_compat");
+}
+
 void check_dmabuf_import(Check& check) {
+    const bool too_old = is_too_old(check.machine());
     for (const NicFiles* const nic : check.nics()) {
-        if (check.machine().recorded()) {
-            check.unknown({nic->name}, fmt::format("only a registration shows it; kernel {}",
-                                                   check.machine().kernel_release()));
+        const Context* const context = check.devices().find(nic->name);
+        if (context == nullptr && too_old) {
+            check.fail({nic->name}, "kernel " + check.machine().kernel_release(),
+                       {.means = "No dma-buf can be registered on this device.",
+                        .remedy = first_with_dmabufs});
             continue;
         }
-        const Context* const context = check.devices().find(nic->name);
         if (context == nullptr) {
-            check.unknown({nic->name}, "the device cannot be opened");
+            check.unknown({nic->name}, check.machine().recorded()
+                                           ? fmt::format("only a registration shows it; kernel {}",
+                                                         check.machine().kernel_release())
+                                           : "the device cannot be opened");
             continue;
         }
         const Availability import = context->dmabuf_import();
@@ -50,10 +69,7 @@ void check_dmabuf_import(Check& check) {
         } else {
             check.fail({nic->name}, import.reason,
                        {.means = "No dma-buf can be registered on this device.",
-                        .remedy = import.remedy.empty()
-                                      ? "Linux 5.12 and rdma-core 34 are the first versions with "
-                                        "dma-bufs; each driver has its own first version."
-                                      : import.remedy});
+                        .remedy = import.remedy.empty() ? first_with_dmabufs : import.remedy});
         }
     }
 }

@@ -218,6 +218,16 @@ std::vector<std::string_view> words(std::string_view text) {
     return all;
 }
 
+std::pair<unsigned, unsigned> first_numbers(std::string_view version) {
+    std::pair<unsigned, unsigned> numbers{};
+    const char* const end = version.data() + version.size();
+    const auto [after, error] = std::from_chars(version.data(), end, numbers.first);
+    if (error == std::errc() && after != end) {
+        std::from_chars(after + 1, end, numbers.second);
+    }
+    return numbers;
+}
+
 std::optional<std::string> value_of(std::string_view text, std::string_view key) {
     for (const std::string_view each : lines(text)) {
         if (each.starts_with(key)) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/topology.hpp>
@@ -127,6 +128,8 @@ class Machine {
 [[nodiscard]] std::vector<std::string_view> lines(std::string_view text);
 /// Returns the words of @p text, which are separated by blanks or tabs.
 [[nodiscard]] std::vector<std::string_view> words(std::string_view text);
+/// Returns the first two numbers of a version: {7, 3} for "7.3.0-rc1".
+[[nodiscard]] std::pair<unsigned, unsigned> first_numbers(std::string_view version);
 /// Finds the first line of @p text that begins with @p key. Returns the text after @p key in this
 /// line, without blanks at both ends, or nullopt if there is no such line.
 [[nodiscard]] std::optional<std::string> value_of(std::string_view text, std::string_view key);
