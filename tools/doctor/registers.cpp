@@ -105,6 +105,7 @@ void check_direct_nics(Check& check) {
 
 void check_acs(Check& check) {
     constexpr unsigned redirects = 0x04 | 0x08 | 0x20;
+    std::vector<std::string> redirecting;
     std::vector<std::string> hidden;
     std::set<std::string> bridges;
     for (const GpuAndNic& pair : check.pairs()) {
@@ -136,15 +137,26 @@ void check_acs(Check& check) {
                        {.means = "Transfers between the devices go through the host bridge.",
                         .remedy = "In a virtual machine ACS must stay on: enable ATS (C-37)."});
         } else {
-            check.fail({bridge}, fmt::format("ACS control {:#06x}", *control),
-                       {.means = "Transfers between the devices go through the host bridge, where "
-                                 "they are slow or get lost.",
-                        .remedy = "Disable the redirection. To keep it disabled, boot with "
-                                  "pci=disable_acs_redir=" +
-                                  bridge + ", or disable ACS in the firmware.",
-                        .command = fmt::format("setpci -s {} ECAP_ACS+6.w={:04x}", bridge,
-                                               *control & ~redirects)});
+            redirecting.push_back(bridge);
         }
+    }
+    for (const std::string& bridge : redirecting) {
+        const unsigned control = PciConfig(check.machine(), bridge).acs_control().value_or(0);
+        // The kernel uses only the last parameter of this name, so that one has to list all
+        // bridges.
+        const std::string keep =
+            bridge == redirecting.front()
+                ? fmt::format(
+                      "boot with \"pci=disable_acs_redir={}\", or disable ACS in the "
+                      "firmware.",
+                      fmt::join(redirecting, ";"))
+                : "see " + redirecting.front() + ".";
+        check.fail({bridge}, fmt::format("ACS control {:#06x}", control),
+                   {.means = "Transfers between the devices go through the host bridge, where they "
+                             "are slow or get lost.",
+                    .remedy = "Disable the redirection. To keep it disabled, " + keep,
+                    .command = fmt::format("setpci -s {} ECAP_ACS+6.w={:04x}", bridge,
+                                           control & ~redirects)});
     }
     if (!hidden.empty()) {
         Advice advice = run_as_root;
