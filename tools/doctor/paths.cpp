@@ -113,6 +113,29 @@ std::string iommu_type(const Machine& machine, const std::string& pci) {
     return machine.line(directory_of(pci) + "/iommu_group/type");
 }
 
+/// Returns the shell command that adds a parameter to the kernel's command line: by grubby on RHEL
+/// and its relatives, otherwise as on Debian. A second execution changes nothing.
+std::string boot_with(const Machine& machine, const std::string& parameter) {
+    const FileText system = machine.read("/etc/os-release");
+    for (const char* const key : {"ID=", "ID_LIKE="}) {
+        const std::string name = value_of(system.view(), key).value_or("");
+        if (name.find("rhel") != std::string::npos || name.find("fedora") != std::string::npos) {
+            return "grubby --update-kernel=ALL --args=" + parameter;
+        }
+    }
+    return fmt::format(
+        "grep -q '{0}' /etc/default/grub || sed -i "
+        "'s/^GRUB_CMDLINE_LINUX=\"/&{0} /' /etc/default/grub && update-grub",
+        parameter);
+}
+
+/// Returns the parameter of the kernel with which the IOMMU translates no addresses of devices.
+std::string passthrough(const Machine& machine) {
+    // Only the processors of Arm have this line.
+    const FileText processors = machine.read("/proc/cpuinfo");
+    return value_of(processors.view(), "CPU implementer") ? "iommu.passthrough=1" : "iommu=pt";
+}
+
 void check_iommu_of(Check& check, const std::string& pci, const std::string& name, bool of_nvidia) {
     const std::string type = iommu_type(check.machine(), pci);
     if (type.empty()) {
@@ -124,10 +147,10 @@ void check_iommu_of(Check& check, const std::string& pci, const std::string& nam
             {name}, type,
             {.means = "Peer-to-peer transfers to memory of NVIDIA GPUs may fail or vanish "
                       "behind a translating IOMMU, and large registrations fail with ENOMEM.",
-             .remedy = "Boot with iommu=pt, or register at most 1 GiB at once. The command "
-                       "applies to GRUB on Debian; then reboot.",
-             .command = "sed -i 's/^GRUB_CMDLINE_LINUX=\"/&iommu=pt /' /etc/default/grub && "
-                        "update-grub"});
+             .remedy = fmt::format("Boot with {}, or register at most 1 GiB at once. Reboot after "
+                                   "the command.",
+                                   passthrough(check.machine())),
+             .command = boot_with(check.machine(), passthrough(check.machine()))});
     } else {
         check.pass({name}, type + ": the kernel maps peer addresses");
     }
