@@ -242,7 +242,10 @@ void check_bar(Check& check) {
             fmt::format("{}/resource{}_resize", directory_of(gpu->name), bar.number));
         const std::uint64_t possible = hexadecimal("0x" + sizes) * mebibyte;
         const std::string found = fmt::format("the largest BAR has {} MiB", bar.size / mebibyte);
-        if (possible > bar.size * 2 - 1) {
+        constexpr std::uint64_t smallest_of_nvidia = 256 * mebibyte;
+        if (gpu->vendor == nvidia_vendor && bar.size <= smallest_of_nvidia) {
+            check.fail({gpu->name}, found + ", less than the memory of the GPU", resize_advice());
+        } else if (possible > bar.size * 2 - 1) {
             check.fail({gpu->name}, found + ", and it can be larger", resize_advice());
         } else {
             check.pass({gpu->name}, found);
