@@ -137,6 +137,21 @@ TEST_F(DoctorReplayTest, RefusesOtherFiles) {
     EXPECT_THAT(refusal(R"([{"realpath": "/sys/devices/x"}])"), HasSubstr("no \"modalias\""));
 }
 
+/// Returns the exit status for a machine of the directory machines.
+int status_of(const char* name, const Options& options) {
+    const RecordedMachine recorded(fs::path(MACHINES) / name);
+    Machine machine(recorded.root());
+    return exit_status(inspect(machine, options));
+}
+
+TEST(DoctorSelectionTest, TheResultIsThatOfTheSelectedPairs) {
+    EXPECT_EQ(status_of("one_port_down.txt", {.gpu = 1}), 2) << "mlx5_0 is active";
+    EXPECT_EQ(status_of("one_port_down.txt", {.device = "mlx5_1"}), 1);
+    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 6}), 2);
+    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 0}), 1);
+    EXPECT_EQ(status_of("across_host_bridges.txt", {.require_dmabuf = true}), 1);
+}
+
 class DoctorMachinesTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DoctorMachinesTest, HasTheVerdictsOfItsDescription) {

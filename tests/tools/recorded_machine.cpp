@@ -128,6 +128,10 @@ void RecordedMachine::add_config(const std::string& rest) const {
         const std::string key = word.substr(0, equals);
         const unsigned long value =
             equals == std::string::npos ? 0 : std::stoul(word.substr(equals + 1), nullptr, 16);
+        if (key == "gone") {
+            bytes.assign(bytes.size(), '\xff');
+            break;
+        }
         if (key == "short") {
             bytes.resize(64);
             break;

@@ -27,10 +27,11 @@ struct ExpectedFinding {
 ///   pci PATH [WORD...]            a PCI function: a line of the table of SysfsTree
 ///   numa NODE: DISTANCE...        a NUMA node: a line of SysfsTree::add_numa_nodes()
 ///   driver BDF NAME               the driver of a PCI function
-///   config BDF [short] [acs=N] [ats=N] [control=N]
-///                                 the configuration space: with `short` only the 64 bytes that
-///                                 any user can read; otherwise with the registers ACS Control,
-///                                 ATS Control and Device Control
+///   config BDF [gone] [short] [acs=N] [ats=N] [control=N]
+///                                 the configuration space: with `gone` that of a function that
+///                                 does not answer; with `short` only the 64 bytes that any user
+///                                 can read; otherwise with the registers ACS Control, ATS Control
+///                                 and Device Control
 ///   uverbs NIC NODE [no-node]     the entry of a NIC in /sys/class/infiniband_verbs and, without
 ///                                 `no-node`, the file in /dev/infiniband
 ///   file PATH TEXT                a file with one line; several lines for one path are joined

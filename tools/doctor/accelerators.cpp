@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Checks of `rdmabuf doctor` for AMD and Intel GPUs, and for Gaudi accelerators.
+// Checks of `rdmabuf doctor` for the drivers of all GPUs, for AMD and Intel GPUs, and for Gaudi.
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string_view>
 
 #include "condition.hpp"
+#include "kernel_files.hpp"
+#include "pci_config.hpp"
 
 #include <fmt/format.h>
 
@@ -12,9 +16,88 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
+constexpr std::uint32_t amd_vendor = 0x1002; // PCI vendor IDs
+constexpr std::uint32_t habana_vendor = 0x1da3;
+
 bool has_driver(const Check& check, std::string_view driver) {
     return std::ranges::any_of(check.gpus(),
                                [driver](const Gpu* gpu) { return gpu->driver == driver; });
+}
+
+/// The kernel drivers that share the memory of a vendor's GPUs with other devices.
+struct VendorDrivers {
+    std::uint32_t vendor;
+    std::array<std::string_view, 2> drivers;
+};
+constexpr std::array vendor_drivers{
+    VendorDrivers{nvidia_vendor, {"nvidia", ""}},
+    VendorDrivers{amd_vendor, {"amdgpu", ""}},
+    VendorDrivers{0x8086, {"xe", "i915"}},
+    VendorDrivers{habana_vendor, {"habanalabs", ""}},
+};
+
+/// Returns the reason why nvidia.ko does not serve the GPU to this process; empty if it does, and
+/// if /proc does not list the GPUs of nvidia.ko.
+std::string why_not_served(const Machine& machine, const std::string& gpu) {
+    const std::string directory = "/proc/driver/nvidia/gpus";
+    if (machine.list(directory).empty()) {
+        return {};
+    }
+    const FileText file = machine.read(fmt::format("{}/{}/information", directory, gpu));
+    const auto minor = value_of(file.view(), "Device Minor:");
+    if (!minor) {
+        return "nvidia.ko does not list the GPU";
+    }
+    const std::string node = "/dev/nvidia" + *minor;
+    return machine.exists(node) ? "" : node + " does not exist";
+}
+
+void check_drivers(Check& check) {
+    for (const Gpu* const gpu : check.gpus()) {
+        const auto known = std::ranges::find(vendor_drivers, gpu->vendor, &VendorDrivers::vendor);
+        const std::string_view wanted = known != vendor_drivers.end() ? known->drivers[0] : "";
+        const bool bound = !gpu->driver.empty() &&
+                           (wanted.empty() ||
+                            std::ranges::find(known->drivers, gpu->driver) != known->drivers.end());
+        if (!PciConfig(check.machine(), gpu->name).answers()) {
+            check.fail({gpu->name}, "the GPU does not answer: its PCI registers read as ff",
+                       {.means = "The GPU has left the bus, so no program can use it.",
+                        .remedy = "See the kernel log (Xid 79 with NVIDIA), reset the GPU or power "
+                                  "the machine off and on, and check the card and its power."});
+        } else if (gpu->driver.empty()) {
+            check.fail(
+                {gpu->name}, "no driver is bound",
+                {.means = "No program can use the GPU.",
+                 .remedy = fmt::format(
+                     "Install the driver and load its module{}{}. If it is loaded, the kernel "
+                     "log says why it did not take this GPU.",
+                     wanted.empty() ? "" : " ", wanted)});
+        } else if (gpu->driver == "vfio-pci" || gpu->driver == "pci-stub" ||
+                   gpu->driver == "uio_pci_generic") {
+            check.fail(
+                {gpu->name}, gpu->driver + " is bound",
+                {.means = "The GPU is given to a virtual machine or to a driver in user space, "
+                          "so programs of this system cannot use it.",
+                 .remedy = fmt::format("To use it here, bind the driver {} in place of {}.", wanted,
+                                       gpu->driver)});
+        } else if (!bound) {
+            check.fail(
+                {gpu->name}, gpu->driver + " is bound",
+                {.means = "This driver exports no memory of the GPU for RDMA.",
+                 .remedy = fmt::format("Bind the driver {} in place of {}.", wanted, gpu->driver)});
+        } else if (const std::string reason = gpu->vendor == nvidia_vendor
+                                                  ? why_not_served(check.machine(), gpu->name)
+                                                  : "";
+                   !reason.empty()) {
+            check.fail(
+                {gpu->name}, reason,
+                {.means = "Programs of this system or container cannot use the GPU.",
+                 .remedy = "In a container: start it with --gpus or NVIDIA_VISIBLE_DEVICES. On "
+                           "the host: run nvidia-modprobe, and see the kernel log."});
+        } else {
+            check.pass({gpu->name}, gpu->driver);
+        }
+    }
 }
 
 /// Adds a finding with the result of an exporter's probe, which initialises the GPU driver.
@@ -58,8 +141,10 @@ void check_gaudi(Check& check) {
 }
 
 constexpr std::array accelerators_list{
+    Condition{"C-60", Severity::blocks, "the driver of the GPU is bound, and the GPU answers",
+              "Linux, Documentation/ABI/testing/sysfs-bus-pci; vfio.rst", check_drivers},
     Condition{"C-48", Severity::blocks, "AMD: ROCm exports dma-bufs", "rccl, src/misc/rocmwrap.cc",
-              check_amd},
+              check_amd, amd_vendor},
     Condition{"C-49", Severity::blocks, "Intel: the driver is xe",
               "Linux, drivers/gpu/drm/i915/gem/i915_gem_dmabuf.c", check_intel},
     Condition{"C-50", Severity::blocks, "Gaudi: the driver exports dma-bufs",
@@ -69,7 +154,7 @@ constexpr std::array accelerators_list{
 } // namespace
 
 ConditionGroup accelerator_conditions() noexcept {
-    return {.title = "AMD, Intel and Gaudi", .conditions = accelerators_list};
+    return {.title = "All GPUs, AMD, Intel and Gaudi", .conditions = accelerators_list};
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -21,6 +21,10 @@ bool has_gpu(const Check& check) {
     return std::ranges::any_of(check.gpus(), is_nvidia);
 }
 
+bool has_nvidia_driver(const Gpu* gpu) {
+    return is_nvidia(gpu) && gpu->driver == "nvidia";
+}
+
 void check_modules(Check& check) {
     if (!has_gpu(check)) {
         return;
@@ -38,10 +42,13 @@ void check_modules(Check& check) {
                                   "newer GPUs."});
             break;
         case NvidiaModules::none:
-            check.fail(
-                {}, "/proc/driver/nvidia/version does not exist",
-                {.means = "The driver of the GPU is not loaded, or is not in this container.",
-                 .remedy = "Install the driver; start the container with --gpus."});
+            if (std::ranges::none_of(check.gpus(), has_nvidia_driver)) {
+                check.unknown({}, "nvidia.ko drives no GPU (C-60)");
+                break;
+            }
+            check.fail({}, "/proc/driver/nvidia/version does not exist",
+                       {.means = "The driver of the GPU is not in this container.",
+                        .remedy = "Start the container with --gpus."});
             break;
     }
 }
@@ -182,7 +189,12 @@ void check_peermem(Check& check) {
         check.pass({}, module + " is loaded");
         return;
     }
-    if (read_nvidia_modules(machine) == NvidiaModules::open) {
+    const NvidiaModules modules = read_nvidia_modules(machine);
+    if (modules == NvidiaModules::none) {
+        check.unknown({}, "nvidia.ko is not loaded (C-60)");
+        return;
+    }
+    if (modules == NvidiaModules::open) {
         check.pass({}, "the open kernel modules export dma-bufs");
         return;
     }

@@ -17,6 +17,8 @@ class PciConfig {
 
     /// Returns true if the capabilities of the function could be read.
     [[nodiscard]] bool complete() const noexcept { return bytes_.size() > 64; }
+    /// Returns false if the vendor ID reads as 0xffff: the function does not answer.
+    [[nodiscard]] bool answers() const { return word(0) != 0xffff; }
 
     /// The register Device Control of the PCI Express capability. Empty if the function has no such
     /// capability.
