@@ -5,6 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <utility>
+
+#include <rdmabuf/quirks.hpp>
 
 #include "condition.hpp"
 #include "kernel_files.hpp"
@@ -100,6 +103,46 @@ void check_drivers(Check& check) {
     }
 }
 
+/// Checks whether amdgpu keeps the memory on the GPU while a NIC has it registered.
+void check_amd_moves(Check& check) {
+    if (!has_driver(check, "amdgpu")) {
+        return;
+    }
+    const auto kernel = first_numbers(check.machine().kernel_release());
+    const KernelOption option = read_kernel_option(check.machine(), "CONFIG_DMABUF_MOVE_NOTIFY");
+    const bool always_on = kernel >= std::pair(7U, 1U);
+    const Advice advice{
+        .means =
+            "amdgpu moves the memory to system memory when a NIC registers it, so that "
+            "transfers cross PCIe twice.",
+        .remedy =
+            "Boot a kernel with CONFIG_DMABUF_MOVE_NOTIFY (Linux 7.1 always has it). NICs "
+            "whose drivers pin dma-bufs also need Linux 6.15."};
+    if (kernel.first == 0) {
+        check.unknown({}, "/proc does not have the release of the kernel");
+    } else if (!always_on && option.state == KernelOption::State::off) {
+        check.fail({}, "CONFIG_DMABUF_MOVE_NOTIFY is off in " + option.where, advice);
+    } else if (!always_on && option.state == KernelOption::State::unknown) {
+        check.unknown({}, option.where);
+    } else {
+        for (const NicFiles* const nic : check.nics()) {
+            const ImporterQuirk* const quirk = find_importer_quirk(nic->driver);
+            if (quirk == nullptr || quirk->mode == ImportMode::none) {
+                continue;
+            }
+            if (quirk->mode != ImportMode::follows_moves && kernel < std::pair(6U, 15U)) {
+                check.fail({nic->name},
+                           fmt::format("{} pins dma-bufs, kernel {}", nic->driver,
+                                       check.machine().kernel_release()),
+                           advice);
+            } else {
+                check.pass({nic->name},
+                           always_on ? "kernel " + check.machine().kernel_release() : option.where);
+            }
+        }
+    }
+}
+
 /// Adds a finding with the result of an exporter's probe, which initialises the GPU driver.
 void check_exporter(Check& check, const char* exporter, const char* means) {
     if (const std::string reason = check.why_no_driver(); !reason.empty()) {
@@ -143,6 +186,9 @@ void check_gaudi(Check& check) {
 constexpr std::array accelerators_list{
     Condition{"C-60", Severity::blocks, "the driver of the GPU is bound, and the GPU answers",
               "Linux, Documentation/ABI/testing/sysfs-bus-pci; vfio.rst", check_drivers},
+    Condition{"C-61", Severity::no_peer_to_peer, "AMD: registered memory stays on the GPU",
+              "Linux, drivers/gpu/drm/amd/amdgpu/amdgpu_dma_buf.c; drivers/dma-buf/Kconfig",
+              check_amd_moves, amd_vendor},
     Condition{"C-48", Severity::blocks, "AMD: ROCm exports dma-bufs", "rccl, src/misc/rocmwrap.cc",
               check_amd, amd_vendor},
     Condition{"C-49", Severity::blocks, "Intel: the driver is xe",
