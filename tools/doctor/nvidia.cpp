@@ -25,6 +25,20 @@ bool has_nvidia_driver(const Gpu* gpu) {
     return is_nvidia(gpu) && gpu->driver == "nvidia";
 }
 
+/// The first branch of the driver with open kernel modules and with CUDA 11.7.
+constexpr unsigned first_open_branch = 515;
+
+/// Returns 535 for the driver 535.183.01; 0 if /proc does not have the version.
+unsigned driver_branch(const Machine& machine) {
+    const std::string version = machine.line("/proc/driver/nvidia/version");
+    for (const std::string_view word : words(version)) {
+        if (const unsigned branch = first_numbers(word).first; branch >= 100) {
+            return branch;
+        }
+    }
+    return 0;
+}
+
 void check_modules(Check& check) {
     if (!has_gpu(check)) {
         return;
@@ -34,13 +48,18 @@ void check_modules(Check& check) {
         case NvidiaModules::open:
             check.pass({}, version);
             break;
-        case NvidiaModules::proprietary:
-            check.fail({}, version,
-                       {.means = "The proprietary kernel modules export no dma-bufs.",
-                        .remedy = "Install the open kernel modules (nvidia-open; in the GPU "
-                                  "Operator driver.kernelModuleType=open). They support Turing and "
-                                  "newer GPUs."});
+        case NvidiaModules::proprietary: {
+            const bool old = driver_branch(check.machine()) < first_open_branch;
+            check.fail(
+                {}, version,
+                {.means = "The proprietary kernel modules export no dma-bufs.",
+                 .remedy = fmt::format(
+                     "{} (nvidia-open; in the GPU Operator driver.kernelModuleType=open). "
+                     "They support Turing and newer GPUs.",
+                     old ? "Upgrade the driver to R515 or newer, with the open kernel modules"
+                         : "Install the open kernel modules")});
             break;
+        }
         case NvidiaModules::none:
             if (std::ranges::none_of(check.gpus(), has_nvidia_driver)) {
                 check.unknown({}, "nvidia.ko drives no GPU (C-60)");
@@ -91,13 +110,16 @@ void check_driver_version(Check& check) {
         return;
     }
     const CudaDevices& cuda = check.cuda();
-    if (cuda.driver_version == 0) {
+    const unsigned branch = driver_branch(check.machine());
+    if (cuda.driver_version == 0 && branch == 0) {
         check.unknown({}, cuda.reason);
         return;
     }
-    const std::string found =
-        fmt::format("CUDA {}.{}", cuda.driver_version / 1000, cuda.driver_version % 1000 / 10);
-    if (cuda.driver_version >= 11070) {
+    const std::string found = cuda.driver_version == 0
+                                  ? fmt::format("driver R{}", branch)
+                                  : fmt::format("CUDA {}.{}", cuda.driver_version / 1000,
+                                                cuda.driver_version % 1000 / 10);
+    if (cuda.driver_version == 0 ? branch >= first_open_branch : cuda.driver_version >= 11070) {
         check.pass({}, found);
     } else {
         check.fail({}, found,
