@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "doctor/environment.hpp"
+#include "doctor/kernel_files.hpp"
 #include "doctor/machine_dump.hpp"
 #include "doctor/pci_config.hpp"
 #include "doctor/run.hpp"
@@ -135,6 +136,18 @@ TEST_F(DoctorReplayTest, RefusesOtherFiles) {
     EXPECT_THAT(refusal("no JSON"), HasSubstr("parse error"));
     EXPECT_THAT(refusal(R"({"files": {"/a": 5}})"), HasSubstr("is not a file"));
     EXPECT_THAT(refusal(R"([{"realpath": "/sys/devices/x"}])"), HasSubstr("no \"modalias\""));
+}
+
+TEST(DoctorDumpTest, HasTheKernelAndItsLog) {
+    const TemporaryDirectory directory;
+    const fs::path dump = fs::path(directory.path()) / "dump.json";
+    const Machine running;
+    write_dump(dump, running, Report());
+    const ReplayedMachine files(dump);
+    const Machine replayed(files.root());
+    EXPECT_EQ(replayed.kernel_release(), running.kernel_release());
+    EXPECT_EQ(read_kernel_log(replayed).text.has_value(),
+              read_kernel_log(running).text.has_value());
 }
 
 /// Returns the exit status for a machine of the directory machines.

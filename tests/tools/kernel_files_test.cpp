@@ -70,5 +70,12 @@ TEST(DecompressTest, ReturnsAllOfALongText) {
     EXPECT_EQ(decompress(Machine(recorded.root()).read("/proc/config.gz").view()), text + "\n");
 }
 
+TEST(KernelFilesTest, ADumpHasOnlyTheLinesOfTheLogThatConditionsLookFor) {
+    EXPECT_EQ(
+        examined_lines("[1.0] Linux version 6.1\n[2.0] Host bridge not in P2PDMA whitelist: "
+                       "8086:1\n[3.0] a name\n[4.0] CREATE_MKEY(0x200) failed"),
+        "[2.0] Host bridge not in P2PDMA whitelist: 8086:1\n[4.0] CREATE_MKEY(0x200) failed\n");
+}
+
 } // namespace
 } // namespace rdmabuf::tools::doctor

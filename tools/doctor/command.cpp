@@ -92,7 +92,7 @@ Command add_doctor(CLI::App& program) {
     add_option(*app, "--dump", "FILE", options.dump,
                "Also write the files that were read, and the report, to this file, so that another "
                "machine can check them with --replay; of the environment, only the variables of "
-               "rdma-core")
+               "rdma-core, and of the kernel log, only the lines that the doctor looks for")
         ->excludes("--emit-env");
     app->set_help_flag("-h,--help", "Print this text");
     app->footer(doctor_notes);

@@ -128,8 +128,8 @@ void check_host_bridge(Check& check) {
         return;
     }
     for (const std::string_view line : lines(*log.text)) {
-        if (line.find("Host bridge not in P2PDMA whitelist") != std::string_view::npos ||
-            line.find("cannot be used for peer-to-peer DMA") != std::string_view::npos) {
+        if (line.find(log_no_whitelist) != std::string_view::npos ||
+            line.find(log_no_peer_to_peer) != std::string_view::npos) {
             check.fail({}, std::string(trimmed(line)),
                        {.means = "The kernel does not permit peer-to-peer DMA through this host "
                                  "bridge.",

@@ -84,7 +84,7 @@ KernelOption read_kernel_option(const Machine& machine, const std::string& name)
 
 KernelLog read_kernel_log(const Machine& machine) {
     if (machine.recorded()) {
-        FileText file = machine.read("/var/log/dmesg");
+        FileText file = machine.read(recorded_kernel_log);
         return {.text = std::move(file.text), .reason = "the kernel log was not recorded"};
     }
     constexpr int read_all = 3;     // SYSLOG_ACTION_READ_ALL
@@ -102,6 +102,20 @@ KernelLog read_kernel_log(const Machine& machine) {
     }
     text.resize(static_cast<std::size_t>(length));
     return {.text = std::move(text), .reason = {}};
+}
+
+std::string examined_lines(std::string_view log) {
+    std::string kept;
+    for (const std::string_view line : lines(log)) {
+        for (const std::string_view text :
+             {log_no_whitelist, log_no_peer_to_peer, log_refused_key}) {
+            if (line.find(text) != std::string_view::npos) {
+                kept.append(line).push_back('\n');
+                break;
+            }
+        }
+    }
+    return kept;
 }
 
 std::optional<std::uint64_t> read_page_size(const Machine& machine) {

@@ -30,12 +30,21 @@ struct KernelLog {
     std::optional<std::string> text;
     std::string reason;
 };
-/// Reads the log of the kernel. For a recorded machine (see Machine::recorded()), reads the file
-/// /var/log/dmesg below Machine::root() instead.
+/// The log of the kernel of a recorded machine (see Machine::recorded()), below Machine::root().
+inline constexpr const char* recorded_kernel_log = "/var/log/dmesg";
+/// Reads the log of the kernel. For a recorded machine, reads the file recorded_kernel_log instead.
 [[nodiscard]] KernelLog read_kernel_log(const Machine& machine);
+
+/// Returns the lines of the kernel log that conditions look for. The others are not put into dumps.
+[[nodiscard]] std::string examined_lines(std::string_view log);
 
 /// Returns the size of a page in bytes; nullopt if /proc/self/smaps does not contain it.
 [[nodiscard]] std::optional<std::uint64_t> read_page_size(const Machine& machine);
+
+// The texts of the kernel log that conditions look for.
+inline constexpr std::string_view log_no_whitelist = "Host bridge not in P2PDMA whitelist";
+inline constexpr std::string_view log_no_peer_to_peer = "cannot be used for peer-to-peer DMA";
+inline constexpr std::string_view log_refused_key = "CREATE_MKEY";
 
 /// The kernel modules of NVIDIA, as /proc/driver/nvidia/version names them.
 enum class NvidiaModules : std::uint8_t { none, proprietary, open };

@@ -164,7 +164,7 @@ void check_refused_keys(Check& check) {
     // If the log cannot be read, condition C-33 reports it.
     const KernelLog log = read_kernel_log(check.machine());
     for (const std::string_view line : lines(view(log.text))) {
-        if (line.find("CREATE_MKEY") != std::string_view::npos &&
+        if (line.find(log_refused_key) != std::string_view::npos &&
             line.find("failed") != std::string_view::npos) {
             check.fail({"kernel log"}, std::string(trimmed(line)),
                        {.means = "The firmware of the NIC has refused a registration.",

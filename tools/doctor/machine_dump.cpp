@@ -21,6 +21,7 @@
 #include <rdmabuf/version.hpp>
 
 #include "../options.hpp"
+#include "kernel_files.hpp"
 
 #include <fmt/format.h>
 
@@ -133,6 +134,9 @@ class Collector {
         add_real(done, listed);
     }
 
+    /// Adds a file that the machine does not have, or another text for one that it has.
+    void add_text(std::string_view path, std::string text) { files_[path] = std::move(text); }
+
     [[nodiscard]] Json take() noexcept { return std::move(files_); }
 
   private:
@@ -190,7 +194,7 @@ class Collector {
 
 /// Returns the files that Topology::read() reads.
 std::vector<std::string> files_of(const Topology& topology, const Machine& machine) {
-    std::vector<std::string> paths;
+    std::vector<std::string> paths{"/proc/sys/kernel/osrelease"};
     for (const PciFunction& function : topology.pci_functions()) {
         for (const char* const name :
              {"vendor", "device", "class", "numa_node", "max_link_speed", "max_link_width"}) {
@@ -388,6 +392,9 @@ void write_dump(const fs::path& file, const Machine& machine, const Report& repo
     }
     for (const auto& [path, listed] : asked) {
         collector.add(path, listed);
+    }
+    if (const KernelLog log = read_kernel_log(machine); log.text) {
+        collector.add_text(recorded_kernel_log, examined_lines(*log.text));
     }
     const Json dump{{"rdmabuf_dump", 1},
                     {"version", version()},
