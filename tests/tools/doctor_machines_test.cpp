@@ -134,6 +134,8 @@ TEST_F(DoctorReplayTest, WritesNothingOutsideOfItsDirectory) {
 TEST_F(DoctorReplayTest, RefusesOtherFiles) {
     EXPECT_THAT(refusal("{}"), HasSubstr("neither written by rdmabuf doctor --dump"));
     EXPECT_THAT(refusal("no JSON"), HasSubstr("parse error"));
+    EXPECT_LT(refusal("{\"files\": {\"/a\": \"" + std::string(10000, 'x')).size(), 500U);
+    EXPECT_THAT(refusal(R"({"rdmabuf_dump": 2, "files": {}})"), HasSubstr("another version"));
     EXPECT_THAT(refusal(R"({"files": {"/a": 5}})"), HasSubstr("is not a file"));
     EXPECT_THAT(refusal(R"([{"realpath": "/sys/devices/x"}])"), HasSubstr("no \"modalias\""));
 }

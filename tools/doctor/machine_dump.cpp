@@ -10,6 +10,7 @@
 #include <cctype>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -30,6 +31,9 @@ namespace rdmabuf::tools::doctor {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The format of the dumps that this version writes, and the only one that it reads.
+constexpr std::uint64_t dump_format = 1;
 
 constexpr std::string_view hex_digits = "0123456789abcdef";
 
@@ -396,7 +400,7 @@ void write_dump(const fs::path& file, const Machine& machine, const Report& repo
     if (const KernelLog log = read_kernel_log(machine); log.text) {
         collector.add_text(recorded_kernel_log, examined_lines(*log.text));
     }
-    const Json dump{{"rdmabuf_dump", 1},
+    const Json dump{{"rdmabuf_dump", dump_format},
                     {"version", version()},
                     {"report", to_json(report)},
                     {"files", collector.take()}};
@@ -418,6 +422,12 @@ ReplayedMachine::ReplayedMachine(const fs::path& dump) {
     try {
         const Json json = Json::parse(text);
         const Json* const files = json.find("files");
+        const Json* const format = json.find("rdmabuf_dump");
+        if (format != nullptr && format->number() != dump_format) {
+            writer.refuse(
+                "another version of rdmabuf has written the dump, in a format that this "
+                "one does not know");
+        }
         if (files != nullptr && files->members() != nullptr) {
             write_files(writer, *files);
         } else if (json.elements() != nullptr && !json.elements()->empty()) {
