@@ -26,7 +26,7 @@ std::string active_port(const Machine& machine, const std::string& nic) {
 }
 
 /// Returns the smallest value of NCCL_NET_GDR_LEVEL that permits GPUDirect over a path. NCCL has no
-/// level for C2C and NODE, so they get the next higher one.
+/// level for C2C and NODE: PHB includes all paths within a NUMA node.
 const char* level_of(PathType type) {
     switch (type) {
         case PathType::loc:
@@ -36,6 +36,7 @@ const char* level_of(PathType type) {
             return "PXB";
         case PathType::c2c:
         case PathType::phb:
+        case PathType::node:
             return "PHB";
         default:
             return "SYS";
@@ -71,6 +72,7 @@ std::string format_environment(const Check& check) {
             continue;
         }
         const std::string list = printable(fmt::format("{}", fmt::join(ports, ",")));
+        const std::string level = level_of(path->type);
         text += fmt::format(
             "# The nearest: {}, {}. The '=' of NCCL excludes names that only begin so.\n"
             "export UCX_NET_DEVICES={}\n"
@@ -78,11 +80,12 @@ std::string format_environment(const Check& check) {
             "# NCCL uses GPUDirect up to this distance; without the variable up to PXB. Beyond "
             "PXB,\n"
             "# set it only if the proofs of rdmabuf doctor are faster than host memory.\n"
-            "export NCCL_NET_GDR_LEVEL={}\n"
+            "{}export NCCL_NET_GDR_LEVEL={}\n"
             "# NVSHMEM reads its list only with the mapping of NICs to PEs.\n"
             "export NVSHMEM_ENABLE_NIC_PE_MAPPING=1\n"
             "export NVSHMEM_HCA_LIST={}\n",
-            list, to_string(path->type), list, list, level_of(path->type), list);
+            list, to_string(path->type), list, list, level == "PIX" || level == "PXB" ? "" : "# ",
+            level, list);
     }
     return text;
 }
