@@ -97,6 +97,11 @@ int Program::execute(int argc, char** argv) {
     } catch (const CLI::ExtrasError&) {
         const auto parsed = app_.get_subcommands();
         throw UsageError(describe_unknown(parsed.empty() ? app_ : *parsed.front()));
+    } catch (const CLI::ConversionError& error) {
+        // "Could not convert: --gpu = x"
+        const std::string_view text = error.what();
+        throw UsageError(fmt::format("{}: not a number, or out of range",
+                                     text.substr(std::min(text.find("--"), text.size()))));
     } catch (const CLI::Success& help) {
         app_.exit(help);
         return exit_success;
@@ -108,6 +113,9 @@ int Program::execute(int argc, char** argv) {
     }
     const auto chosen =
         std::ranges::find_if(commands_, [](const Command& c) { return c.app->parsed(); });
+    if (chosen == commands_.end() && json_) {
+        throw UsageError("--json requires --version or a subcommand");
+    }
     if (chosen == commands_.end()) {
         write_stdout(app_.help());
         return exit_success;
