@@ -3,10 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <rdmabuf/error.hpp>
 
 #include "../options.hpp"
 #include "condition.hpp"
@@ -178,6 +182,10 @@ int check(Machine& machine, const Options& options) {
     }
     const TextStyle style = style_of_stdout();
     const bool as_text = !options.json && !options.fix_script;
+    if (!options.dump.empty() && !std::ofstream(options.dump, std::ios::app)) {
+        throw UsageError(fmt::format("--dump {} cannot be written: {}", options.dump.string(),
+                                     describe_errno(errno)));
+    }
     const Report report = inspect(machine, options, [&](const Section& section) {
         if (as_text) {
             write_stdout(format_section(section, style));
