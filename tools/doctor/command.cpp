@@ -35,6 +35,7 @@ Examples:
   rdmabuf doctor
   rdmabuf doctor --device mlx5_0 --gpu 0 --pair
   rdmabuf doctor --gpu 0 --require dmabuf >/dev/null && echo healthy
+  rdmabuf doctor --failed
   rdmabuf doctor --dump node17.json; rdmabuf doctor --replay node17.json
   rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
 
@@ -87,6 +88,9 @@ Command add_doctor(CLI::App& program) {
             ->excludes(json);
     app->add_flag("--emit-env", options.emit_env,
                   "Print the variables of UCX, NCCL and NVSHMEM for each GPU; makes no proofs")
+        ->excludes(json)
+        ->excludes(script);
+    app->add_flag("--failed", options.failed, "Print only what failed, and the result")
         ->excludes(json)
         ->excludes(script);
     add_option(*app, "--dump", "FILE", options.dump,

@@ -19,6 +19,8 @@ struct Options {
     bool json = false;
     /// True if the commands that correct the failed conditions are printed as a shell script.
     bool fix_script = false;
+    /// True if only the failed conditions and the result are printed.
+    bool failed = false;
     /// True if the exit status is 0 only after a successful proof (test transfers) with a dma-buf.
     /// Proofs with memory on the NIC or through a peer memory module then do not count.
     bool require_dmabuf = false;

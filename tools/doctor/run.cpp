@@ -186,14 +186,26 @@ int check(Machine& machine, const Options& options) {
         throw UsageError(fmt::format("--dump {} cannot be written: {}", options.dump.string(),
                                      describe_errno(errno)));
     }
+    const auto print = [&](Section section) {
+        if (options.failed) {
+            std::erase_if(section.findings,
+                          [](const Finding& each) { return each.verdict != Verdict::fail; });
+        }
+        write_stdout(format_section(section, style));
+    };
     const Report report = inspect(machine, options, [&](const Section& section) {
         if (as_text) {
-            write_stdout(format_section(section, style));
+            print(section);
         }
     });
-    write_stdout(options.json         ? to_json(report).dump()
-                 : options.fix_script ? format_script(report)
-                                      : format_result(report, style));
+    if (options.failed) {
+        print({.title = "Proofs", .findings = findings_of(report.proofs)});
+        write_stdout(wrap(style, describe_result(report), "", "  "));
+    } else {
+        write_stdout(options.json         ? to_json(report).dump()
+                     : options.fix_script ? format_script(report)
+                                          : format_result(report, style));
+    }
     if (!options.dump.empty()) {
         write_dump(options.dump, machine, report);
     }
