@@ -22,9 +22,10 @@ writes and reads each memory by each NIC, and compares the bytes.
 
 constexpr const char* doctor_notes =
     R"(Each line has the verdict and what a failure does: "block" no dma-buf can be
-registered, "p2p" the NIC cannot access memory of the GPU directly, "slow"
-transfers are slower, "gpu" only operations that the GPU posts fail, "note" no
-effect by itself.
+registered, or data cannot be transferred, by the named GPU or NIC or at all;
+"p2p" the NIC cannot access memory of the GPU directly, "slow" transfers are
+slower, "gpu" only operations that the GPU posts fail, "note" no effect by
+itself.
 
 A proof allocates memory, registers it as register_memory() does, writes and
 reads it by RDMA at odd offsets, and compares all bytes where the memory is. A
