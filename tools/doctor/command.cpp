@@ -32,6 +32,11 @@ reads it by RDMA at odd offsets, and compares all bytes where the memory is. A
 proof with host memory shows that the NIC works, and does not count for the
 exit status. Run the command as root to see the registers of PCI bridges.
 
+--root and --replay check another machine by a file that --dump wrote there, by
+the output of `rdma_topo dump` of rdma-core, which has only the PCI functions,
+or by a copy of its directories sys, proc and dev. docs/troubleshooting.md says
+how to make the copy.
+
 Examples:
   rdmabuf doctor
   rdmabuf doctor --device mlx5_0 --gpu 0 --pair
