@@ -105,6 +105,9 @@ Proof proof_on_gpu(const char* gpu, const char* nic, Verdict verdict, const char
 TEST(DoctorReportTest, WithAGpuOnlyAProofWithItsMemoryGivesStatusZero) {
     Report report = report_of({}, {proof("udmabuf", "mlx5_0", Verdict::pass)});
     report.pairs = {pair_of("g0", "mlx5_0")};
+    report.pairs.front().is_optional = true; // the GPU of a laptop
+    EXPECT_EQ(exit_status(report), 0);
+    report.pairs.front().is_optional = false;
     EXPECT_EQ(exit_status(report), 2);
     EXPECT_EQ(
         result_of(report),

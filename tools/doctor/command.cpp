@@ -46,10 +46,11 @@ Examples:
   rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
 
 Exit status: 0 at least one pair of memory and NIC was proven in both
-directions: with memory of a GPU if PCI lists a GPU, otherwise also if only
-memory on the NIC was proven and no dma-buf (the result says so); 1 each pair
-has a failure that excludes it, and the cause is in the output; 2 it is not
-known, or wrong command line. With --fix-script and --emit-env: 0.)";
+directions: with memory of a GPU if PCI lists one that is more than a display
+controller or --gpu selects one, otherwise also if only memory on the NIC was
+proven and no dma-buf (the result says so); 1 each pair has a failure that
+excludes it, and the cause is in the output; 2 it is not known, or wrong
+command line. With --fix-script and --emit-env: 0.)";
 
 struct DoctorParsed {
     doctor::Options options;

@@ -75,6 +75,7 @@ void Machine::find_gpus() {
             gpus_.push_back({.address = function.address,
                              .name = name,
                              .vendor = function.identity->vendor,
+                             .is_vga = function.identity->class_code >> 8U == 0x0300,
                              .driver = driver});
         }
     }

@@ -39,6 +39,8 @@ struct Gpu {
     /// The PCI address as text, "0000:3b:00.0".
     std::string name;
     std::uint32_t vendor = 0;
+    /// True for a VGA-compatible controller, which may be there for a display only, as in laptops.
+    bool is_vga = false;
     /// The name of the kernel driver that is bound to the PCI function; empty if no driver is
     /// bound.
     std::string driver;

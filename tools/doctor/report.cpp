@@ -91,7 +91,8 @@ Json json_of(const Proof& proof) {
 } // namespace
 
 bool has_gpu(const Report& report) noexcept {
-    return std::ranges::any_of(report.pairs, [](const Pair& pair) { return !pair.gpu.empty(); });
+    return std::ranges::any_of(
+        report.pairs, [](const Pair& pair) { return !pair.gpu.empty() && !pair.is_optional; });
 }
 
 bool is_sufficient(const Report& report, const Proof& proof) noexcept {

@@ -26,6 +26,8 @@ struct Pair {
     std::string nic = {};
     /// The PCI vendor ID of the GPU.
     std::uint32_t vendor = 0;
+    /// True if the GPU needs no proof: see Gpu::is_vga. False if the option --gpu selects the GPU.
+    bool is_optional = false;
     /// The names in subjects of findings that stand for a part of this pair: the GPU, its driver,
     /// the NIC, and the PCI bridges between GPU and NIC.
     std::vector<std::string> names = {};
@@ -48,7 +50,7 @@ struct Report {
     std::string peer_memory = {};
 };
 
-/// Returns true if the report has pairs with a GPU.
+/// Returns true if the report has pairs with a GPU that needs a proof.
 [[nodiscard]] bool has_gpu(const Report& report) noexcept;
 /// Returns true if the proof succeeded and gives exit status 0: with memory of a GPU if PCI lists a
 /// GPU, otherwise with memory other than host memory; with a dma-buf if Report::require_dmabuf is

@@ -110,7 +110,7 @@ void make_proofs(Report& report, const Check& check, const Options& options) {
 
 /// Returns all pairs of the selected GPUs and NICs. If there are no GPUs or no NICs, this part of
 /// the pairs is empty.
-std::vector<Pair> pairs_of(const Check& check) {
+std::vector<Pair> pairs_of(const Check& check, const Options& options) {
     std::vector<const Gpu*> gpus = check.gpus();
     std::vector<const NicFiles*> nics = check.nics();
     gpus.resize(std::max<std::size_t>(gpus.size(), 1));
@@ -122,6 +122,7 @@ std::vector<Pair> pairs_of(const Check& check) {
             if (gpu != nullptr) {
                 pair.gpu = gpu->name;
                 pair.vendor = gpu->vendor;
+                pair.is_optional = gpu->is_vga && !options.gpu;
                 pair.names = {gpu->name, gpu->driver};
             }
             if (nic != nullptr) {
@@ -151,7 +152,7 @@ Report inspect(Machine& machine, const Options& options,
                 machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
     report.require_dmabuf = options.require_dmabuf;
-    report.pairs = pairs_of(check);
+    report.pairs = pairs_of(check, options);
     report.peer_memory = peer_memory_module(machine);
     const auto add = [&](Section section) {
         report.sections.push_back(std::move(section));
