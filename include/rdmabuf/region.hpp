@@ -111,7 +111,7 @@ struct RDMABUF_EXPORT RemoteRegion {
     }
     /* implicit */ constexpr operator RemoteAddress() const noexcept { return {address, rkey}; }
 
-    /// The size of the wire format in bytes.
+    /// The size in bytes of the result of encode().
     static constexpr std::size_t wire_size = 28;
     /// Returns the region in the wire format, which is little-endian and contains a version number.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;

@@ -378,7 +378,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Returns true if a request has exceeded EndpointOptions::timeout.
     [[nodiscard]] bool is_any_late(std::int64_t now) noexcept;
     void end_late_requests(std::int64_t now) noexcept;
-    /// Starts the timer if SharedState::recovers is true; otherwise stops it.
+    /// Starts `timer_` if SharedState::recovers is true; otherwise stops it. While it runs, it
+    /// expires ten times per EndpointOptions::heartbeat.
     void set_timer() noexcept;
 
     All channels_;

@@ -112,8 +112,9 @@ class RDMABUF_EXPORT OneSided {
     [[nodiscard]] static bool is_before(std::uint32_t number, std::uint32_t other) noexcept {
         return ((number - other) & Immediate::max_request) > Immediate::max_request / 2;
     }
-    /// Starts the data transfer of a request.
-    /// @return true if all data is posted or is in the RailSet's list of transfers
+    /// Starts the data transfer of a request, or continues to post its list.
+    /// @return true if all data is posted or is in the RailSet's list of transfers. If false,
+    ///         advance() calls this function again later, unless the channel has failed
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept;
     /// Adds RequestState::transfer to the RailSet's list of transfers. A request of 0 bytes has no
     /// transfer.

@@ -269,8 +269,9 @@ struct OneSidedRequest : RequestState {
     /// the last work request of this list was posted there. The entries of the list on this queue
     /// pair have arrived if the RDMA write with this number has arrived.
     std::array<std::uint32_t, max_channel_rails> covered_by; // NOLINT(*-member-init)
-    /// For an atomic operation: the first operand. For iput_list() and iget_list(): the number of
-    /// posted bytes of the first entry in `list`.
+    /// For fetch_add: the addend. For compare_swap: the new value; the expected value is in
+    /// `compare`. For iput_list() and iget_list(): the number of bytes of the first entry of `list`
+    /// that are already posted.
     std::uint64_t operand = 0;
     std::uint64_t compare = 0;
     /// The links of the request in OneSided::queued_ or OneSided::notifying_.
