@@ -181,9 +181,10 @@ class CacheCore {
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Finishes the return of a lease on an entry that was removed from the index, or that is
-    /// deregistered when its last lease is returned. The caller must be in a read-side section.
-    /// This function ends the section.
+    /// Called if CacheEntry::give_back() has returned true: the entry was removed from the index,
+    /// or EntryDetails::watched is true. If no lease on the entry is left, deregisters the entry; a
+    /// thread that holds the lock of the cache deregisters it when it releases the lock. The caller
+    /// must be in a read-side section. This function ends the section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;

@@ -64,10 +64,10 @@ struct Platform {
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
-    // The thread-local members do not use the initial-exec model: a library with static
-    // thread-local storage, such as a plugin, cannot be loaded by dlopen(3) if the static storage
-    // of the process is exhausted. In programs, the linker replaces the access by the local-exec
-    // model.
+    // The thread-local members do not use the initial-exec model, because this code may be part of
+    // a plugin: dlopen(3) cannot load a library that uses this model if the static thread-local
+    // storage of the process is exhausted. In programs, the linker replaces the access by the
+    // local-exec model.
     [[gnu::visibility(
         "hidden")]] static constinit thread_local std::size_t thread_slot_; // NOLINT(*-naming)
     [[gnu::visibility(

@@ -123,8 +123,9 @@ class RegistrationWalk {
     /// @return false if the registration on a NIC has failed
     [[nodiscard]] bool complete_address();
 
-    /// Returns the range as a dma-buf with the given mapping. The first call for a mapping exports
-    /// the range.
+    /// Returns the range as a dma-buf. Requests the given mapping from the exporter, unless an
+    /// earlier call has requested or obtained it. The exporter may have used another mapping: see
+    /// ExportedRange::mapping().
     /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
     /// Returns the parts of the range. Each part is exported as its own dma-buf, because under a
@@ -145,7 +146,10 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// part
     [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
-    /// Returns the largest offset at which a region of the current step begins in its dma-buf.
+    /// Returns the largest offset at which a region of the current step (a round of registrations)
+    /// begins in its dma-buf. Exception: if parts (see parts()) contain several regions each,
+    /// returns the offset of the last region in @p range. The largest offset and the result are
+    /// then both at least one page.
     /// @param range  the dma-buf of the whole range
     [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
@@ -153,8 +157,9 @@ class RegistrationWalk {
     ///         address nor that of the iova; EINVAL if the options of the caller are not valid for
     ///         a dma-buf
     void check_exported(const ExportedRange& exported) const;
-    /// Returns true if the registration on @p nic failed with EINVAL because the descriptor or the
-    /// range of the dma-buf is not valid, so that no other mapping works.
+    /// Returns true if the registration on @p nic failed with EINVAL, and either the descriptor is
+    /// known to be neither a dma-buf nor a memfd, or the range ends after the end of its file.
+    /// Another MappingKind would not help.
     [[nodiscard]] bool has_invalid_range(const Nic& nic) const;
     /// Sets `dmabuf_refused_` if @p error is EOPNOTSUPP or 524 (ENOTSUPP of the kernel): the memory
     /// cannot be exported as a dma-buf, or a NIC cannot import the dma-buf.
@@ -200,15 +205,18 @@ class RegistrationWalk {
     std::optional<RegistrationPath> path_ = std::nullopt;
     /// The index of the next path to try.
     std::size_t next_path_ = 0;
-    /// The NICs on which the current step (a round of registrations) registers the memory. On a
-    /// dma-buf path, all these NICs use the mapping in `choice_`.
+    /// The NICs on which the current step (a round of registrations) registers the memory:
+    /// prepare() selects them, and complete() empties the list. On a dma-buf path, `choice_` is the
+    /// current choice of all these NICs. They use the mapping that the exporter returned for this
+    /// choice. It may differ from `choice_.mapping`, except for MappingUse::exact.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
     /// True if the exporter cannot export a dma-buf, or a NIC cannot import the dma-buf. The path
     /// peermem, which needs no dma-buf, may then work.
     bool dmabuf_refused_ = false;
-    /// The dma-bufs of the range for the current path, indexed by MappingKind.
+    /// The dma-bufs of the range for the current path, indexed by the requested MappingKind. The
+    /// exporter may have used another mapping.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
     /// The result of export_parts() for the current step (a round of registrations).
     std::vector<ExportedRange> exported_parts_ = {};
