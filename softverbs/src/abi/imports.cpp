@@ -195,7 +195,8 @@ void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
 }
 
 /// Returns the region with this handle in the device file of @p context. If another process has
-/// opened the file, adds one import to the region. On failure, returns null and sets errno.
+/// opened the file, maps the memory of the region if it is not mapped yet, and increments
+/// ForeignRegion::imports. On failure, returns null and sets errno.
 const Mr* find_original(Context& context, std::uint32_t handle) {
     if (!context.file->of_other_process) {
         const Mr* const original = find_mr(context, handle);

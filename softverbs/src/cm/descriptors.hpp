@@ -44,8 +44,9 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
 
 /// Implements open(2) for /dev/infiniband/rdma_cm.
 [[nodiscard]] int open_device(std::string_view path, int flags);
-/// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. The command GET_EVENT
-/// waits for an event in read(2), and is therefore a cancellation point.
+/// Implements write(2) for /dev/infiniband/rdma_cm: executes the command in @p buffer. For the
+/// command GET_EVENT, calls read(2) to wait for an event. Therefore the function is a cancellation
+/// point for this command, but for no other.
 [[nodiscard]] ssize_t write_command(int descriptor, const void* buffer, std::size_t size);
 /// Changes the result of fstat(2) to that of the device file. The descriptor is a socket, so the
 /// kernel has returned the status of a socket.

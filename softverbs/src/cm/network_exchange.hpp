@@ -87,8 +87,9 @@ class NetworkExchange final : public Exchange {
     /// connection. Because of SO_REUSEPORT, another process of that host may then respond.
     static constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
 
-    /// The first structure that each process sends after the handshake, if the connection is for
-    /// messages and not for a query.
+    /// On a connection for messages of the connection manager (Purpose::messages): the first
+    /// structure that each process sends after the handshake. Connections for queries to the
+    /// service directory have no Hello.
     struct Hello {
         std::uint32_t magic;
         std::uint32_t message_size;

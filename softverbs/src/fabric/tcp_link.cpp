@@ -113,8 +113,10 @@ void TcpLink::hang_up() noexcept {
         state_ = State::closing;
         starved_ = {};
         // Handler::on_request() may have rejected requests, because this connection had no room for
-        // their responses. This increment causes another call of on_request() for these requests.
-        // They are not rejected now, because has_room() returns true for a closed connection.
+        // their responses. progress() calls on_request() again for these requests, because
+        // pending() returns true in State::closing. has_room() then returns true, because the
+        // connection is not open. The increment is not necessary for this. Its only effect is that
+        // the other connections try again to deliver their rejected requests.
         ++context_.deliveries;
         stop_watching(context_.epoll, socket_.get());
     }

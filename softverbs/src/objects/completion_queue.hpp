@@ -137,7 +137,7 @@ struct Cq : ibv_cq_ex {
 };
 
 // These functions implement verbs with similar names; create_channel() implements
-// ibv_create_comp_channel(). The caller must hold Process::lock.
+// ibv_create_comp_channel(). The caller must hold Process::lock, except as noted.
 [[nodiscard]] Channel* create_channel(Context& context);
 [[nodiscard]] int destroy_channel(Channel& channel);
 [[nodiscard]] Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes);

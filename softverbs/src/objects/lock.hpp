@@ -11,8 +11,9 @@
 
 namespace softverbs {
 
-/// A mutex for std::unique_lock. Each verb of the data path locks it. Without contention, lock()
-/// takes a few instructions; std::mutex takes about sixty.
+/// The type of Process::lock, which each verb of the data path locks. Can be used with
+/// std::unique_lock and std::scoped_lock. Without contention, lock() takes a few instructions;
+/// std::mutex takes about sixty.
 class Lock {
   public:
     void lock() noexcept {

@@ -467,8 +467,8 @@ struct Qp : ibv_qp_ex {
     }
 };
 
-// These functions implement verbs with similar names; create_qp() implements ibv_create_qp(). The
-// caller must hold Process::lock.
+// Most of these functions implement verbs with similar names; create_qp() implements
+// ibv_create_qp(). The caller must hold Process::lock, except as noted.
 
 /// Obtains the memory for the work requests of a new queue pair from the allocator of its parent
 /// domain, if there is one. Returns 0 or ENOMEM. The caller must not hold Process::lock.
@@ -494,6 +494,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 /// releases it while it waits for acknowledgements of events.
 [[nodiscard]] int destroy_qp(Qp& qp);
 
+/// Like obtain_memory() above, for a shared receive queue. The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_srq_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes,
