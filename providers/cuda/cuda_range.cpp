@@ -18,8 +18,10 @@ namespace {
 
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
-/// Checks that the range is mapped without gaps.
-/// @return the number of mappings that the range spans
+/// Checks that the range is inside one allocation or, for mapped memory (cuMemMap), inside mappings
+/// that follow each other without a gap in one reserved range.
+/// @return the number of these mappings; 1 for an allocation
+/// @throws Error ERANGE if the range is not inside them; the errors of mappings_of()
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
     const Mappings mappings = mappings_of(driver, pointer, length, &extent_of);
     if (!mappings.extent.holds(pointer.address, length)) {
