@@ -52,9 +52,9 @@ class Communicator {
     Communicator& operator=(const Communicator&) = delete;
     /// Closes the channel. If all requests have completed, and SharedEndpoint::lingers is true,
     /// first waits, for at most EndpointOptions::linger, until the peer's device has received all
-    /// messages. If a request has not completed, NCCL aborts its communicator, and the peer may be
-    /// unreachable, so the destructor does not wait. Other threads can use the endpoint during the
-    /// wait.
+    /// messages. Other threads can use the endpoint during the wait. If a request has not
+    /// completed, the destructor does not wait: NCCL is then aborting the NCCL communicator, and
+    /// the peer may be unreachable.
     ~Communicator();
 
     [[nodiscard]] const Nic& nic() const noexcept { return nic_; }

@@ -66,9 +66,9 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
         log::info("init", "there is no RDMA device to use");
         return abi::Result::system_error;
     }
-    // If nothing uses the plugin, it may have been unloaded and loaded again, while this library
-    // stayed in memory. NCCL then creates its merged devices again, so device_count() must not
-    // report those that exist already.
+    // If nothing uses the plugin, NCCL may have closed this library and opened it again. This
+    // Plugin object then still exists if something else has kept the library in memory. NCCL
+    // creates its merged devices again, so device_count() must not count those that exist already.
     if (contexts_.empty() && open_ == 0) {
         counted_nics_ = physical_nics_;
         connections_.clear();

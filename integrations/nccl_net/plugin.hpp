@@ -35,8 +35,9 @@ struct Listener {
 struct Context {
     /// The traffic class that NCCL requests; abi::undefined_traffic_class: none.
     int traffic_class = abi::undefined_traffic_class;
-    /// True after stop(). NCCL 2.28.3 uses the context of a communicator that has ended for the
-    /// communicators that were split from it (ncclConfig_t::splitShare).
+    /// True after stop(). The object is then kept until all communicators have ended: after a
+    /// communicator has ended, NCCL 2.28.3 still uses its context for the communicators that were
+    /// split from it (ncclConfig_t::splitShare).
     bool ended = false;
 };
 

@@ -246,7 +246,7 @@ constexpr abi::RequestFunctions request_functions = {
     .receive_consumed = nullptr,
 };
 
-/// The table of version 11 or 12.
+/// NCCL's function table of version 11 or 12 (ncclNet_v11_t, ncclNet_v12_t).
 template <class Properties, class Virtual>
 constexpr abi::NetWithContext<Properties, Virtual> table_with_context = {
     .name = plugin_name,
