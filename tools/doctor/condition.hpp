@@ -107,7 +107,6 @@ class Check {
     void unknown(Subject subject, std::string found, Advice advice = {});
 
     [[nodiscard]] const std::vector<Finding>& findings() const noexcept { return findings_; }
-    /// Moves the findings out of this object.
     [[nodiscard]] std::vector<Finding> take_findings() noexcept { return std::move(findings_); }
 
   private:

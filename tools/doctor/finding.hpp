@@ -26,7 +26,7 @@ enum class Severity : std::uint8_t {
 enum class Verdict : std::uint8_t { pass, fail, unknown };
 [[nodiscard]] const char* to_string(Verdict verdict) noexcept;
 
-/// The explanation of a failed or unknown condition.
+/// The consequence and the remedy of a Finding whose verdict is Verdict::fail or Verdict::unknown.
 struct Advice {
     /// The consequence of the failure.
     std::string means = {};

@@ -144,9 +144,9 @@ void check_exports(Check& check) {
     });
 }
 
-/// Checks whether memory of cuMemCreate() can be registered. Apart from support by the GPU, the
-/// program must set allocFlags.gpuDirectRDMACapable. PyTorch calls cuMemCreate() if
-/// expandable_segments is set, and older versions do not set the flag.
+/// Checks whether memory of cuMemCreate() can be registered. This requires that the GPU supports
+/// it, and that the program sets allocFlags.gpuDirectRDMACapable. PyTorch calls cuMemCreate() if
+/// expandable_segments is set, and older versions of PyTorch do not set the flag.
 void check_virtual_memory(Check& check) {
     const bool expandable =
         check.machine().read("/proc/self/environ").view().find("expandable_segments:True") !=
