@@ -52,7 +52,9 @@ struct Registered {
 struct Trial {
     /// The name of the device; empty if no device could be opened and none was requested.
     std::string device;
-    /// The type and the source of the memory: "udmabuf, /dev/udmabuf, up to 64 MiB per buffer".
+    /// The type of the memory (--memory), followed by the details of its exporter if there are any:
+    /// for example "udmabuf, /dev/udmabuf, up to 64 MiB per buffer". Only the type if the
+    /// allocation failed.
     std::string memory;
     /// The address of the first registered byte; 0 for memory of the RDMA device.
     std::uint64_t address = 0;
