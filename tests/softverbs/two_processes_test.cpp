@@ -223,18 +223,19 @@ void deregister_regions(const std::stop_token& over, ibv_pd* pd) {
 }
 
 TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
-    constexpr unsigned reads = 16;
     constexpr std::uint32_t length = one_mib / 8;
     run(
         [](End& end) {
-            // The first responses contain data, because the pull method is not known yet. The same
-            // is true for some later ones.
-            EXPECT_TRUE(eventually([&end] {
+            // True when a read has one response, which contains a segment. With data in packets, it
+            // would have 8. The first responses contain data, because the pull method is not known
+            // yet, and so do some after a copy that has failed.
+            const auto is_fetched = [&end] {
                 const std::uint64_t before = received();
                 end.post(IBV_WR_RDMA_READ, 1, half, length, 0);
                 end.expect(1);
                 return received() - before <= 2;
-            }));
+            };
+            EXPECT_TRUE(eventually(is_fetched));
             end.meet();
             // During this time, some copies fail. Each of these reads is repeated, with the data in
             // packets.
@@ -245,14 +246,7 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
                 std::memset(end.data + half, 0, length);
             }
             end.meet();
-            const std::uint64_t before = received();
-            for (std::uint64_t id = 0; id < reads; ++id) {
-                end.post(IBV_WR_RDMA_READ, id, half, length, 0);
-                end.expect(id);
-            }
-            // Most reads have one response, which contains a segment. With data in packets, each
-            // read would have 8.
-            EXPECT_LE(received() - before, std::uint64_t{4} * reads);
+            EXPECT_TRUE(eventually(is_fetched));
             end.meet();
         },
         [](End& end) {
