@@ -32,21 +32,59 @@ constexpr std::array rdma_modules{
     RdmaModule{0x8086, "irdma"},   RdmaModule{0x1414, "mana_ib"}, RdmaModule{0x1dd8, "ionic_rdma"},
 };
 
-/// Returns the PCI address of the first network function whose vendor makes RDMA devices, and the
-/// module to load for it; nullopt if there is none.
-std::optional<std::pair<std::string, const char*>> network_function(const Machine& machine) {
+/// A network function of a vendor that makes RDMA devices, to which no RDMA device belongs.
+struct NetworkFunction {
+    std::string address;
+    std::uint32_t vendor;
+    /// The module that makes the RDMA device.
+    const char* module;
+    /// The name of the kernel driver that is bound; empty if none is.
+    std::string driver;
+};
+
+std::vector<NetworkFunction> functions_without_device(const Machine& machine) {
     constexpr std::uint32_t network_class = 0x02;
+    std::vector<NetworkFunction> found;
     for (const PciFunction& function : machine.topology().pci_functions()) {
-        if (!function.identity || function.identity->class_code >> 16U != network_class) {
+        const std::string address = to_string(function.address);
+        if (!function.identity || function.identity->class_code >> 16U != network_class ||
+            std::ranges::find(machine.nics(), address, &NicFiles::pci) != machine.nics().end()) {
             continue;
         }
-        for (const RdmaModule& each : rdma_modules) {
-            if (each.vendor == function.identity->vendor) {
-                return std::pair(to_string(function.address), each.module);
-            }
+        const std::uint32_t vendor = function.identity->vendor;
+        const auto* const known = std::ranges::find(rdma_modules, vendor, &RdmaModule::vendor);
+        if (known != rdma_modules.end()) {
+            found.push_back(
+                {.address = address,
+                 .vendor = vendor,
+                 .module = known->module,
+                 .driver = machine.link_name("/sys/bus/pci/devices/" + address + "/driver")});
         }
     }
-    return std::nullopt;
+    return found;
+}
+
+/// Returns what makes an RDMA device of the function.
+Advice advice_for(const NetworkFunction& function) {
+    Advice advice{.means = "Nothing can be registered with this NIC.", .remedy = {}, .command = {}};
+    if (function.driver.empty()) {
+        advice.remedy = fmt::format(
+            "No driver is bound to the network function {}: the kernel log says why its driver did "
+            "not take it, or the driver is not loaded.",
+            function.address);
+    } else if (function.driver == "vfio-pci") {
+        advice.remedy = fmt::format(
+            "The network function {} is given to a virtual machine or to a driver in user space "
+            "(vfio-pci). To use it here, bind its own driver.",
+            function.address);
+    } else {
+        advice.remedy = fmt::format(
+            "The network function {} may become an RDMA device: load the module {}. If it does "
+            "not, the kernel log has the reason.",
+            function.address, function.module);
+        advice.command = fmt::format("modprobe {}", function.module);
+    }
+    return advice;
 }
 
 void check_exists(Check& check) {
@@ -58,6 +96,15 @@ void check_exists(Check& check) {
                                  nic.driver.empty() ? "" : fmt::format(" ({})", nic.driver));
         }
         check.pass({}, names);
+        for (const NetworkFunction& function : functions_without_device(check.machine())) {
+            // Network functions of other vendors need not be RDMA devices. If mlx5_core is bound,
+            // the RDMA device of a bond can belong to another function.
+            constexpr std::uint32_t nvidia_networking = 0x15b3;
+            if (function.vendor == nvidia_networking && function.driver != "mlx5_core") {
+                check.note({function.address}, "the function has no RDMA device",
+                           advice_for(function));
+            }
+        }
         return;
     }
     if (!check.machine().has_sysfs()) {
@@ -77,12 +124,9 @@ void check_exists(Check& check) {
                       "Install an RDMA NIC and its driver; pass a VF to a virtual machine and "
                       "the device to a container. For tests without hardware, run the "
                       "program under `softverbs run --`."};
-    if (const auto function = network_function(check.machine())) {
-        advice.remedy = fmt::format(
-            "The network function {} may become an RDMA device: load the module {}. If it does "
-            "not, the kernel log has the reason.",
-            function->first, function->second);
-        advice.command = fmt::format("modprobe {}", function->second);
+    if (const auto functions = functions_without_device(check.machine()); !functions.empty()) {
+        advice.remedy = advice_for(functions.front()).remedy;
+        advice.command = advice_for(functions.front()).command;
     }
     check.fail({},
                check.machine().exists("/sys/class/infiniband")

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "condition.hpp"
@@ -171,10 +172,11 @@ void check_acs(Check& check) {
 }
 
 /// Calls @p use with each NIC on PCI and its configuration space.
+/// @param driver  the kernel driver of the NICs; empty: of any driver
 template <class Use>
-void for_each_config(Check& check, const Use& use) {
+void for_each_config(Check& check, const Use& use, std::string_view driver = {}) {
     for (const NicFiles* const nic : check.nics()) {
-        if (nic->pci.empty() || nic->software) {
+        if (nic->pci.empty() || nic->software || (!driver.empty() && nic->driver != driver)) {
             continue;
         }
         const PciConfig config(check.machine(), nic->pci);
@@ -191,7 +193,7 @@ void check_ats(Check& check) {
         return;
     }
     constexpr unsigned enabled = 0x8000;
-    for_each_config(check, [&check](const NicFiles& nic, const PciConfig& config) {
+    const auto check_nic = [&check](const NicFiles& nic, const PciConfig& config) {
         const auto control = config.ats_control();
         if (control && (*control & enabled) != 0) {
             check.pass({nic.name}, "ATS is enabled");
@@ -203,7 +205,9 @@ void check_ats(Check& check) {
                                   "vSphere also set pciPassthru.allowP2P, RelaxACSforP2P and "
                                   "use64bitMMIO."});
         }
-    });
+    };
+    // The instances of clouds whose NICs have no ATS, such as EFA, have GPUDirect RDMA without it.
+    for_each_config(check, check_nic, "mlx5_core");
 }
 
 /// Calls @p use with the register Device Control of each NIC.
