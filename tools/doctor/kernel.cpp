@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "condition.hpp"
 #include "kernel_files.hpp"
@@ -116,6 +120,19 @@ void check_peer_to_peer(Check& check) {
     }
 }
 
+/// Returns the pair whose GPU and NIC a line of the kernel log names; nullptr if there is none.
+const GpuAndNic* pair_in(const Check& check, std::string_view line) {
+    const auto is_in = [line](const std::string& address) {
+        return !address.empty() && line.find(address) != std::string_view::npos;
+    };
+    for (const GpuAndNic& pair : check.pairs()) {
+        if (is_in(pair.gpu->name) && is_in(pair.nic->pci)) {
+            return &pair;
+        }
+    }
+    return nullptr;
+}
+
 void check_host_bridge(Check& check) {
     if (check.pairs().empty()) {
         return;
@@ -127,18 +144,36 @@ void check_host_bridge(Check& check) {
                        .command = "dmesg | grep -E 'P2PDMA whitelist|peer-to-peer DMA'"});
         return;
     }
+    const Advice move{
+        .means = "The kernel does not permit peer-to-peer DMA through this host bridge.",
+        .remedy =
+            "Move one card below the same PCIe switch as the other; no setting corrects this."};
+    const Advice disable{.means =
+                             "The kernel does not permit peer-to-peer DMA, because bridges "
+                             "redirect it by ACS.",
+                         .remedy = "Disable the redirection (C-31)."};
+    const GpuAndNic* redirected = nullptr; // The kernel logs the reason before the result.
+    std::set<const GpuAndNic*> failed;
     for (const std::string_view line : lines(*log.text)) {
-        if (line.find(log_no_whitelist) != std::string_view::npos ||
-            line.find(log_no_peer_to_peer) != std::string_view::npos) {
-            check.fail({}, std::string(trimmed(line)),
-                       {.means = "The kernel does not permit peer-to-peer DMA through this host "
-                                 "bridge.",
-                        .remedy = "Move one card below the same PCIe switch as the other; no "
-                                  "setting corrects this."});
+        if (line.find(log_no_whitelist) != std::string_view::npos) {
+            check.fail({}, std::string(trimmed(line)), move);
             return;
         }
+        const GpuAndNic* const pair = pair_in(check, line);
+        if (pair == nullptr) {
+            continue; // Other devices, such as NVMe drives, do not concern RDMA.
+        }
+        if (line.find(log_acs_redirect) != std::string_view::npos) {
+            redirected = pair;
+        } else if (line.find(log_no_peer_to_peer) != std::string_view::npos &&
+                   failed.insert(pair).second) {
+            check.fail({pair->gpu->name, pair->nic->name}, std::string(trimmed(line)),
+                       pair == redirected ? disable : move);
+        }
     }
-    check.pass({}, "the kernel log names no host bridge");
+    if (failed.empty()) {
+        check.pass({}, "the kernel log names no host bridge");
+    }
 }
 
 void check_real_machine(Check& check) {

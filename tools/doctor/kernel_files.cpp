@@ -108,7 +108,7 @@ std::string examined_lines(std::string_view log) {
     std::string kept;
     for (const std::string_view line : lines(log)) {
         for (const std::string_view text :
-             {log_no_whitelist, log_no_peer_to_peer, log_refused_key}) {
+             {log_no_whitelist, log_acs_redirect, log_no_peer_to_peer, log_refused_key}) {
             if (line.find(text) != std::string_view::npos) {
                 kept.append(line).push_back('\n');
                 break;

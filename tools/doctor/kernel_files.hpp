@@ -43,6 +43,7 @@ inline constexpr const char* recorded_kernel_log = "/var/log/dmesg";
 
 // The texts of the kernel log that conditions look for.
 inline constexpr std::string_view log_no_whitelist = "Host bridge not in P2PDMA whitelist";
+inline constexpr std::string_view log_acs_redirect = "ACS redirect is set between";
 inline constexpr std::string_view log_no_peer_to_peer = "cannot be used for peer-to-peer DMA";
 inline constexpr std::string_view log_refused_key = "CREATE_MKEY";
 
