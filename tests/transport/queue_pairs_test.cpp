@@ -123,9 +123,6 @@ TEST_F(QueuePairs, are_not_created_on_a_device_whose_port_goes_down_meanwhile) {
     ASSERT_NO_FATAL_FAILURE(connect_to(listener));
     EXPECT_EQ(left_->rails(), 1);
     EXPECT_EQ(right_->rails(), 1);
-    forget_calls();
-    EXPECT_EQ(left_->close(), code(0));
-    EXPECT_TRUE(record().sends.at(0).request.send_flags & IBV_SEND_INLINE) << "the close message";
     ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);
 }
 
