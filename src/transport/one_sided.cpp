@@ -270,14 +270,18 @@ bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry
         }
         works[count - 1].next = nullptr;
         const std::size_t posted = rails_.post_chain(rail, works[0], request);
-        if (posted != 0) {
-            list_posted(request, rail, posted == count);
+        if (posted == 0) {
+            return false;
         }
+        list_posted(request, rail, posted == count);
         if (posted < count) {
             at = from;
             for (std::size_t i = 0; i < posted && at.skip_empty(); ++i) {
                 static_cast<void>(take_work(request, at, rail, local[0], works[0]));
             }
+            // cancel() keeps the next entry, whose signaled work request shows that these ones
+            // have completed. An empty entry has no work request.
+            static_cast<void>(at.skip_empty());
         }
         entries = at.entries;
         done = at.done;

@@ -60,6 +60,13 @@ class ListPosting : public FeaturesTest {
             return send.entries.size() == 1 && send.entries[0].length == block;
         }));
     }
+    [[nodiscard]] TransferEntry empty_entry() const {
+        return {.memory = &from_->memory(), .address = from_->data(), .remote = &remote_};
+    }
+    static bool is_of_list(const ibv_send_wr& work) {
+        return work.opcode == IBV_WR_RDMA_WRITE && work.num_sge == 1 &&
+               work.sg_list[0].length == block;
+    }
     /// Returns the work requests of the list in the order in which they were posted: "w", or "W" if
     /// it is signaled. A space separates the calls of ibv_post_send(3).
     static std::string posted_calls() {
@@ -116,9 +123,7 @@ TEST_F(ListPosting, posts_at_most_one_more_entry_after_it_was_cancelled) {
         connect_with_list(1000);
         Request request;
         ASSERT_EQ(left().iput_list(entries_, request, std::span<const std::byte>()), code(0));
-        const std::array empty_first = {
-            TransferEntry{.memory = &from_->memory(), .address = from_->data(), .remote = &remote_},
-            entries_.front()};
+        const std::array empty_first = {empty_entry(), entries_.front()};
         Request waiting;
         ASSERT_EQ(left().iput_list(empty_first, waiting, std::span<const std::byte>()), code(0));
         ASSERT_EQ(left().cancel(waiting), code(0));
@@ -145,11 +150,9 @@ TEST_F(ListPosting, skips_empty_entries) {
         entries_.clear();
         options_.queue_pairs_per_device = queue_pairs;
         connect_with_list(3);
-        const TransferEntry empty = {
-            .memory = &from_->memory(), .address = from_->data(), .remote = &remote_};
-        entries_.insert(entries_.begin(), empty);
-        entries_.insert(entries_.begin() + 2, empty);
-        entries_.push_back(empty);
+        entries_.insert(entries_.begin(), empty_entry());
+        entries_.insert(entries_.begin() + 2, empty_entry());
+        entries_.push_back(empty_entry());
         Request request = write_list();
         EXPECT_EQ(posted_calls(), "wwW");
         EXPECT_EQ(complete(left(), request).bytes, 3 * block);
@@ -175,10 +178,7 @@ TEST_F(ListPosting, posts_the_rest_later_or_ends_with_its_channel_if_a_work_requ
             std::size_t position = 0;
             const PostFilter filter(left_end().protection_domain().context().native(),
                                     [&, code = error](const ibv_qp&, const ibv_send_wr& work) {
-                                        const bool of_list = work.opcode == IBV_WR_RDMA_WRITE &&
-                                                             work.num_sge == 1 &&
-                                                             work.sg_list[0].length == block;
-                                        return of_list && position++ == refused ? code : 0;
+                                        return is_of_list(work) && position++ == refused ? code : 0;
                                     });
             const bool ends = error == EINVAL && (queue_pairs == 1 || refused < 20);
             Request request = write_list();
@@ -190,6 +190,28 @@ TEST_F(ListPosting, posts_the_rest_later_or_ends_with_its_channel_if_a_work_requ
             EXPECT_EQ(left().state(), code(ends ? EIO : 0));
             EXPECT_EQ(left().in_flight(), 0);
         }
+    }
+}
+
+// A list of which a part is posted ends only after a signaled work request has completed.
+TEST_F(ListPosting, cancels_the_rest_after_a_refused_work_request_beside_an_empty_entry) {
+    for (const std::size_t accepted : {0U, 1U}) {
+        SCOPED_TRACE(accepted);
+        disconnect_all();
+        entries_.clear();
+        connect_with_list(3);
+        entries_.insert(entries_.begin() + static_cast<std::ptrdiff_t>(accepted), empty_entry());
+        std::size_t position = 0;
+        const PostFilter filter(left_end().protection_domain().context().native(),
+                                [&](const ibv_qp&, const ibv_send_wr& work) {
+                                    return is_of_list(work) && position++ == accepted ? ENOMEM : 0;
+                                });
+        Request request;
+        ASSERT_EQ(left().iput_list(entries_, request), code(0));
+        EXPECT_EQ(posted(), accepted);
+        EXPECT_EQ(left().cancel(request), code(0));
+        EXPECT_EQ(complete(left(), request).error, code(ECANCELED));
+        EXPECT_EQ(posted_calls(), accepted == 0 ? "" : "w W");
     }
 }
 
