@@ -76,7 +76,7 @@ std::vector<std::string> loaded_paths() {
     return paths;
 }
 
-/// Describes the library file @p path, whose file name begins with @p name.
+/// Resolves the symbolic links in @p path, and takes the version from the file name after ".so.".
 FoundLibrary describe(const std::string& name, const std::string& path) {
     std::error_code failed;
     const std::filesystem::path real = std::filesystem::canonical(path, failed);

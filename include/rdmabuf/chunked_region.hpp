@@ -323,7 +323,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }
-    /// Returns the protection domain with the index @p i.
+    /// Returns the protection domain at position @p i of the list that was passed to the
+    /// constructor.
     /// @throws Error EBADF if this object was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i * chunk_count()].protection_domain();

@@ -154,7 +154,8 @@ class RDMABUF_EXPORT AsyncConnection {
     void accept(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
     /// Rejects the request. Requires the state `requested`. See rdma_reject(3).
     /// @param private_data  at most 148 bytes for the peer. The peer receives a `failed` event with
-    ///                      ECONNREFUSED; Error::hint() of the event contains the data as text.
+    ///                      ECONNREFUSED; the hint() of ChannelEvent::error contains the data as
+    ///                      text.
     /// @throws Error EMSGSIZE if the private data is too long; the state then does not change
     void reject(std::span<const std::byte> private_data = {});
     /// Begins to disconnect and moves the queue pair to the error state. Requires the state

@@ -132,7 +132,7 @@ struct SrdAttributes {
     /// True if the device supports RDMA writes, also with immediate data. A write can have only one
     /// scatter-gather entry, and no inline data.
     bool rdma_write = false;
-    /// The maximum size of one RDMA read or write in bytes; 0 if the device has no RDMA.
+    /// The maximum size in bytes of one RDMA read or write; 0 if the device supports neither.
     std::uint32_t max_rdma_size = 0;
     /// True if QueuePairOptions::rnr_retry may be less than 7. With the value 7, the NIC retries
     /// without limit.

@@ -40,8 +40,8 @@ struct MemoryWindowBinding {
     /// The length of the window in bytes.
     std::uint64_t length = 0;
     /// The operations that the window permits to peers: a combination of remote_read, remote_write
-    /// and remote_atomic. With Access::zero_based (type 2 only), peers use byte offsets from the
-    /// beginning of the window as addresses.
+    /// and remote_atomic. The default permits none of them. With Access::zero_based (type 2 only),
+    /// peers use byte offsets from the beginning of the window as addresses.
     Access access = Access::local_read;
 
     /// Returns the address that peers use for the first byte of the window: 0 with

@@ -377,7 +377,8 @@ class Registration : public RegisteredMemory {
     /// Returns the number of protection domains. The functions below have the parameter @p i: the
     /// position of a protection domain in the list that was passed to register_memory().
     [[nodiscard]] std::size_t size() const noexcept { return set().regions.size(); }
-    /// Returns protection domain @p i.
+    /// Returns the protection domain at position @p i of the list that was passed to
+    /// register_memory().
     /// @throws Error EBADF if the registration was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i].protection_domain();

@@ -156,8 +156,8 @@ class RDMABUF_EXPORT RegistrationCache {
             return {.address = iova(), .length = length(), .rkey = rkey(pd)};
         }
         /// Returns a reference to the registration of the entry, which is valid until the lease
-        /// ends. The registration cannot be verified or marked as revoked, because other leases
-        /// share it: see may_mean_revocation().
+        /// ends. Other leases share the registration, so the program can neither verify it nor mark
+        /// it as revoked; may_mean_revocation() says what to do instead.
         [[nodiscard]] const Registration& registration() const noexcept;
 
         /// Ends the lease now. Afterwards the lease is empty.

@@ -42,10 +42,11 @@ struct SharedReceiveQueueOptions {
     std::uint32_t limit = 0;
     /// The XRC domain of an XRC shared receive queue; nullptr for other queues.
     const XrcDomain* xrc_domain = nullptr;
-    /// The maximum number of tagged receives (make_tag_add()) of a queue with tag matching, and of
-    /// outstanding tag operations; 0 for a queue without tag matching. The limits of the device are
-    /// DeviceAttributes::native.tm_caps.
+    /// The maximum number of tagged receives (make_tag_add()) of a queue with tag matching, at most
+    /// DeviceAttributes::native.tm_caps.max_num_tags; 0 for a queue without tag matching.
     std::uint32_t max_tags = 0;
+    /// The maximum number of outstanding tag operations, at most
+    /// DeviceAttributes::native.tm_caps.max_ops; 0 for a queue without tag matching.
     std::uint32_t max_tag_operations = 0;
     /// The completion queue for the receives of a queue with an XRC domain or with tag matching,
     /// and for tag operations; nullptr for other queues. A program reads the tag of a message from

@@ -8,8 +8,8 @@
 
 #include "nccl_net_abi.hpp"
 
-/// Functions that write messages to NCCL's log. NCCL prints them if NCCL_DEBUG is WARN or INFO. The
-/// functions are thread safe.
+/// Functions that write messages to NCCL's log. With NCCL_DEBUG=WARN, NCCL prints only the
+/// warnings; with NCCL_DEBUG=INFO, also the messages of info(). The functions are thread safe.
 namespace nccl_net::log {
 
 /// Sets NCCL's logger. Messages before the first call are discarded.

@@ -47,8 +47,8 @@ struct Link {
     std::filesystem::path target;
 };
 
-/// Returns the symbolic links to the real libraries that are installed on this machine. The front
-/// library of a provider that is not installed gets no link, and cannot be loaded.
+/// Returns the links that the front libraries need, one for each real library that is installed on
+/// this machine. Without its link, a front library cannot be loaded.
 std::vector<Link> links_of(const Installation& installation) {
     std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
     for (const std::string provider : {"libefa", "libmlx5"}) {

@@ -315,8 +315,8 @@ void CacheCore::settle_all_after_leases(Retired& retired) noexcept {
     });
     wait();
     if (invalidated_) {
-        // A hook has invalidated entries that are still in the index. Lock::give_back() removes
-        // them first, and then calls this function again, because lease_ended_ is true.
+        // A hook has invalidated entries that are still in the index. Make Lock::give_back() remove
+        // them and then call this function again.
         lease_ended_ = true;
         return;
     }

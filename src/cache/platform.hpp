@@ -14,10 +14,11 @@ struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// The distance between the indexes of two thread slots. A slot is a set of words that only one
-    /// thread writes. The distance is the size of a cache line, so that the words of two slots are
-    /// never in the same cache line. Threads without a slot of their own share slot 0, and hold the
-    /// lock of the cache while they use slot 0.
+    /// The distance between the indexes of two thread slots, in words of one byte. A slot is one
+    /// word in each of several arrays, and only the thread of the slot writes them. The distance is
+    /// the size of a cache line, so that the words of two threads are never in the same cache line.
+    /// Threads without a slot of their own share slot 0, and hold the lock of the cache while they
+    /// use it.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
@@ -74,8 +75,8 @@ struct Platform {
         "hidden")]] static constinit thread_local std::size_t fast_thread_slot_; // NOLINT(*-naming)
 };
 
-/// A variant of Platform for threads whose fast_thread_slot() is not shared_thread_slot. Such
-/// threads exist only if membarrier(2) works, so they need not test this at each access.
+/// A variant of Platform for threads whose fast_thread_slot() is not shared_thread_slot. Threads
+/// have such a slot only if barrier_is_enough() is true.
 struct FastPlatform : Platform {
     [[nodiscard]] static constexpr bool barrier_is_enough() noexcept { return true; }
 };

@@ -92,10 +92,9 @@ bool name_less(const std::string& one, const std::string& other) {
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Returns true if the PCI function has a PCIe link to the bridge above it. An endpoint and the
-/// upstream port of a switch have such a link. No link connects the ports inside a switch. From the
-/// host bridge down, the bridges are a root port, then the upstream port and a downstream port of
-/// each switch. A PCI function with such a link therefore has an odd number of bridges above it.
+/// Returns true if a PCIe link connects the PCI function to the bridge above it, as for an endpoint
+/// and the upstream port of a switch, but not for the downstream ports inside a switch. Such a
+/// function has an odd number of bridges above it: one root port, and two ports of each switch.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),

@@ -134,8 +134,7 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
                 }
             }
         } catch (const Error& error) {
-            // This exporter could not be queried. The search continues, because another exporter
-            // may find the allocation at this address.
+            // Keep the first error, and continue: another exporter may find the allocation.
             if (!unanswered) {
                 unanswered.emplace(
                     error.error(), error.function(),

@@ -80,9 +80,9 @@ class MappingChoices {
 /// The options of a registration on which the choice of the mapping depends.
 struct MappingRequest {
     const RegistrationOptions& options;
-    /// The current dma-buf path, either `dmabuf` or `dmabuf_data_direct`.
+    /// The dma-buf path that is being tried: `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path;
-    /// True if the caller also listed the other dma-buf path, which is then tried separately.
+    /// True if the caller listed both dma-buf paths. Each of them is tried separately then.
     bool other_is_listed;
 };
 

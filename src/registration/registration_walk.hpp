@@ -123,9 +123,9 @@ class RegistrationWalk {
     /// @return false if the registration on a NIC has failed
     [[nodiscard]] bool complete_address();
 
-    /// Returns the range as a dma-buf. Requests the given mapping from the exporter, unless an
-    /// earlier call has requested or obtained it. The exporter may have used another mapping: see
-    /// ExportedRange::mapping().
+    /// Returns the range as a dma-buf with the given mapping. Exports it again only if no earlier
+    /// call requested this mapping, and none got a dma-buf that has it. The exporter may choose
+    /// another mapping: see ExportedRange::mapping().
     /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
     /// Returns the parts of the range. Each part is exported as its own dma-buf, because under a

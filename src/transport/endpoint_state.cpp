@@ -510,9 +510,9 @@ bool EndpointState::check(std::int64_t now) noexcept {
         })) {
         restore_loopback();
     }
-    // RailSet::drain() considers a device dead if it reports no completions for some time after a
-    // failure. Poll now, because the device may have reported completions while the program made no
-    // progress.
+    // If the program made no progress for some time, completions may be waiting. Poll them now:
+    // otherwise RailSet::drain() would consider a working device dead, because it has reported
+    // nothing since a failure.
     any = poll_all() || any;
     shared.polled_ns = now;
     shared.recovers = false;

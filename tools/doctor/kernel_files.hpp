@@ -30,7 +30,8 @@ struct KernelLog {
     std::optional<std::string> text;
     std::string reason;
 };
-/// The log of the kernel of a recorded machine (see Machine::recorded()), below Machine::root().
+/// The path, below Machine::root(), of the file with the kernel log of a recorded machine (see
+/// Machine::recorded()).
 inline constexpr const char* recorded_kernel_log = "/var/log/dmesg";
 /// Reads the log of the kernel. For a recorded machine, reads the file recorded_kernel_log instead.
 [[nodiscard]] KernelLog read_kernel_log(const Machine& machine);

@@ -138,7 +138,8 @@ class Collector {
         add_real(done, listed);
     }
 
-    /// Adds a file that the machine does not have, or another text for one that it has.
+    /// Sets the text of a file in the dump, also if the machine has no such file, or one with
+    /// another text.
     void add_text(std::string_view path, std::string text) { files_[path] = std::move(text); }
 
     [[nodiscard]] Json take() noexcept { return std::move(files_); }
@@ -328,7 +329,8 @@ std::string inflated(const Writer& writer, const std::string& text) {
     return bytes;
 }
 
-/// Writes one PCI function of the output of `rdma_topo dump` as sysfs shows it.
+/// Writes the sysfs files and links of one PCI function. @p function is its entry in the output of
+/// `rdma_topo dump`.
 void write_function(const Writer& writer, const Json& function) {
     const auto member = [&function](std::string_view name) {
         const Json* const found = function.find(name);

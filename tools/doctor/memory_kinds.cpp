@@ -108,8 +108,7 @@ void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Res
     const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };
     const auto gpus = std::ranges::count_if(check.gpus(), is_vendor);
     // If sysfs lists no GPU at all, as in some containers, the device node shows that the driver
-    // has one. If sysfs lists GPUs, ignore the device node: if check.gpus() contains no GPU of this
-    // driver, --gpu may have excluded the driver's GPUs.
+    // has one. Otherwise ignore the node: --gpu may have excluded the GPUs of this driver.
     const bool hidden = check.machine().gpus().empty() && driver.node != nullptr &&
                         check.machine().exists(driver.node);
     if (gpus == 0 && !hidden) {

@@ -31,10 +31,10 @@ struct MemoryKindEntry {
     bool counts = true;
 };
 
-/// Returns the kinds of memory for which proofs (test transfers) are made; if Options::gpu is set,
-/// only memory of GPUs. MemoryKindEntry::missing tells which of them this process cannot allocate.
-/// Initialises the driver of a GPU only if @p check has a GPU of this driver, or if sysfs lists no
-/// GPU and the device node of the driver exists.
+/// Returns the kinds of memory to prove, also those that this process cannot allocate (see
+/// MemoryKindEntry::missing). If Options::gpu is set, returns only memory of GPUs. Initialises the
+/// driver of a GPU only if @p check selects a GPU of this driver, or if sysfs lists no GPU and the
+/// device node of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
 /// The result of a proof (test transfers between memory and a NIC, in both directions).
@@ -49,8 +49,9 @@ struct Proof {
     std::string software = {};
     /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.
     Verdict verdict = Verdict::unknown;
-    /// True if all RDMA writes (`wrote`) or all RDMA reads (`read`) transferred the right bytes.
+    /// True if all RDMA writes transferred the right bytes.
     bool wrote = false;
+    /// True if all RDMA reads transferred the right bytes.
     bool read = false;
     /// How the memory was registered: "dmabuf", "dmabuf_data_direct", "peermem", "host", "dm".
     std::string path = {};

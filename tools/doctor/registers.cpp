@@ -28,7 +28,7 @@ const Advice run_as_root{.means = {}, .remedy = "Run rdmabuf doctor as root.", .
 struct DirectNic {
     std::string function;
     std::string gpu;
-    /// The root port above the function and the GPU.
+    /// The PCI address of the root port above both `function` and `gpu`.
     std::string root_port;
     /// The downstream port toward the function, in the PCIe switch above both the function and the
     /// GPU.

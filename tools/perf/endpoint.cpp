@@ -77,9 +77,9 @@ Layout make_layout(const Options& options) {
             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
 }
 
-/// With --verb write, each transfer posts two send requests (a write and a send). A transfer in
-/// flight has at most two completions at each end: one of a send request and one of a receive.
+/// The most send requests that one transfer posts: a write and a send with --verb write.
 constexpr std::uint32_t requests_per_transfer = 2;
+/// The most completions of one transfer at each end: one of a send request, one of a receive.
 constexpr std::uint32_t completions_per_transfer = 2;
 
 } // namespace

@@ -12,8 +12,8 @@ namespace softverbs::cm {
 /// Identifies an address of this machine, so that cm::find_device() can select the device for it.
 struct LocalAddress {
     bool loopback = false;
-    /// For a loopback address 127.0.0.N: N - 1. Otherwise: the position, counted from 0, of the
-    /// address's network interface among all network interfaces that have IP addresses, except
+    /// For 127.0.0.N: N - 1; for ::1: 0. For other addresses: the position, counted from 0, of the
+    /// network interface that has the address, among the interfaces with IP addresses except
     /// loopback, in the order of if_nametoindex(3).
     unsigned ordinal = 0;
 };

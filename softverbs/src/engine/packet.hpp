@@ -127,8 +127,9 @@ struct GlobalRoute {
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
 /// RDMA write in one packet. The data follows the header. parse_packet() converts the header to a
-/// PacketHeader, in which "length" and "payload" are both the length of the data. The other members
-/// that are missing here, except "magic", are 0.
+/// PacketHeader: "length" and "payload" are both the length of the data, "magic" is packet_magic,
+/// and "service" and "mtu_or_rnr_timer" come from form_and_service. The other members that are
+/// missing here are 0.
 struct ShortHeader {
     /// The bit ShortHeader::form, the path MTU (3 bits) and the ibv_qp_type (4 bits) of the queue
     /// pair that sends the packet.

@@ -15,8 +15,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// If this number of messages is already queued for the socket, a "share" message (which shares
-/// memory with the other process) is not queued, and Connection::share() returns EAGAIN.
+/// A "share" message, which shares memory with the other process, is not queued if this number of
+/// messages of any kind is already queued. Connection::share() then returns EAGAIN.
 constexpr std::size_t most_offers_waiting = 256;
 /// Maximum number of messages that are queued for the socket. It is higher than the limit for
 /// "share" messages, because the loss of a message of another kind closes the connection.

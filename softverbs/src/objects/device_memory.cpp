@@ -212,7 +212,7 @@ int export_dm(Dm& dm) {
 
 namespace {
 
-/// Imports device memory of another process.
+/// Maps device memory of the process that owns the object table of @p context.
 Dm* import_foreign_dm(Context& context, std::uint32_t handle) {
     const ObjectTable& table = context.file->table;
     const SharedObject* const shared = table.find(SharedObject::Kind::dm, handle);

@@ -176,7 +176,8 @@ int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
 } // namespace
 
 int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
-    // Reject burst parameters without a rate limit, as libmlx5 does.
+    // Reject unknown bits of comp_mask. Also reject burst parameters without a rate limit, as
+    // libmlx5 does.
     if (limit.comp_mask != 0 ||
         ((limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0) && limit.rate_limit == 0)) {
         return EINVAL;

@@ -64,7 +64,10 @@ class QueueMemory {
         return *this;
     }
 
-    /// Allocates @p size bytes with the allocator of the parent domain @p pd. Returns 0 or ENOMEM.
+    /// Asks the allocator of the parent domain @p pd for @p size bytes of the resource @p type
+    /// (MLX5DV_RES_TYPE_*). If there is no such allocator, or if it returns
+    /// IBV_ALLOCATOR_USE_DEFAULT, returns 0 and this object stays empty. Returns ENOMEM if the
+    /// allocator fails.
     [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
     /// Returns the next unused @p size bytes of the memory, aligned for all types. Returns an empty
     /// span if fewer bytes remain.

@@ -379,8 +379,8 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
         try {
             flush_receives(qp);
         } catch (const std::bad_alloc&) {
-            // There is no memory for the completions of the remaining requests. The next call that
-            // posts requests flushes them.
+            // Some receive requests are not flushed, because there is no memory for their
+            // completions. The next call that posts receives flushes them.
         }
     }
     if (error != 0) {

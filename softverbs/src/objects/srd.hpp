@@ -98,7 +98,8 @@ struct Srd {
     std::uint64_t random = 0;
     std::map<SrdSource, SrdSession> sessions;
 
-    /// Discards all requests, which get no completions, and the sessions of all source queue pairs.
+    /// Discards all requests, without completions for them, and the sessions of all source queue
+    /// pairs.
     void reset() noexcept;
 };
 

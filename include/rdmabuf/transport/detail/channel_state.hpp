@@ -164,7 +164,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     int cancel(OneSidedRequest& request) noexcept { return one_sided_.cancel(request); }
 
     /// Starts a receive whose message has already arrived, and takes @p message from the
-    /// TagMatcher. The message is destroyed at once, or after it was copied to a copy buffer.
+    /// TagMatcher. The message is destroyed at once, unless it is an eager message for memory of a
+    /// GPU: then after it was copied to a copy buffer, from which a NIC writes it to the GPU.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
     /// Until deliver_held_messages(), withholds the messages of the peer from receives that accept
@@ -248,9 +249,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Returns true if the channel has failed and all its requests have ended, except those that
     /// need the loopback queue pairs (copies and flush reads).
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
-    /// Ends, with EIO, the receives of a failed channel whose messages wait for the loopback queue
-    /// pair, and returns their buffers. Receives with posted work requests on the loopback queue
-    /// pair end with EIO when these have completed.
+    /// Ends, with EIO, the receives of a failed channel that wait for a loopback queue pair, and
+    /// reposts the receive buffers of their messages. A receive that has posted work requests on
+    /// the loopback queue pair ends when these work requests have completed.
     void drop_copies() noexcept;
 
     void give_back(RequestState& request) noexcept;

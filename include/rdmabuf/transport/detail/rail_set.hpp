@@ -261,8 +261,8 @@ class RDMABUF_EXPORT RailSet {
     /// @param pair  nullptr if the new queue pair could not be connected; the caller must then call
     ///              leave_out()
     void begin_probation(std::size_t rail, QueuePair* pair) noexcept;
-    /// Doubles the time until the next attempt to replace a failed queue pair, at most
-    /// max_replacements times in total. This time starts now.
+    /// Doubles the time between attempts to replace a failed queue pair, up to
+    /// EndpointOptions::probation * 2^max_replacements. The time until the next attempt starts now.
     void delay_probation(std::size_t rail) noexcept;
     /// Called when the port of a device is active again. Resets the time between attempts to
     /// replace a failed queue pair of this device to EndpointOptions::probation.
@@ -402,9 +402,9 @@ class RDMABUF_EXPORT RailSet {
         return post(message);
     }
     /// Like with_message(), but always copies @p header and @p body to a send buffer. The work
-    /// request is signaled: its completion shows that the device has read the buffer, which then
-    /// returns to the pool.
-    /// @param data  further data that the device reads from the memory of the request, or nullptr
+    /// request is signaled, because the buffer can return to the pool only after its completion.
+    /// @param data  the rest of the message, which the device reads from the memory of the program;
+    ///              nullptr if there is none
     template <class Post>
     [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
                                    const ibv_sge* data, const Post& post) noexcept {

@@ -77,8 +77,8 @@ class RDMABUF_EXPORT RendezvousSender {
     }
     /// Sends the control messages that wait for room in the send queue.
     void advance() noexcept;
-    /// Removes all requests from the queues, because the channel has failed. The caller must end
-    /// the requests.
+    /// Called when the channel has failed. Drops the FINs and the confirmations of cancelled
+    /// receives that were not sent; the caller must end the sends.
     void stop() noexcept;
 
   private:

@@ -81,9 +81,9 @@ struct RequestFlags {
     bool done = false;
     /// True if `simple` is true and the receive has completed successfully.
     bool delivered = false;
-    /// True only for a receive of one channel, into host memory, that was not advertised and has no
-    /// `context` pointer. If `delivered` is also true, RequestPool::recycle() may return the
-    /// request to the pool in place of give_back().
+    /// True if ChannelState::receive() started the request on its short path: a receive of one
+    /// channel, into host memory, without a `context` pointer, and never advertised. If `delivered`
+    /// is also true, RequestPool::recycle() may be called in place of give_back().
     bool simple = false;
     /// True if a loopback work request was flushed, because another loopback work request has
     /// failed. The request is then repeated on a new loopback queue pair.
@@ -149,7 +149,7 @@ struct SendRequest : RequestState {
         queued,
         /// The RTS was sent. Its answer (`cts`, `rget_done` or `nack`) has not arrived yet.
         waiting_for_cts,
-        /// The devices transfer the data, or a further CTS must arrive.
+        /// The devices transfer the data, or the request waits for a further CTS.
         transferring,
         /// All RDMA writes of the data are posted. The FIN waits for room in the send queue.
         sending_fin,
@@ -265,9 +265,10 @@ struct OneSidedRequest : RequestState {
     /// If `striped` is true: for each queue pair except the first, the number of posted work
     /// requests of this request that have not completed.
     std::array<std::uint32_t, max_channel_rails> pending_on; // NOLINT(*-member-init)
-    /// If `striped` is true: for each queue pair except the first, RailSet::next_immediate() when
-    /// the last work request of this list was posted there. The entries of the list on this queue
-    /// pair have arrived if the RDMA write with this number has arrived.
+    /// If `striped` is true: for each queue pair except the first, the sequence number of the next
+    /// RDMA write with immediate data after the last work request of this list
+    /// (RailSet::next_immediate()). If this write has arrived, the entries of the list on this
+    /// queue pair have arrived, too.
     std::array<std::uint32_t, max_channel_rails> covered_by; // NOLINT(*-member-init)
     /// For fetch_add: the addend. For compare_swap: the new value; the expected value is in
     /// `compare`. For iput_list() and iget_list(): the number of bytes of the first entry of `list`

@@ -119,7 +119,8 @@ struct SharedRail {
     bool test_posted = false;
     /// The time at which the time limit of the last test began, in nanoseconds of now_ns().
     std::int64_t test_ns = 0;
-    /// True from the beginning of a test until a work request of the loopback queue pair completes.
+    /// True while a test of the device runs: until a work request of the loopback queue pair
+    /// completes, or the test is abandoned.
     bool tested = false;
     /// The number of loopback queue pairs in succession that have failed with IBV_WC_RETRY_EXC_ERR
     /// while the port was active.
@@ -158,8 +159,8 @@ class RDMABUF_EXPORT SharedState {
     void repost(std::size_t rail, std::uint32_t buffer) noexcept {
         repost(*rails[rail], rails[rail]->replenisher[buffer]);
     }
-    /// Posts a receive to the shared receive queue again, in a batch with other receives; see
-    /// ReceiveReplenisher.
+    /// Adds a receive to the batch of its device, which is posted to the shared receive queue when
+    /// it is full; see ReceiveReplenisher.
     void repost(SharedRail& rail, ReceiveReplenisher::Receive& receive) noexcept {
         rail.replenisher.add(receive);
         if (rail.replenisher.full()) [[unlikely]] {
