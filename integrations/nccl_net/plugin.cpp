@@ -13,18 +13,7 @@
 namespace nccl_net {
 
 using rdmabuf::transport::Channel;
-using rdmabuf::transport::Connector;
 using rdmabuf::transport::Handle;
-
-Plugin::Connection::Connection(const Context* of, const Nic& by,
-                               std::shared_ptr<SharedEndpoint> through, Connector attempt) noexcept
-    : context(of), nic(by), endpoint(std::move(through)), connector(std::move(attempt)) {}
-
-Plugin::Connection::~Connection() {
-    const std::lock_guard lock(endpoint->mutex);
-    // Destroy the connector and its queue pairs while the lock is held.
-    static_cast<void>(Connector(std::move(connector)));
-}
 
 Plugin& Plugin::instance() {
     static auto* const plugin = new Plugin;
@@ -37,7 +26,7 @@ void Plugin::unload() noexcept {
         // At exit(3), another thread may still be in a function of the plugin and hold the lock, or
         // use a connection. The plugin then exists until the process ends.
         const std::unique_lock lock(plugin.mutex_, std::try_to_lock);
-        if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() ||
+        if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() || !plugin.listeners_.empty() ||
             !plugin.connections_.empty()) {
             return;
         }
@@ -69,7 +58,7 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
     // If nothing uses the plugin, NCCL may have closed this library and opened it again. This
     // Plugin object then still exists if something else has kept the library in memory. NCCL
     // creates its merged devices again, so device_count() must not count those that exist already.
-    if (contexts_.empty() && open_ == 0) {
+    if (contexts_.empty() && listeners_.empty() && open_ == 0) {
         counted_nics_ = physical_nics_;
         connections_.clear();
         endpoints_.clear();
@@ -82,7 +71,7 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
 }
 
 void Plugin::stop(void* context) noexcept {
-    std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     std::erase_if(endpoints_,
                   [&](const auto& entry) { return std::get<0>(entry.first) == context; });
     for (const auto& known : contexts_) {
@@ -91,25 +80,11 @@ void Plugin::stop(void* context) noexcept {
     if (!std::ranges::all_of(contexts_, [](const auto& known) { return known->ended; })) {
         return;
     }
-    const auto ended = std::exchange(contexts_, {});
-    const auto has_ended = [&](const Context* of) {
-        return std::ranges::find(ended, of, &std::unique_ptr<Context>::get) != ended.end();
-    };
-    while (true) {
-        const auto forgotten = std::ranges::find_if(
-            listeners_, [&](const auto& entry) { return has_ended(entry.second); });
-        if (forgotten == listeners_.end()) {
-            break;
-        }
-        Listener* const listener = forgotten->first;
-        lock.unlock();
-        close(listener);
-        lock.lock();
-    }
-    std::erase_if(connections_,
-                  [&](const auto& entry) { return has_ended(entry.second->context); });
-    std::erase_if(endpoints_,
-                  [&](const auto& entry) { return has_ended(std::get<0>(entry.first)); });
+    const auto has_ended = [](const auto& entry) { return entry.second->context.ended; };
+    std::erase_if(listeners_, has_ended);
+    std::erase_if(connections_, has_ended);
+    std::erase_if(endpoints_, [](const auto& entry) { return std::get<0>(entry.first)->ended; });
+    contexts_.clear();
 }
 
 int Plugin::device_count() {
@@ -196,13 +171,11 @@ abi::Result Plugin::listen(void* context, int device, void* handle, void*& liste
     WireHandle wire{};
     std::memcpy(wire.listener.data(), created->handle().bytes().data(), wire.listener.size());
     std::memcpy(handle, &wire, sizeof wire);
-    auto made = std::make_unique<Listener>(
-        Listener{.nic = *chosen, .endpoint = endpoint, .listener = *std::move(created)});
+    auto made = std::make_unique<Listener>(used, *chosen, endpoint, *std::move(created));
     lock.unlock();
+    listener = made.get();
     const std::lock_guard adding(mutex_);
-    listeners_.emplace(made.get(), &used);
-    listener = made.release();
-    ++open_;
+    listeners_.emplace(made.get(), std::move(made));
     return abi::Result::success;
 }
 
@@ -223,7 +196,7 @@ abi::Result Plugin::start_connection(const Context& context, const Nic& nic, int
     if (!started) {
         return log::failed("connect", nic.name, started.error_info());
     }
-    auto made = std::make_unique<Connection>(&context, nic, endpoint, *std::move(started));
+    auto made = std::make_unique<Connection>(context, nic, endpoint, *std::move(started));
     const std::lock_guard lock(mutex_);
     handle.connection = ++last_connection_;
     connection = connections_.emplace(handle.connection, std::move(made)).first->second.get();
@@ -257,7 +230,7 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
     }
     std::optional<Channel> channel;
     std::unique_lock lock(connection->endpoint->mutex);
-    const std::error_code error = connection->connector.try_connect(channel);
+    const std::error_code error = connection->object.try_connect(channel);
     lock.unlock();
     if (error.value() == EAGAIN) {
         return abi::Result::success;
@@ -267,7 +240,7 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
         comm = new Communicator(connection->nic, connection->endpoint, *std::move(channel));
         ++open_;
     } else {
-        result = log::failed("connect", connection->nic.name, connection->connector.error_info());
+        result = log::failed("connect", connection->nic.name, connection->object.error_info());
     }
     const std::lock_guard erasing(mutex_);
     connections_.erase(wire.connection);
@@ -278,32 +251,21 @@ abi::Result Plugin::accept(Listener& listener, void*& comm) {
     comm = nullptr;
     std::optional<Channel> channel;
     std::unique_lock lock(listener.endpoint->mutex);
-    const std::error_code error = listener.listener.try_accept(channel);
+    const std::error_code error = listener.object.try_accept(channel);
     lock.unlock();
     if (channel) {
         comm = new Communicator(listener.nic, listener.endpoint, *std::move(channel));
         ++open_;
     } else if (error.value() != EAGAIN) {
-        return log::failed("accept", listener.nic.name, listener.listener.error_info());
+        return log::failed("accept", listener.nic.name, listener.object.error_info());
     }
     return abi::Result::success;
 }
 
-void Plugin::close(Listener* listener) noexcept {
-    {
-        const std::lock_guard lock(mutex_);
-        if (listeners_.erase(listener) == 0) {
-            return; // stop() has closed the listener
-        }
-    }
-    {
-        // The listener may have the last reference to the endpoint, which contains the mutex. This
-        // copy keeps the endpoint alive until the mutex is unlocked.
-        const std::shared_ptr<SharedEndpoint> endpoint = listener->endpoint;
-        const std::lock_guard lock(endpoint->mutex);
-        delete listener;
-    }
-    --open_;
+void Plugin::close(const Listener* listener) noexcept {
+    std::unique_lock lock(mutex_);
+    const auto closed = listeners_.extract(listener); // Empty if stop() has closed the listener.
+    lock.unlock(); // The destructor may close the endpoint, which can take long.
 }
 
 void Plugin::close(Communicator* comm) noexcept {

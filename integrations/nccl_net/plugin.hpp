@@ -11,6 +11,7 @@
 #include <mutex>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/transport.hpp>
@@ -23,13 +24,6 @@
 
 namespace nccl_net {
 
-/// A listenComm of NCCL.
-struct Listener {
-    const Nic& nic;
-    std::shared_ptr<SharedEndpoint> endpoint;
-    rdmabuf::transport::Listener listener;
-};
-
 /// An NCCL communicator. NCCL passes communicators to the plugin since version 11 of the function
 /// table. With older versions, one Context is used for all NCCL communicators of the process.
 struct Context {
@@ -40,6 +34,28 @@ struct Context {
     /// split from it (ncclConfig_t::splitShare).
     bool ended = false;
 };
+
+/// A listener or a connector of an endpoint. The destructor takes the lock of the endpoint.
+template <class Object>
+struct EndpointObject {
+    const Context& context;
+    const Nic& nic;
+    std::shared_ptr<SharedEndpoint> endpoint;
+    Object object;
+
+    EndpointObject(const Context& of, const Nic& by, std::shared_ptr<SharedEndpoint> through,
+                   Object created) noexcept
+        : context(of), nic(by), endpoint(std::move(through)), object(std::move(created)) {}
+    EndpointObject(const EndpointObject&) = delete;
+    EndpointObject& operator=(const EndpointObject&) = delete;
+    ~EndpointObject() {
+        const std::lock_guard lock(endpoint->mutex);
+        static_cast<void>(Object(std::move(object)));
+    }
+};
+
+/// A listenComm of NCCL.
+using Listener = EndpointObject<rdmabuf::transport::Listener>;
 
 /// The plugin, independent of the version of NCCL's function table. It is thread safe, except that
 /// two threads must not use the same listener, handle or communicator at the same time.
@@ -87,7 +103,7 @@ class Plugin {
                         void*& comm);
     abi::Result accept(Listener& listener, void*& comm);
 
-    void close(Listener* listener) noexcept;
+    void close(const Listener* listener) noexcept;
     void close(Communicator* comm) noexcept;
 
   private:
@@ -100,18 +116,7 @@ class Plugin {
     static_assert(sizeof(WireHandle) <= abi::handle_size);
 
     /// A connection attempt that is not finished.
-    struct Connection {
-        const Context* context;
-        const Nic& nic;
-        std::shared_ptr<SharedEndpoint> endpoint;
-        rdmabuf::transport::Connector connector;
-
-        Connection(const Context* of, const Nic& by, std::shared_ptr<SharedEndpoint> through,
-                   rdmabuf::transport::Connector attempt) noexcept;
-        Connection(const Connection&) = delete;
-        Connection& operator=(const Connection&) = delete;
-        ~Connection();
-    };
+    using Connection = EndpointObject<rdmabuf::transport::Connector>;
     /// The key of an endpoint: its NCCL communicator, device and traffic class.
     using EndpointKey = std::tuple<const Context*, const Nic*, int>;
     /// The endpoint of an EndpointKey. `mutex` is held while the endpoint is opened, which can take
@@ -147,10 +152,9 @@ class Plugin {
     std::vector<std::unique_ptr<Context>> contexts_;
     std::map<EndpointKey, std::shared_ptr<KnownEndpoint>> endpoints_;
     std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
-    /// The listeners that are not closed, with their NCCL communicators.
-    std::map<Listener*, const Context*> listeners_;
+    std::map<const Listener*, std::unique_ptr<Listener>> listeners_;
     std::uint64_t last_connection_ = 0;
-    /// The number of listeners and communicators that NCCL has not closed.
+    /// The number of communicators that NCCL has not closed.
     std::atomic<unsigned> open_ = 0;
 };
 
