@@ -161,6 +161,8 @@ Settings Settings::read() {
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
     constexpr const char* one_write = "each message is one RDMA write with immediate data";
+    constexpr const char* replaced =
+        "failed queue pairs, except the first one, are always replaced";
     for (const auto& [name, reason] : {
              std::pair("NCCL_IB_ECE_ENABLE", "connections use no ECE"),
              {"NCCL_IB_AR_THRESHOLD", one_write},
@@ -168,6 +170,14 @@ Settings Settings::read() {
              {"NCCL_IB_OOO_RQ", "receives are executed in order"},
              {"NCCL_IB_SPLIT_DATA_ON_QPS", "long messages are striped over all queue pairs"},
              {"NCCL_IB_FIFO_TC", "advertisements of receives have the traffic class of the data"},
+             {"NCCL_IB_USE_INLINE", "inline data is always used if the device supports it"},
+             {"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal events of devices are always handled"},
+             {"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", one_write},
+             {"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receive buffers are always posted"},
+             {"NCCL_IB_RESILIENCY_PORT_FAILOVER", replaced},
+             {"NCCL_IB_RESILIENCY_PORT_RECOVERY", replaced},
+             {"NCCL_IB_SUBNET_AWARE_ROUTING", "a connection uses the device that NCCL selects"},
+             {"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "connections to all subnets use the same GID"},
              {"NCCL_GDR_FLUSH_DISABLE", "NCCL's flushes are always executed"},
          }) {
         if (!text_of(name).empty()) {

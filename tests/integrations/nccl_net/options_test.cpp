@@ -4,6 +4,7 @@
 // devices.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -71,6 +72,24 @@ TEST_F(NcclNetOptions, WithoutEffectAreReported) {
                 AllOf(HasSubstr("I NET/rdmabuf : NCCL_IB_AR_THRESHOLD has no effect: each message"),
                       HasSubstr("I NET/rdmabuf : NCCL_IB_FIFO_TC has no effect: advertisements"),
                       Not(HasSubstr("ADAPTIVE_ROUTING"))));
+}
+
+TEST_F(NcclNetOptions, OfNccl230WithoutEffectAreReported) {
+    std::vector<std::unique_ptr<Variable>> variables;
+    std::vector<std::string> lines;
+    for (const char* const name :
+         {"NCCL_IB_USE_INLINE", "NCCL_IB_RETURN_ASYNC_EVENTS",
+          "NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS",
+          "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_RESILIENCY_PORT_RECOVERY",
+          "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_IB_ROUTABLE_FLID_GID_INDEX"}) {
+        variables.push_back(std::make_unique<Variable>(name, "1"));
+        lines.push_back(std::string(name) + " has no effect: ");
+    }
+    ASSERT_EQ(load(), Result::success);
+    const std::string log = take_log();
+    for (const std::string& line : lines) {
+        EXPECT_THAT(log, HasSubstr(line));
+    }
 }
 
 // Also in a network namespace that has no other interface than lo.
