@@ -171,9 +171,11 @@ class RDMABUF_EXPORT Listener {
     Listener(const std::string& host, std::uint16_t port, int backlog = 16);
 
     /// Returns the port number on which this object listens.
-    [[nodiscard]] std::uint16_t port() const noexcept;
+    /// @throws Error EBADF after a move from this object
+    [[nodiscard]] std::uint16_t port() const;
     /// Waits for the next connection request.
-    /// @throws Error ETIMEDOUT if no request arrived in time; ENODEV if the device was removed
+    /// @throws Error ETIMEDOUT if no request arrived in time; ENODEV if the device was removed;
+    ///         EBADF after a move from this object
     [[nodiscard]] ConnectionRequest next(std::chrono::milliseconds timeout);
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }

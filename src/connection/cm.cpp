@@ -152,14 +152,16 @@ void ConnectionRequest::reject(std::string_view reason) && {
 Listener::Listener(const std::string& host, std::uint16_t port, int backlog)
     : id_(detail::listen(host, port, backlog, make_id)) {}
 
-std::uint16_t Listener::port() const noexcept {
-    return ntohs(rdma_get_src_port(id_.get()));
+std::uint16_t Listener::port() const {
+    return ntohs(
+        rdma_get_src_port(rdmabuf::detail::native_of(*this, "Listener::port", "Listener")));
 }
 
 ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
     const Deadline deadline(timeout);
-    const Step step{"rdma_get_cm_event", to_string(*rdma_get_local_addr(id_.get()))};
-    while (Event event = next_event(id_->channel, deadline.left())) {
+    rdma_cm_id* const listening = rdmabuf::detail::native_of(*this, "Listener::next", "Listener");
+    const Step step{"rdma_get_cm_event", to_string(*rdma_get_local_addr(listening))};
+    while (Event event = next_event(listening->channel, deadline.left())) {
         if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
             Id id(event->id, Id::deleter_type::holding(
                                  id_.get_deleter().parent<0>("Listener::next", "Listener")));

@@ -149,6 +149,17 @@ TEST_F(CmFaults, OfListenerWithoutIpv6) {
         {"fcntl", "fcntl", "fcntl", "fcntl"});
 }
 
+TEST_F(CmFaults, OfListenerThatWasMovedFrom) {
+    Listener listener("192.0.2.1", 0);
+    const Listener moved = std::move(listener);
+    // NOLINTBEGIN(bugprone-use-after-move)
+    EXPECT_THAT(error_of([&] { static_cast<void>(listener.port()); }),
+                fails_with("Listener::port", EBADF));
+    EXPECT_THAT(error_of([&] { static_cast<void>(listener.next(long_enough)); }),
+                fails_with("Listener::next", EBADF));
+    // NOLINTEND(bugprone-use-after-move)
+}
+
 TEST_F(CmFaults, OfWaitingForARequest) {
     fail_each_call(
         [](const Arm& arm) {
