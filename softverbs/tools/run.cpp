@@ -32,8 +32,9 @@ int run(const std::vector<std::string>& command) {
         // Use execvp(3), because it also executes scripts without a "#!" line, with /bin/sh, as a
         // shell does.
         ::execvp(path.c_str(), arguments.data());
-        std::cerr << "softverbs: " << path << ": " << std::strerror(errno) << "\n";
-        return errno == ENOENT ? 127 : 126;
+        const int error = errno;
+        std::cerr << "softverbs: " << path << ": " << std::strerror(error) << "\n";
+        return error == ENOENT ? 127 : 126;
     } catch (const CannotRun& error) {
         std::cerr << "softverbs: " << error.reason << "\n";
         return error.exit_status;

@@ -115,9 +115,7 @@ void TcpLink::hang_up() noexcept {
         // Handler::on_request() may have rejected requests, because this connection had no room for
         // their responses. progress() calls on_request() again for these requests, because
         // pending() returns true in State::closing. has_room() then returns true, because the
-        // connection is not open. The increment is not necessary for this. Its only effect is that
-        // the other connections try again to deliver their rejected requests.
-        ++context_.deliveries;
+        // connection is not open.
         stop_watching(context_.epoll, socket_.get());
     }
 }
