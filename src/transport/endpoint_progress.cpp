@@ -316,17 +316,16 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
         Loopback& loopback = *shared_rail.loopback;
         if (status != IBV_WC_SUCCESS) {
             loopback.failed = true;
-            // A flush read of memory that cannot be accessed moves the loopback queue pair to the
-            // error state, and is itself flushed, as are requests of other channels that were
-            // posted later, or that were executed and not acknowledged yet. If all flushed work
-            // requests belong to one request, this request fails, unless the device has failed
-            // (QueuePair::state() throws then). Otherwise they are repeated one at a time. A work
-            // request that fails because the port is not active is repeated, too.
+            // If a flush read cannot access its memory, the loopback queue pair enters the error
+            // state. All its work requests are then flushed: the read itself, those that were
+            // posted later, and those that were executed and not acknowledged yet. If they all
+            // belong to one request, this request fails, unless the device has failed
+            // (QueuePair::state() throws then). Otherwise all are repeated, one at a time.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
-                // The port may be down although IBV_EVENT_PORT_ERR has not arrived yet. Therefore
-                // this number of failures in a row is treated as if the port were down: the work
-                // request is repeated.
+                // A work request is repeated as long as the port is down. The event that reports
+                // this, IBV_EVENT_PORT_ERR, may arrive later than the failure, so a few failures in
+                // succession are repeated without it.
                 constexpr unsigned most_repetitions = 3;
                 if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
                     status = IBV_WC_WR_FLUSH_ERR;

@@ -625,8 +625,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
         }
         if (request.channel != nullptr) {
             // If the other requests of the channel have ended, this request waits for a completion
-            // of the loopback queue pair. reset_loopback() and drop_copies() below end such
-            // requests.
+            // of the loopback queue pair, which may never arrive.
             stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);
@@ -638,7 +637,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
     shared.sends.for_each(end);
     shared.receives.for_each(end);
     shared.one_sided.for_each(end);
-    if (stuck) {
+    if (stuck) { // End these requests without their completions.
         reset_loopback();
         for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
             auto& channel = *static_cast<ChannelState*>(i);
