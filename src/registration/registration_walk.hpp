@@ -123,9 +123,9 @@ class RegistrationWalk {
     /// @return false if the registration on a NIC has failed
     [[nodiscard]] bool complete_address();
 
-    /// Returns the range as a dma-buf with the given mapping. Exports it again only if no earlier
-    /// call requested this mapping, and none got a dma-buf that has it. The exporter may choose
-    /// another mapping: see ExportedRange::mapping().
+    /// Returns the range as a dma-buf. Uses the dma-buf of an earlier call that requested this
+    /// mapping, or whose dma-buf has this mapping; otherwise exports the range. The exporter may
+    /// have chosen another mapping: see ExportedRange::mapping().
     /// @throws Error with the errors of export_range()
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
     /// Returns the parts of the range. Each part is exported as its own dma-buf, because under a

@@ -276,10 +276,10 @@ void ChannelState::peer_closed() noexcept {
 void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
-        // The peer fails its channel with ECONNRESET as soon as it sees the closed socket, so it
-        // need not wait until its device reports an error. After EHOSTUNREACH, keep the socket
-        // open: the peer's device reports that it cannot reach this side either, and the peer then
-        // fails its channel with the same error.
+        // The peer fails its channel with ECONNRESET as soon as it sees the closed socket, without
+        // waiting for an error of its device. Do not shut the socket down after EHOSTUNREACH, so
+        // that the channel of the peer ends with EHOSTUNREACH, too, when its device cannot reach
+        // this side.
         ::shutdown(socket_.get(), SHUT_WR);
     }
     const std::pair<const RequestState*, int> culprit = rails_.culprit();

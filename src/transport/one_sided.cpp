@@ -279,8 +279,8 @@ bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry
             for (std::size_t i = 0; i < posted && at.skip_empty(); ++i) {
                 static_cast<void>(take_work(request, at, rail, local[0], works[0]));
             }
-            // cancel() keeps the next entry, whose signaled work request shows that these ones
-            // have completed. An empty entry has no work request.
+            // The last posted work request is not signaled, so the list must not end without a
+            // further one. cancel() keeps the next entry for this; it must not be empty.
             static_cast<void>(at.skip_empty());
         }
         entries = at.entries;

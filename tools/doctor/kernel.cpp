@@ -42,8 +42,8 @@ constexpr const char* first_with_dmabufs =
 /// Returns true if the kernel's own modules cannot register dma-bufs, and no others are loaded.
 bool is_too_old(const Machine& machine) {
     const std::string release = machine.kernel_release();
-    // Two exceptions: the kernel 4.18 of RHEL 8 can register dma-bufs, and so can the modules of
-    // MLNX_OFED and DOCA-OFED, which depend on mlx_compat.
+    // Linux can register dma-bufs since 5.12. So can the kernel 4.18 of RHEL 8, and the modules of
+    // MLNX_OFED and DOCA-OFED on any kernel; these modules depend on mlx_compat.
     return !release.empty() && first_numbers(release) < std::pair(5U, 12U) &&
            release.find(".el8") == std::string::npos && !machine.exists("/sys/module/mlx_compat");
 }

@@ -164,8 +164,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     int cancel(OneSidedRequest& request) noexcept { return one_sided_.cancel(request); }
 
     /// Starts a receive whose message has already arrived, and takes @p message from the
-    /// TagMatcher. The message is destroyed at once, unless it is an eager message for memory of a
-    /// GPU: then after it was copied to a copy buffer, from which a NIC writes it to the GPU.
+    /// TagMatcher. Destroys the message, except an eager message for memory of a GPU: this one is
+    /// destroyed when its data is in a copy buffer, from which a NIC writes it to the GPU.
     void receive_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
 
     /// Until deliver_held_messages(), withholds the messages of the peer from receives that accept

@@ -319,9 +319,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Processes a completion of a work request that is not a receive of a shared receive queue.
     void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
-    /// Processes a receive completion that is a failure or an RDMA write with immediate data. Fails
-    /// the channel with EPROTO if it is a message: messages arrive on the first queue pair only,
-    /// and are processed before.
+    /// Processes a receive completion, unless it is a message on the first queue pair of a channel.
+    /// Fails the channel with EPROTO if it is a message on another queue pair.
     static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
     void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;

@@ -265,8 +265,8 @@ struct OneSidedRequest : RequestState {
     /// If `striped` is true: for each queue pair except the first, the number of posted work
     /// requests of this request that have not completed.
     std::array<std::uint32_t, max_channel_rails> pending_on; // NOLINT(*-member-init)
-    /// If `striped` is true: for each queue pair except the first, the sequence number of the next
-    /// RDMA write with immediate data after the last work request of this list
+    /// If `striped` is true: for each queue pair except the first, the sequence number of the first
+    /// RDMA write with immediate data that is posted there after the last work request of this list
     /// (RailSet::next_immediate()). If this write has arrived, the entries of the list on this
     /// queue pair have arrived, too.
     std::array<std::uint32_t, max_channel_rails> covered_by; // NOLINT(*-member-init)
