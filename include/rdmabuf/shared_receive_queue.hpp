@@ -75,7 +75,7 @@ struct SharedReceiveQueueOptions {
     ibv_ops_wr operation{};
     operation.wr_id = wr_id;
     operation.opcode = IBV_WR_TAG_ADD;
-    operation.flags = IBV_OPS_SIGNALED | (unexpected ? unsigned{IBV_OPS_TM_SYNC} : 0U);
+    operation.flags = IBV_OPS_SIGNALED | (unexpected ? int{IBV_OPS_TM_SYNC} : 0);
     operation.tm.unexpected_cnt = unexpected.value_or(0);
     operation.tm.add = {.recv_wr_id = recv_wr_id,
                         .sg_list = const_cast<ibv_sge*>(local.data()),

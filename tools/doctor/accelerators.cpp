@@ -29,8 +29,8 @@ bool has_driver(const Check& check, std::string_view driver) {
 
 /// The kernel drivers that share the memory of a vendor's GPUs with other devices.
 struct VendorDrivers {
-    std::uint32_t vendor;
-    std::array<std::string_view, 2> drivers;
+    std::uint32_t vendor = 0;
+    std::array<std::string_view, 2> drivers{};
 };
 constexpr std::array vendor_drivers{
     VendorDrivers{nvidia_vendor, {"nvidia", ""}},
@@ -57,7 +57,8 @@ std::string why_not_served(const Machine& machine, const std::string& gpu) {
 
 void check_drivers(Check& check) {
     for (const Gpu* const gpu : check.gpus()) {
-        const auto known = std::ranges::find(vendor_drivers, gpu->vendor, &VendorDrivers::vendor);
+        const auto* const known =
+            std::ranges::find(vendor_drivers, gpu->vendor, &VendorDrivers::vendor);
         const std::string_view wanted = known != vendor_drivers.end() ? known->drivers[0] : "";
         const bool bound = !gpu->driver.empty() &&
                            (wanted.empty() ||

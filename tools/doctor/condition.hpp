@@ -19,14 +19,14 @@ class Check;
 
 /// A condition that `rdmabuf doctor` checks. Each condition is one entry in the table of its group.
 struct Condition {
-    const char* id;
-    Severity severity;
+    const char* id = nullptr;
+    Severity severity = Severity::information;
     /// The requirement, such as "an RDMA device exists".
-    const char* statement;
-    const char* source;
+    const char* statement = nullptr;
+    const char* source = nullptr;
     /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
     /// the condition does not apply to the machine.
-    void (*check)(Check& check);
+    void (*check)(Check& check) = nullptr;
     /// The PCI vendor ID of the only GPUs that the condition concerns; 0: GPUs of all vendors.
     std::uint32_t vendor = 0;
 };
