@@ -221,70 +221,58 @@ void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
         return;
     }
     receive.stage = ReceiveRequest::Stage::flushing;
-    copies_.push_back(&receive);
-    start_copies();
+    loopback_queue_.push_back(&receive);
+    start_loopback();
 }
 
-bool ChannelState::start_copy(ReceiveRequest& receive) noexcept {
-    int error = 0;
+int ChannelState::post_loopback(RequestState& request) noexcept {
+    if (request.type() == RequestType::one_sided) {
+        return loopback_.flush(request, rails_.devices());
+    }
+    auto& receive = static_cast<ReceiveRequest&>(request);
     if (receive.stage == ReceiveRequest::Stage::flushing) {
-        error = loopback_.flush(receive, rails_.devices());
-    } else {
-        if (receive.unexpected != nullptr) {
-            receive.bounce_buffer = shared_.pool.take_copy_buffer();
-            if (receive.bounce_buffer == BouncePool::none) {
-                return false;
-            }
-            std::ranges::copy(receive.unexpected->body(),
-                              shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
-            UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+        return loopback_.flush(receive, rails_.devices());
+    }
+    if (receive.unexpected != nullptr) {
+        receive.bounce_buffer = shared_.pool.take_copy_buffer();
+        if (receive.bounce_buffer == BouncePool::none) {
+            return EAGAIN;
         }
-        error = loopback_.copy(receive,
-                               shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
+        std::ranges::copy(receive.unexpected->body(),
+                          shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
+        UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
     }
-    if (error == EAGAIN) {
-        return false;
-    }
-    if (error != 0) {
-        // If no work request was posted, the receive ends below. Otherwise the receive ends when
-        // the posted work requests have completed.
-        fail(error == EIO ? EIO : ECONNABORTED, "a message cannot be copied to device memory",
-             &receive, error);
-        receive.error = error;
-        if (receive.pending == 0) {
-            ++receive.pending;
-            copies_.remove(&receive);
-            loopback_completed(receive, IBV_WC_SUCCESS);
-            copies_.push_front(&receive); // start_copies() removes the receive.
-        }
-    }
-    return true;
+    return loopback_.copy(receive,
+                          shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
 }
 
-void ChannelState::start_copies() noexcept {
-    while (!copies_.empty()) {
-        ReceiveRequest& receive = *copies_.front();
-        if (!start_copy(receive)) {
+void ChannelState::start_loopback() noexcept {
+    while (!loopback_queue_.empty()) {
+        RequestState& request = *loopback_queue_.front();
+        const int error = post_loopback(request);
+        if (error == EAGAIN) {
             return;
         }
-        copies_.remove(&receive);
+        loopback_queue_.remove(&request);
+        if (error != 0) {
+            // If work requests were posted, the request ends when they have completed.
+            fail(error == EIO ? EIO : ECONNABORTED,
+                 "a message cannot be copied to device memory, or device memory cannot be flushed",
+                 &request, error);
+            request.error = error;
+            if (request.pending == 0) {
+                loopback_ended(request);
+            }
+        }
     }
 }
 
-void ChannelState::drop_copies() noexcept {
-    while (!copies_.empty()) {
-        ReceiveRequest& receive = *copies_.front();
-        copies_.remove(&receive);
-        receive.error = EIO;
-        if (receive.pending != 0) {
-            continue; // The receive ends when its posted flush reads have completed.
-        }
-        if (receive.unexpected != nullptr) {
-            UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
-            shared_.complete(receive, EIO);
-        } else {
-            ++receive.pending;
-            loopback_completed(receive, IBV_WC_SUCCESS);
+void ChannelState::drop_loopback() noexcept {
+    const auto [culprit, error] = rails_.culprit();
+    while (RequestState* const request = loopback_queue_.pop_front()) {
+        request->error = request == culprit ? error : EIO;
+        if (request->pending == 0) { // Otherwise its posted work requests end the request.
+            loopback_ended(*request);
         }
     }
 }
@@ -303,54 +291,34 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
              EFAULT);
         request.error = EFAULT;
     }
-    if (request.pending != 0) {
+    // A request at the front of loopback_queue_ has not yet posted its flush reads to all devices.
+    // It has not ended, even if no work request is pending now.
+    if (request.pending != 0 || loopback_queue_.front() == &request) {
         return;
     }
-    // A receive at the front of copies_ has not yet posted its flush reads to all devices. It has
-    // not ended, even if no work request is pending now.
-    if (!copies_.empty() && copies_.front() == &request) {
+    if (std::exchange(request.flushed, false) && request.error == 0) {
+        loopback_queue_.push_back(&request);
         return;
     }
-    const bool repeats = std::exchange(request.flushed, false) && request.error == 0;
-    if (request.type() == RequestType::one_sided) {
-        auto& flush = static_cast<OneSidedRequest&>(request);
-        if (repeats && broken() == 0) {
-            if (flush.posted) { // Otherwise, the flush is still queued.
-                one_sided_.repeat_flush(flush);
+    loopback_ended(request);
+}
+
+void ChannelState::loopback_ended(RequestState& request) noexcept {
+    if (request.type() == RequestType::receive) {
+        auto& receive = static_cast<ReceiveRequest&>(request);
+        if (receive.stage == ReceiveRequest::Stage::copying) {
+            if (receive.unexpected != nullptr) {
+                UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+            } else if (!shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
+                shared_.repost(0, receive.bounce_buffer);
             }
-            return;
+            if (receive.error == 0) {
+                finish_receive(receive);
+                return;
+            }
         }
-        if (repeats) {
-            const auto& [culprit, error] = rails_.culprit();
-            flush.error = &flush == culprit ? error : broken();
-        }
-        if (broken() == 0 && flush.error == 0) {
-            one_sided_.settled(flush);
-        } else if (flush.error == 0 && !flush.posted) {
-            // The channel has failed before all devices had accepted a flush read.
-            shared_.complete(flush, broken());
-        } else {
-            // A flush does not need the peer, so a failure of the channel does not fail the flush.
-            shared_.complete(flush, flush.error);
-        }
-        return;
     }
-    auto& receive = static_cast<ReceiveRequest&>(request);
-    if (repeats) {
-        copies_.push_back(&receive);
-        return;
-    }
-    const bool copied = receive.stage == ReceiveRequest::Stage::copying;
-    if (copied && !shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
-        shared_.repost(0, receive.bounce_buffer);
-    }
-    if (receive.error != 0) {
-        shared_.complete(receive, receive.error);
-    } else if (copied) {
-        finish_receive(receive);
-    } else {
-        shared_.complete(receive);
-    }
+    shared_.complete(request, request.error);
 }
 
 } // namespace rdmabuf::transport::detail

@@ -69,8 +69,8 @@ void ChannelState::send_completed(std::size_t rail, const WorkId& id,
 }
 
 void ChannelState::advance(bool polled) noexcept {
-    if (!copies_.empty()) {
-        start_copies();
+    if (!loopback_queue_.empty()) {
+        start_loopback();
     }
     if (rails_.broken() != 0) {
         if (!ended_ && rails_.drain(polled)) {
@@ -300,11 +300,8 @@ void ChannelState::end_requests(int error) noexcept {
     };
     shared_.sends.for_each(end);
     shared_.one_sided.for_each([&](OneSidedRequest& request) {
-        // The queue pairs of the channel have failed, but the loopback queue pair still works.
-        // Therefore a flush request whose flush read is already posted ends when the read has
-        // completed. All other one-sided requests end now.
-        if (request.operation != OneSidedRequest::Operation::flush || request.pending == 0) {
-            end(request);
+        if (request.operation != OneSidedRequest::Operation::flush) {
+            end(request); // A flush ends later: the loopback queue pair still works.
         }
     });
     shared_.receives.for_each([&](ReceiveRequest& request) {

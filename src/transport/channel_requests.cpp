@@ -241,8 +241,8 @@ void ChannelState::match_unexpected(ReceiveRequest& receive, UnexpectedMessage& 
     }
     receive.unexpected = &message;
     receive.stage = ReceiveRequest::Stage::copying;
-    copies_.push_back(&receive);
-    start_copies();
+    loopback_queue_.push_back(&receive);
+    start_loopback();
 }
 
 int ChannelState::begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,
@@ -440,9 +440,8 @@ int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& 
 int ChannelState::flush(const BufferRef& buffer, Request& request, void* context) noexcept {
     // A flush uses only the loopback queue pairs. Therefore received data can still be flushed
     // after the channel has failed.
-    const int closed = broken();
-    if (closed == EBADF) {
-        return closed;
+    if (broken() == EBADF) {
+        return EBADF;
     }
     if (const int error = buffer.check(endpoint_); error != 0) {
         return error;
@@ -456,20 +455,13 @@ int ChannelState::flush(const BufferRef& buffer, Request& request, void* context
         error != 0) {
         return error;
     }
-    if (closed == 0) {
-        return start(*flush);
-    }
     if (buffer.is_host()) {
         shared_.complete(*flush);
         return 0;
     }
-    const int failure = loopback_.flush(*flush, rails_.devices());
-    if (failure != 0 && flush->pending == 0) {
-        give_back(*flush);
-        return failure;
-    }
-    flush->error = failure;
-    flush->posted = true;
+    loopback_queue_.push_back(flush);
+    start_loopback();
+    wake();
     return 0;
 }
 

@@ -361,12 +361,12 @@ void EndpointState::forget(ChannelState& channel) noexcept {
     // that have arrived would then never be posted again.
     poll_all();
     channel.give_up();
-    channel.drop_copies();
+    channel.drop_loopback();
     if (has_requests(shared, channel)) {
         // These requests wait for a loopback queue pair whose port is down or whose device is dead.
         // The queue pair could access their memory later, so destroy it.
         reset_loopback();
-        channel.drop_copies();
+        channel.drop_loopback();
     }
     const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
@@ -642,7 +642,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
         for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
             auto& channel = *static_cast<ChannelState*>(i);
             if (channel.requests_ended()) {
-                channel.drop_copies();
+                channel.drop_loopback();
             }
         }
     }

@@ -116,11 +116,6 @@ int OneSided::cancel(OneSidedRequest& request) noexcept {
     return 0;
 }
 
-void OneSided::repeat_flush(OneSidedRequest& flush) noexcept {
-    flush.posted = false;
-    queued_.push_front(&flush);
-}
-
 void OneSided::completed(OneSidedRequest& request, std::size_t rail, bool succeeded) noexcept {
     --request.pending_on[rail];
     if (!succeeded) {
@@ -218,13 +213,13 @@ bool OneSided::begin(OneSidedRequest& request) noexcept {
         case Operation::get:
             return request.list.empty() ? begin_transfer(request)
                                         : post_list(request, request.list, request.operand, false);
-        case Operation::flush:
-            return begin_flush(request);
         case Operation::fetch_add:
         case Operation::compare_swap:
             return begin_atomic(request);
         case Operation::fence:
             return begin_fence(request);
+        case Operation::flush:
+            break; // ChannelState::flush() starts flushes.
     }
     return true;
 }
@@ -409,20 +404,6 @@ bool OneSided::repeat_list(OneSidedRequest& request) noexcept {
     }
     repeating_ = nullptr;
     return true;
-}
-
-bool OneSided::begin_flush(OneSidedRequest& request) noexcept {
-    if (request.buffer.is_host()) {
-        return true;
-    }
-    const int error = loopback_.flush(request, rails_.devices());
-    if (error != 0 && error != EAGAIN) {
-        // If a flush read of another device is in flight, the request ends with this error when
-        // that read has completed.
-        request.error = error;
-        rails_.fail(ECONNABORTED, "a flush read cannot be posted", &request, error);
-    }
-    return error == 0;
 }
 
 bool OneSided::begin_atomic(OneSidedRequest& request) noexcept {

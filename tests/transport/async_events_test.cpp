@@ -329,20 +329,30 @@ TEST_F(AsyncEvents, that_need_no_action_are_ignored_and_do_not_keep_the_descript
 TEST_F(AsyncEvents, of_a_loopback_queue_pair_end_no_request) {
     connect_with_memory();
     const TestMemory memory = right_memory(memory_size, Kind::dmabuf);
-    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
-    std::array<Request, 2> flushes;
-    for (Request& flush : flushes) {
-        ASSERT_EQ(right().iflush(memory.memory(), memory.data(), 1, flush), code(0));
+    // A flush is repeated also when the channel has ended meanwhile.
+    for (const bool closed : {false, true}) {
+        SCOPED_TRACE(closed);
+        if (closed) {
+            EXPECT_EQ(left().close(), code(0));
+            ASSERT_TRUE(progress_until([&] { return right().state() == code(ECONNRESET); }));
+        }
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+        std::array<Request, 2> flushes;
+        for (Request& flush : flushes) {
+            ASSERT_EQ(right().iflush(memory.memory(), memory.data(), 1, flush), code(0));
+        }
+        right().progress();
+        const auto& loopback = right().endpoint()->shared.rails[0]->loopback;
+        raise(loopback->queue_pair.native(), IBV_EVENT_QP_FATAL);
+        ASSERT_TRUE(progress_until([&] { return loopback->failed || loopback->queue.idle(); }));
+        ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+        for (Request& flush : flushes) {
+            EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+        }
+        if (!closed) {
+            expect_usable();
+        }
     }
-    right().progress();
-    const auto& loopback = right().endpoint()->shared.rails[0]->loopback;
-    raise(loopback->queue_pair.native(), IBV_EVENT_QP_FATAL);
-    ASSERT_TRUE(progress_until([&] { return loopback->failed || loopback->queue.idle(); }));
-    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
-    for (Request& flush : flushes) {
-        EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
-    }
-    expect_usable();
 }
 
 TEST_F(AsyncEvents, of_other_objects_of_the_program_are_acknowledged_and_end_no_channel) {

@@ -89,8 +89,8 @@ namespace rdmabuf::transport::detail {
     wake();
     receive->bounce_buffer = ReceiveReplenisher::number_of(completion.wr_id);
     receive->stage = ReceiveRequest::Stage::copying;
-    copies_.push_back(receive);
-    start_copies();
+    loopback_queue_.push_back(receive);
+    start_loopback();
     return false;
 }
 

@@ -197,7 +197,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns true if advance() has something to do.
     [[nodiscard]] bool has_work() const noexcept {
-        if (!copies_.empty() || (rails_.broken() != 0 && !ended_)) {
+        if (!loopback_queue_.empty() || (rails_.broken() != 0 && !ended_)) {
             return true;
         }
         if (setup_ != nullptr && rails_.broken() == 0) {
@@ -243,16 +243,15 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// neither be moved to the error state nor be destroyed. Its device may still access the memory
     /// of these requests, and their send buffers are not returned to the pool.
     void give_up() noexcept;
-    /// Returns true if requests_ended() is true, and no receive waits for room on the loopback
-    /// queue pairs.
-    [[nodiscard]] bool ended() const noexcept { return ended_ && copies_.empty(); }
+    /// Returns true if requests_ended() is true, and no request waits for the loopback queue pairs.
+    [[nodiscard]] bool ended() const noexcept { return ended_ && loopback_queue_.empty(); }
     /// Returns true if the channel has failed and all its requests have ended, except those that
     /// need the loopback queue pairs (copies and flush reads).
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
-    /// Ends, with EIO, the receives of a failed channel that wait for a loopback queue pair, and
-    /// reposts the receive buffers of their messages. A receive that has posted work requests on
-    /// the loopback queue pair ends when these work requests have completed.
-    void drop_copies() noexcept;
+    /// Ends the requests of a failed channel that wait for the loopback queue pairs: with EIO, or
+    /// with the error of the request if it has caused the failure. A request that has already
+    /// posted work requests there ends when these have completed.
+    void drop_loopback() noexcept;
 
     void give_back(RequestState& request) noexcept;
     /// Like give_back(), for a receive for which RequestFlags::delivered is true.
@@ -354,11 +353,15 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, flush reads
     /// are posted first, and the receive ends when these reads have completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Posts the work requests of one receive: the copy to GPU memory, or the flush reads.
-    /// @return false if a loopback queue pair has no room for them or is being replaced, or if no
-    ///         copy buffer is free
-    [[nodiscard]] bool start_copy(ReceiveRequest& receive) noexcept;
-    void start_copies() noexcept;
+    /// Posts the work requests of one request: the copy to GPU memory, or the flush reads.
+    /// @return 0; EAGAIN if a loopback queue pair has no room for them or is being replaced, or if
+    ///         no copy buffer is free; another errno value of LoopbackCopy
+    [[nodiscard]] int post_loopback(RequestState& request) noexcept;
+    /// Posts the work requests of as many requests in loopback_queue_ as possible.
+    void start_loopback() noexcept;
+    /// Ends a request whose loopback work requests have completed, with RequestState::error. A
+    /// receive whose data has been copied is flushed first if its memory needs it.
+    void loopback_ended(RequestState& request) noexcept;
     /// Starts the requests and sends the control messages that were waiting for free send queue
     /// entries or for earlier transfers to be posted.
     void start_queued() noexcept;
@@ -403,9 +406,10 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// The sends that are not started yet, in the order in which the program called isend().
     Sends queued_;
-    /// The receives that wait until the loopback queue pairs have room for their copy to GPU memory
-    /// or their flush read.
-    Receives copies_;
+    /// The receives and flushes whose copy to GPU memory or flush reads are not posted yet. The
+    /// loopback queue pairs belong to the endpoint, so these requests continue after a failure of
+    /// the channel.
+    List<RequestState, &RequestState::list_link> loopback_queue_;
     /// The number of RTS messages that have arrived and have not matched a receive yet. More than
     /// depth_ such messages (Hello::depth) are a protocol error of the peer.
     std::uint32_t unexpected_rts_ = 0;

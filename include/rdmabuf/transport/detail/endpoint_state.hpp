@@ -330,7 +330,7 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     void restore_loopback() noexcept;
     /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
     /// Their requests are repeated with new loopback queue pairs, except requests of failed
-    /// channels: see ChannelState::drop_copies().
+    /// channels: see ChannelState::drop_loopback().
     void reset_loopback() noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. The cause
     /// can also be a peer that posts no receives. Therefore the work request of the test is posted

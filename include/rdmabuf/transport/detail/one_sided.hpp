@@ -9,7 +9,6 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/transport/detail/clock.hpp>
 #include <rdmabuf/transport/detail/control_channel.hpp>
-#include <rdmabuf/transport/detail/loopback_copy.hpp>
 #include <rdmabuf/transport/detail/rail_set.hpp>
 #include <rdmabuf/transport/detail/rdma_transfer.hpp>
 #include <rdmabuf/transport/detail/shared_state.hpp>
@@ -25,7 +24,7 @@ class RDMABUF_EXPORT OneSided {
     using Requests = List<OneSidedRequest, &OneSidedRequest::link>;
 
     OneSided(SharedState& shared, RailSet& rails, ControlChannel& control) noexcept
-        : shared_(shared), rails_(rails), control_(control), loopback_(shared) {
+        : shared_(shared), rails_(rails), control_(control) {
         fences_arrived_.fill(last_notification_);
     }
 
@@ -55,9 +54,6 @@ class RDMABUF_EXPORT OneSided {
     /// @return 0; EALREADY if something is posted, at most one entry is not posted completely, and
     ///         the request has no unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
-    /// Queues a flush request again after its read completed with IBV_WC_WR_FLUSH_ERR, because
-    /// another work request has failed on the loopback queue pair.
-    void repeat_flush(OneSidedRequest& flush) noexcept;
     /// Called when a work request of a transfer list or of a fence has completed on a queue pair
     /// other than the first.
     /// @param succeeded  false if the work request failed because its queue pair has failed
@@ -180,7 +176,6 @@ class RDMABUF_EXPORT OneSided {
     /// has failed.
     /// @return true if all entries are posted
     [[nodiscard]] bool repeat_list(OneSidedRequest& request) noexcept;
-    [[nodiscard]] bool begin_flush(OneSidedRequest& request) noexcept;
     [[nodiscard]] bool begin_atomic(OneSidedRequest& request) noexcept;
     /// Posts a read of one byte on each queue pair that transfers use. The read completes after all
     /// earlier writes of this queue pair.
@@ -211,7 +206,6 @@ class RDMABUF_EXPORT OneSided {
     SharedState& shared_;
     RailSet& rails_;
     ControlChannel& control_;
-    LoopbackCopy loopback_;
     /// The requests whose data is not posted yet.
     Requests queued_;
     /// The requests whose notification is not sent yet. Their data is already posted, or is in the

@@ -127,8 +127,9 @@ struct RequestState : RequestFlags {
     /// RdmaTransfer::next_of_request is the next one. Always nullptr if the channel has only one
     /// queue pair.
     RdmaTransfer* unconfirmed = nullptr;
-    /// The links of the request in the list SharedState::completed.
-    Link<RequestState> completed{};
+    /// The links of the request in ChannelState::loopback_queue_ or, after the request has ended,
+    /// in SharedState::completed.
+    Link<RequestState> list_link{};
 
     [[nodiscard]] RequestType type() const noexcept {
         return static_cast<RequestType>(index >> type_shift);

@@ -276,7 +276,7 @@ class RDMABUF_EXPORT SharedState {
     List<ChannelLinks, &ChannelLinks::failed> failed;
     /// The completed requests that were started with a `context` pointer and that
     /// Endpoint::poll_completions() has not reported.
-    List<RequestState, &RequestState::completed> completed;
+    List<RequestState, &RequestState::list_link> completed;
     /// True if a device has failed and its queue pairs are still in use.
     bool rail_failed = false;
     /// The last time at which check() polled all completions; see RailSet::drain().
