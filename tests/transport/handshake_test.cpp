@@ -229,6 +229,12 @@ TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_rejected) {
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EMSGSIZE);
     bytes.resize(1000);
     EXPECT_EQ(RemoteMemory::decode(bytes).error(), EPROTO);
+    // two regions without a gap, of which the second begins at the address 0
+    transport::detail::RemoteTable table{.chunks = 2, .rails = 1};
+    table.regions[0] = {.address = std::uint64_t{0} - 4096, .length = 4096};
+    table.regions[1] = {.address = 0, .length = 4096};
+    const RemoteMemory wrapping(table, table.regions[0].address, 8192, Access::remote_write);
+    EXPECT_EQ(RemoteMemory::decode(wrapping.bytes()).error(), EPROTO);
 }
 
 TEST_F(Handshakes, both_ends_report_another_version) {

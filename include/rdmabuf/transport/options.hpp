@@ -54,7 +54,8 @@ struct EndpointOptions {
     std::uint32_t eager_limit = 8192;
     /// Number of receive buffers that all channels of the endpoint share, from 16 to 65,536. Each
     /// buffer has room for the longest eager message. While no buffer is free, peers' devices
-    /// receive RNR NAKs and send again.
+    /// receive RNR NAKs and send again. If the device permits fewer receives in a shared receive
+    /// queue (ibv_device_attr::max_srq_wr), only so many buffers are used.
     std::uint32_t receive_buffers = 256;
     /// Number of send buffers of 1,088 bytes that all channels of the endpoint share, from 4 to
     /// 65,536. When half of the buffers are in use, a channel gets another one only if it uses

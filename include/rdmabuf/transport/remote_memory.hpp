@@ -138,8 +138,8 @@ class RemoteMemory {
                                  (max_rails - rails) * sizeof(std::uint32_t);
     }
 
-    /// Returns true if the regions are sorted by address, have no gaps, and have a total length of
-    /// length_ bytes.
+    /// Returns true if the regions are sorted by address, have no gaps, end below 2^64, and have a
+    /// total length of length_ bytes.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {
@@ -149,7 +149,7 @@ class RemoteMemory {
         std::uint64_t left = length_;
         for (const detail::KeyedChunk& region : table_.used()) {
             if (region.address != next || region.length == 0 || region.length > left ||
-                next + region.length - 1 < next) {
+                next + region.length < next) {
                 return false;
             }
             next += region.length;
