@@ -192,15 +192,29 @@ abi::Result Plugin::start_connection(const Context& context, const Nic& nic, int
     }
     std::unique_lock endpoint_lock(endpoint->mutex);
     auto started = endpoint->endpoint.start_connect(*decoded);
-    endpoint_lock.unlock();
     if (!started) {
         return log::failed("connect", nic.name, started.error_info());
     }
     auto made = std::make_unique<Connection>(context, nic, endpoint, *std::move(started));
+    endpoint_lock.unlock();
     const std::lock_guard lock(mutex_);
     handle.connection = ++last_connection_;
     connection = connections_.emplace(handle.connection, std::move(made)).first->second.get();
     return abi::Result::success;
+}
+
+template <class Object>
+std::error_code Plugin::finish(EndpointObject<Object>& attempt,
+                               std::error_code (Object::*advance)(std::optional<Channel>&),
+                               void*& comm) {
+    const std::lock_guard lock(attempt.endpoint->mutex);
+    std::optional<Channel> channel; // If an exception is thrown, destroyed before the unlock.
+    const std::error_code error = (attempt.object.*advance)(channel);
+    if (channel) {
+        comm = new Communicator(attempt.nic, attempt.endpoint, *std::move(channel));
+        ++open_;
+    }
+    return error;
 }
 
 abi::Result Plugin::connect(void* context, int device, const abi::Config* config, void* handle,
@@ -228,20 +242,14 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
         }
         std::memcpy(handle, &wire, sizeof wire);
     }
-    std::optional<Channel> channel;
-    std::unique_lock lock(connection->endpoint->mutex);
-    const std::error_code error = connection->object.try_connect(channel);
-    lock.unlock();
+    const std::error_code error =
+        finish(*connection, &rdmabuf::transport::Connector::try_connect, comm);
     if (error.value() == EAGAIN) {
         return abi::Result::success;
     }
-    abi::Result result = abi::Result::success;
-    if (channel) {
-        comm = new Communicator(connection->nic, connection->endpoint, *std::move(channel));
-        ++open_;
-    } else {
-        result = log::failed("connect", connection->nic.name, connection->object.error_info());
-    }
+    const abi::Result result = comm != nullptr ? abi::Result::success
+                                               : log::failed("connect", connection->nic.name,
+                                                             connection->object.error_info());
     const std::lock_guard erasing(mutex_);
     connections_.erase(wire.connection);
     return result;
@@ -249,17 +257,10 @@ abi::Result Plugin::connect(void* context, int device, const abi::Config* config
 
 abi::Result Plugin::accept(Listener& listener, void*& comm) {
     comm = nullptr;
-    std::optional<Channel> channel;
-    std::unique_lock lock(listener.endpoint->mutex);
-    const std::error_code error = listener.object.try_accept(channel);
-    lock.unlock();
-    if (channel) {
-        comm = new Communicator(listener.nic, listener.endpoint, *std::move(channel));
-        ++open_;
-    } else if (error.value() != EAGAIN) {
-        return log::failed("accept", listener.nic.name, listener.object.error_info());
-    }
-    return abi::Result::success;
+    const std::error_code error = finish(listener, &rdmabuf::transport::Listener::try_accept, comm);
+    return comm != nullptr || error.value() == EAGAIN
+               ? abi::Result::success
+               : log::failed("accept", listener.nic.name, listener.object.error_info());
 }
 
 void Plugin::close(const Listener* listener) noexcept {

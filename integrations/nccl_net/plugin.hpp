@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <system_error>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -135,6 +137,15 @@ class Plugin {
     /// opens a new one. If opening fails, logs the reason and returns an empty pointer.
     [[nodiscard]] std::shared_ptr<SharedEndpoint> open(const Context* context, const Nic& nic,
                                                        int traffic_class, const char* function);
+    /// Advances a connection attempt or a listener by @p advance, with the lock of its endpoint.
+    /// @param comm  set to a new Communicator if this has made a channel
+    /// @return the result of @p advance
+    /// @throws std::bad_alloc
+    template <class Object>
+    [[nodiscard]] std::error_code finish(
+        EndpointObject<Object>& attempt,
+        std::error_code (Object::*advance)(std::optional<rdmabuf::transport::Channel>&),
+        void*& comm);
     /// @param connection  set to the new connection attempt
     [[nodiscard]] abi::Result start_connection(const Context& context, const Nic& nic,
                                                int traffic_class, WireHandle& handle,

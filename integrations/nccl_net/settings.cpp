@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +14,8 @@
 #include <limits>
 #include <memory>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include <rdmabuf/transport/options.hpp>
 
@@ -100,6 +103,42 @@ std::optional<std::string> find_interface() {
     return found;
 }
 
+/// Logs the variables of NCCL's InfiniBand transport that are set and have no effect here.
+void report_without_effect() {
+    constexpr const char* one_write = "each message is one RDMA write with immediate data";
+    constexpr auto prefixes = std::to_array<std::pair<std::string_view, const char*>>({
+        {"NCCL_IB_ECE_ENABLE", "connections use no ECE"},
+        {"NCCL_IB_AR_THRESHOLD", one_write},
+        {"NCCL_IB_ADAPTIVE_ROUTING", one_write},
+        {"NCCL_IB_OOO_RQ", "receives are executed in order"},
+        {"NCCL_IB_SPLIT_DATA_ON_QPS", "long messages are striped over all queue pairs"},
+        {"NCCL_IB_FIFO_TC", "advertisements of receives have the traffic class of the data"},
+        {"NCCL_IB_USE_INLINE", "inline data is always used if the device supports it"},
+        {"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal events of devices are always handled"},
+        {"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", one_write},
+        {"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receive buffers are always posted"},
+        {"NCCL_IB_RESILIENCY_", "failed queue pairs, except the first one, are always replaced"},
+        {"NCCL_IB_MQP_RETRY_", "ibv_modify_qp is called once"},
+        {"NCCL_IB_QUERY_PORT_SPEED", "the speed is that of ibv_query_port"},
+        {"NCCL_IB_SUBNET_", "a connection uses the device that NCCL selects"},
+        {"NCCL_IB_WARN_RAIL_LOCAL", "a connection uses the device that NCCL selects"},
+        {"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "connections to all subnets use the same GID"},
+        {"NCCL_GDR_FLUSH_DISABLE", "NCCL's flushes are always executed"},
+    });
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string_view text(*variable);
+        const std::string_view name = text.substr(0, text.find('='));
+        if (text.size() <= name.size() + 1) {
+            continue; // without a value
+        }
+        for (const auto& [prefix, reason] : prefixes) {
+            if (name.starts_with(prefix)) {
+                log::info("init", std::string(name) + " has no effect: " + reason);
+            }
+        }
+    }
+}
+
 } // namespace
 
 NameList::NameList(std::string_view text) {
@@ -160,30 +199,7 @@ Settings Settings::read() {
     settings.retry_count =
         number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
-    constexpr const char* one_write = "each message is one RDMA write with immediate data";
-    constexpr const char* replaced =
-        "failed queue pairs, except the first one, are always replaced";
-    for (const auto& [name, reason] : {
-             std::pair("NCCL_IB_ECE_ENABLE", "connections use no ECE"),
-             {"NCCL_IB_AR_THRESHOLD", one_write},
-             {"NCCL_IB_ADAPTIVE_ROUTING", one_write},
-             {"NCCL_IB_OOO_RQ", "receives are executed in order"},
-             {"NCCL_IB_SPLIT_DATA_ON_QPS", "long messages are striped over all queue pairs"},
-             {"NCCL_IB_FIFO_TC", "advertisements of receives have the traffic class of the data"},
-             {"NCCL_IB_USE_INLINE", "inline data is always used if the device supports it"},
-             {"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal events of devices are always handled"},
-             {"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", one_write},
-             {"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receive buffers are always posted"},
-             {"NCCL_IB_RESILIENCY_PORT_FAILOVER", replaced},
-             {"NCCL_IB_RESILIENCY_PORT_RECOVERY", replaced},
-             {"NCCL_IB_SUBNET_AWARE_ROUTING", "a connection uses the device that NCCL selects"},
-             {"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "connections to all subnets use the same GID"},
-             {"NCCL_GDR_FLUSH_DISABLE", "NCCL's flushes are always executed"},
-         }) {
-        if (!text_of(name).empty()) {
-            log::info("init", std::string(name) + " has no effect: " + reason);
-        }
-    }
+    report_without_effect();
 
     settings.gid_index_ = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
     const auto version = number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);

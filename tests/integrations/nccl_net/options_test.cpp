@@ -81,7 +81,9 @@ TEST_F(NcclNetOptions, OfNccl230WithoutEffectAreReported) {
          {"NCCL_IB_USE_INLINE", "NCCL_IB_RETURN_ASYNC_EVENTS",
           "NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS",
           "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_RESILIENCY_PORT_RECOVERY",
-          "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_IB_ROUTABLE_FLID_GID_INDEX"}) {
+          "NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", "NCCL_IB_MQP_RETRY_CNT",
+          "NCCL_IB_QUERY_PORT_SPEED", "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_IB_SUBNET_PREFIX_LEN",
+          "NCCL_IB_WARN_RAIL_LOCAL", "NCCL_IB_ROUTABLE_FLID_GID_INDEX"}) {
         variables.push_back(std::make_unique<Variable>(name, "1"));
         lines.push_back(std::string(name) + " has no effect: ");
     }
