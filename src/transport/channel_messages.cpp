@@ -267,10 +267,9 @@ void ChannelState::start_loopback() noexcept {
     }
 }
 
-void ChannelState::drop_loopback() noexcept {
-    const auto [culprit, error] = rails_.culprit();
+void ChannelState::drop_loopback(int error) noexcept {
     while (RequestState* const request = loopback_queue_.pop_front()) {
-        request->error = request == culprit ? error : EIO;
+        request->error = request->error != 0 ? request->error : error;
         if (request->pending == 0) { // Otherwise its posted work requests end the request.
             loopback_ended(*request);
         }

@@ -361,12 +361,12 @@ void EndpointState::forget(ChannelState& channel) noexcept {
     // that have arrived would then never be posted again.
     poll_all();
     channel.give_up();
-    channel.drop_loopback();
+    channel.drop_loopback(EIO);
     if (has_requests(shared, channel)) {
         // These requests wait for a loopback queue pair whose port is down or whose device is dead.
         // The queue pair could access their memory later, so destroy it.
         reset_loopback();
-        channel.drop_loopback();
+        channel.drop_loopback(EIO);
     }
     const auto release = [&](RequestState& request) {
         if (request.channel != &channel) {
@@ -506,10 +506,12 @@ bool EndpointState::check(std::int64_t now) noexcept {
     checked_ns_ = now;
     any = check_descriptors() || any;
     if (std::ranges::any_of(shared.rails, [](const auto& rail) noexcept {
-            return rail->needs_loopback && !rail->loopback && rail->failure == nullptr;
+            return rail->needs_loopback && rail->failure == nullptr &&
+                   (!rail->loopback || rail->loopback->must_abort);
         })) {
         restore_loopback();
     }
+    end_undeliverable(now);
     // If the program made no progress for some time, completions may be waiting. Poll them now:
     // otherwise RailSet::drain() would consider a working device dead, because it has reported
     // nothing since a failure.
@@ -624,11 +626,14 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
             return;
         }
         if (request.channel != nullptr) {
-            // If the other requests of the channel have ended, this request waits for a completion
-            // of the loopback queue pair, which may never arrive.
-            stuck = stuck || request.channel->requests_ended();
             request.channel->fail(ECONNABORTED, "a request exceeded EndpointOptions::timeout",
                                   &request, ETIMEDOUT);
+            if (request.channel->requests_ended()) {
+                // This request waits for a completion of the loopback queue pair, which may never
+                // arrive.
+                stuck = true;
+                request.error = ETIMEDOUT;
+            }
         } else {
             shared.matcher.remove(static_cast<ReceiveRequest&>(request));
             shared.complete(request, ETIMEDOUT);
@@ -637,13 +642,32 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
     shared.sends.for_each(end);
     shared.receives.for_each(end);
     shared.one_sided.for_each(end);
-    if (stuck) { // End these requests without their completions.
-        reset_loopback();
-        for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
-            auto& channel = *static_cast<ChannelState*>(i);
-            if (channel.requests_ended()) {
-                channel.drop_loopback();
-            }
+    if (stuck) {
+        end_loopback_requests(EIO);
+    }
+}
+
+void EndpointState::end_undeliverable(std::int64_t now) noexcept {
+    const SharedRail& first = *shared.rails[0];
+    if (!first.port_down ||
+        now - first.down_since_ns < 2 * to_ns(options.heartbeat) + shared.retransmission_ns()) {
+        return;
+    }
+    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
+        const auto& channel = *static_cast<ChannelState*>(i);
+        if (channel.requests_ended() && has_requests(shared, channel)) {
+            end_loopback_requests(EHOSTUNREACH);
+            return;
+        }
+    }
+}
+
+void EndpointState::end_loopback_requests(int error) noexcept {
+    reset_loopback();
+    for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
+        auto& channel = *static_cast<ChannelState*>(i);
+        if (channel.requests_ended()) {
+            channel.drop_loopback(error);
         }
     }
 }
@@ -656,6 +680,9 @@ void EndpointState::restore_loopback() noexcept {
         }
         if (!rail->loopback->idle()) {
             loopback_failed_ = true; // Its work requests are not all flushed yet.
+            if (rail->loopback->must_abort) {
+                rail->loopback->abort();
+            }
             continue;
         }
         rail->loopback.reset();
@@ -793,7 +820,7 @@ bool EndpointState::works(std::size_t rail) noexcept {
 }
 
 void EndpointState::port_event(std::size_t rail, bool down) noexcept {
-    shared.rails[rail]->port_down = down;
+    shared.rails[rail]->set_port_down(down);
     for (ChannelLinks* i = channels_.front(); i != nullptr && !down; i = All::next(i)) {
         static_cast<ChannelState*>(i)->rails().port_active(rail);
     }
@@ -811,8 +838,8 @@ void EndpointState::queue_pair_event(std::size_t rail, const AsyncEvent& event) 
     if (loopback && event.is_of(loopback->queue_pair)) {
         // abort() moves the queue pair to the error state, so that all its work requests are
         // flushed. restore_loopback() then creates another queue pair.
-        static_cast<void>(attempt([&] { loopback->queue_pair.abort(); }));
-        loopback->failed = loopback->cause_known = loopback_failed_ = true;
+        loopback->abort();
+        loopback_failed_ = true;
         return;
     }
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {

@@ -144,8 +144,7 @@ int LoopbackCopy::post_pair(SharedRail& rail, ibv_sge& to, ibv_sge& from,
     if (error != 0) {
         // The send was not posted, so a later send would arrive in this posted receive. abort()
         // prevents this: it moves the queue pair to the error state, which flushes the receive.
-        static_cast<void>(attempt([&] { rail.loopback->queue_pair.abort(); }));
-        rail.loopback->failed = rail.loopback->cause_known = true;
+        rail.loopback->abort();
         return error;
     }
     return 0;

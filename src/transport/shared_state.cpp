@@ -103,8 +103,11 @@ SharedState::~SharedState() = default;
 void SharedState::create_loopback() {
     for (const auto& rail : rails) {
         rail->needs_loopback = true;
-        if (rail->loopback || rail->failure != nullptr ||
-            rail->pd.context().port(options.port).state != IBV_PORT_ACTIVE) {
+        if (rail->loopback || rail->failure != nullptr) {
+            continue;
+        }
+        rail->set_port_down(rail->pd.context().port(options.port).state != IBV_PORT_ACTIVE);
+        if (rail->port_down) {
             continue;
         }
         QueuePairOptions pair = {.send_cq = rail->cq,

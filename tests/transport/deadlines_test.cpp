@@ -134,6 +134,19 @@ TEST_F(Deadlines, of_a_flush_end_the_channel_and_the_flush_when_the_device_repor
     expect_failed(left());
 }
 
+TEST_F(Deadlines, of_a_copy_to_device_memory_end_the_channel_and_the_receive) {
+    connect_with_memory();
+    const TestMemory device = left_memory(4096, Kind::dmabuf);
+    Request sent;
+    ASSERT_EQ(right().isend(to_->memory(), to_->data(), 100, 1, sent), code(0));
+    settle();
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    Request request;
+    expect_end([&] { return left().irecv(device.memory(), device.data(), 4096, 1, request); },
+               [&] { return left().test(request); });
+    expect_failed(left());
+}
+
 TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
     connect_with_memory();
     Request request;

@@ -341,19 +341,28 @@ TEST_P(Visible, data_for_a_running_kernel_only_is_flushed_by_each_device) {
 
 TEST_P(Visible, a_copy_that_cannot_be_posted_is_repeated) {
     register_memory(Visibility::running_kernel);
-    const ibv_qp* const loopback =
-        right().endpoint()->shared.rails[0]->loopback->queue_pair.native();
-    unsigned failures = 0;
-    const PostFilter filter(right_end().protection_domain().context().native(),
-                            [&](const ibv_qp& queue_pair, const ibv_send_wr& work) {
-                                const bool fails = &queue_pair == loopback &&
-                                                   work.opcode == IBV_WR_SEND && failures == 0;
-                                failures += fails ? 1 : 0;
-                                return fails ? ENOMEM : 0;
-                            });
-    pass_to_device(100, true);
-    EXPECT_EQ(failures, 1);
-    EXPECT_EQ(right().state(), code(0)) << right().reason();
+    // The queue pair then has a receive without a send. If it cannot be moved to the error state,
+    // which flushes the receive, this is tried again.
+    for (const bool abort_fails : {false, true}) {
+        SCOPED_TRACE(abort_fails);
+        const ibv_qp* const loopback =
+            right().endpoint()->shared.rails[0]->loopback->queue_pair.native();
+        unsigned failures = 0;
+        const PostFilter filter(right_end().protection_domain().context().native(),
+                                [&](const ibv_qp& queue_pair, const ibv_send_wr& work) {
+                                    const bool fails = &queue_pair == loopback &&
+                                                       work.opcode == IBV_WR_SEND && failures == 0;
+                                    if (fails && abort_fails) {
+                                        softverbs_fail_call("modify_qp", 1, ENOMEM);
+                                    }
+                                    failures += fails ? 1 : 0;
+                                    return fails ? ENOMEM : 0;
+                                });
+        pass_to_device(100, true);
+        EXPECT_EQ(failures, 1);
+        EXPECT_EQ(softverbs_pending_faults(), 0);
+        EXPECT_EQ(right().state(), code(0)) << right().reason();
+    }
 }
 
 class VisibleByTwo : public Visible {
@@ -389,6 +398,50 @@ TEST_P(VisibleByTwo, a_flush_fails_if_a_device_does_not_deliver_to_its_own_port)
               code(0));
     EXPECT_EQ(complete(right(), flush).error, code(EHOSTUNREACH));
     EXPECT_EQ(right().state(), code(EHOSTUNREACH));
+}
+
+class VisibleWithoutEvents : public VisibleByTwo {
+  protected:
+    VisibleWithoutEvents() { options_.read_async_events = false; }
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, VisibleWithoutEvents, ::testing::Values(2));
+
+TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_port_of_the_second_device_is_down) {
+    register_memory(Visibility::running_kernel);
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+    pass_to_device(100, true);
+    Request flush;
+    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+              code(0));
+    EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+    EXPECT_EQ(right().state(), code(0)) << right().reason();
+}
+
+class VisibleUntilPortDown : public VisibleByTwo {
+  protected:
+    VisibleUntilPortDown() { options_.heartbeat = 20ms; }
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, VisibleUntilPortDown, ::testing::Values(1));
+
+TEST_P(VisibleUntilPortDown, requests_end_with_the_channel_if_the_port_stays_down) {
+    register_memory(Visibility::running_kernel);
+    const Request sent = send(100);
+    settle();
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    // The message of the first request has arrived.
+    std::array<Request, 3> requests;
+    void* const data = reinterpret_cast<void*>(buffer_->address());
+    ASSERT_EQ(right().irecv(*memory_, data, 100, 1, requests[0]), code(0));
+    ASSERT_EQ(right().iflush(*memory_, data, 1, requests[1]), code(0));
+    ASSERT_EQ(right().irecv(*memory_, data, 100, 1, requests[2]), code(0));
+    for (Request& request : requests) {
+        EXPECT_EQ(complete(right(), request).error, code(EHOSTUNREACH));
+    }
+    EXPECT_EQ(right().state(), code(EHOSTUNREACH));
+    EXPECT_EQ(right().in_flight(), 0);
+    static_cast<void>(sent);
 }
 
 TEST_P(Visible, memory_for_a_running_kernel_needs_remote_read) {

@@ -248,10 +248,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Returns true if the channel has failed and all its requests have ended, except those that
     /// need the loopback queue pairs (copies and flush reads).
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
-    /// Ends the requests of a failed channel that wait for the loopback queue pairs: with EIO, or
-    /// with the error of the request if it has caused the failure. A request that has already
-    /// posted work requests there ends when these have completed.
-    void drop_loopback() noexcept;
+    /// Ends, with @p error, the requests of a failed channel that wait for the loopback queue
+    /// pairs. A request that has already posted work requests there ends when these have completed.
+    void drop_loopback(int error) noexcept;
 
     void give_back(RequestState& request) noexcept;
     /// Like give_back(), for a receive for which RequestFlags::delivered is true.

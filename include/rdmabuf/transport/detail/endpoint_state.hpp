@@ -328,10 +328,15 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Creates new loopback queue pairs for devices whose loopback queue pair has failed or is
     /// missing.
     void restore_loopback() noexcept;
-    /// Destroys the loopback queue pairs, after which the devices no longer access memory for them.
-    /// Their requests are repeated with new loopback queue pairs, except requests of failed
-    /// channels: see ChannelState::drop_loopback().
+    /// Destroys the loopback queue pairs, so that the devices no longer access the memory of their
+    /// requests. The requests are repeated with new loopback queue pairs.
     void reset_loopback() noexcept;
+    /// Ends, with @p error, the requests of failed channels that need the loopback queue pairs.
+    void end_loopback_requests(int error) noexcept;
+    /// Ends the requests of failed channels that need the loopback queue pairs, if the port of the
+    /// first device has been down for so long that a channel would have failed. They could not end
+    /// before the port is active again, which may never happen.
+    void end_undeliverable(std::int64_t now) noexcept;
     /// Tests the devices that have reported no completion of a channel for a long time. The cause
     /// can also be a peer that posts no receives. Therefore the work request of the test is posted
     /// on the loopback queue pair, where a working device always completes it, with or without an

@@ -68,12 +68,20 @@ struct Loopback {
     /// True if the work request that has caused the failure has completed, or if no work request
     /// has caused it.
     bool cause_known = false;
+    /// True if abort() must be called again.
+    bool must_abort = false;
     /// RequestState::index of the request to which all work requests in flight belong;
     /// WorkId::no_request if they belong to several requests or to none.
     std::uint32_t owner = WorkId::no_request;
 
     /// Returns true if no work request is in flight.
     [[nodiscard]] bool idle() const noexcept { return queue.idle() && receives == 0; }
+    /// Moves the queue pair to the error state, so that all its work requests are flushed and
+    /// another queue pair can replace it. Sets `must_abort` if this is not possible now.
+    void abort() noexcept {
+        failed = cause_known = true;
+        must_abort = !attempt([this] { queue_pair.abort(); });
+    }
 };
 
 /// One device of an endpoint, with the queues that all channels of the endpoint share.
@@ -110,8 +118,11 @@ struct SharedRail {
     /// Why the device or one of its shared queues has failed, as a constant text; nullptr while
     /// they work.
     const char* failure = nullptr;
-    /// True while the port of the device is not active.
+    /// True while the port of the device is not active. Without the asynchronous events
+    /// (EndpointOptions::read_async_events), as of the last SharedState::create_loopback().
     bool port_down = false;
+    /// The time at which port_down became true, in nanoseconds of now_ns().
+    std::int64_t down_since_ns = now_ns();
     /// True if a completion on a queue pair of a channel is overdue, so that the device may have
     /// failed. EndpointState::test_silent_devices() then tests the device.
     bool silent = false;
@@ -129,6 +140,14 @@ struct SharedRail {
     /// which of their requests was the cause. While it is not 0, the requests are repeated one at a
     /// time, so that the cause fails alone.
     std::uint32_t suspects = 0;
+
+    /// Sets port_down, and down_since_ns if the port has gone down.
+    void set_port_down(bool down) noexcept {
+        if (down && !port_down) {
+            down_since_ns = now_ns();
+        }
+        port_down = down;
+    }
 };
 
 /// The queues, buffers and requests that all channels of an endpoint share. Only one thread at a
