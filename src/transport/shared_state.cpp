@@ -106,7 +106,12 @@ void SharedState::create_loopback() {
         if (rail->loopback || rail->failure != nullptr) {
             continue;
         }
-        rail->set_port_down(rail->pd.context().port(options.port).state != IBV_PORT_ACTIVE);
+        const auto port = attempt([&] { return rail->pd.context().port(options.port); });
+        if (port.error() == EIO) {
+            fail(*rail, "ibv_query_port failed");
+            continue;
+        }
+        rail->set_port_down(port.value().state != IBV_PORT_ACTIVE);
         if (rail->port_down) {
             continue;
         }

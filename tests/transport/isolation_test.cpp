@@ -418,6 +418,18 @@ TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_port_of_the_second_dev
     EXPECT_EQ(right().state(), code(0)) << right().reason();
 }
 
+TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_second_device_has_failed) {
+    register_memory(Visibility::running_kernel);
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+    ASSERT_EQ(softverbs_fail_call("query_port", 1, EIO), 0);
+    Request flush;
+    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+              code(0));
+    EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+    EXPECT_STREQ(right().endpoint()->shared.rails[1]->failure, "ibv_query_port failed");
+    EXPECT_EQ(right().state(), code(0)) << right().reason();
+}
+
 class VisibleUntilPortDown : public VisibleByTwo {
   protected:
     VisibleUntilPortDown() { options_.heartbeat = 20ms; }
