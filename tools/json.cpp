@@ -79,8 +79,8 @@ Json Json::parse(std::string_view text) {
     try {
         return JsonReader::convert(nlohmann::ordered_json::parse(text));
     } catch (const nlohmann::json::parse_error& error) {
-        // "[json.exception...] parse error at ...: ...; last read: ..." The last part can be as
-        // long as the text.
+        // The text is "[json.exception...] parse error at ...: ...; last read: ...". Remove its
+        // last part, which can be as long as the parsed text.
         std::string_view cause = error.what();
         cause.remove_prefix(std::min(cause.find("parse error"), cause.size()));
         throw std::invalid_argument(std::string(cause.substr(0, cause.find("; last read"))));

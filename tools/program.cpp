@@ -98,7 +98,7 @@ int Program::execute(int argc, char** argv) {
         const auto parsed = app_.get_subcommands();
         throw UsageError(describe_unknown(parsed.empty() ? app_ : *parsed.front()));
     } catch (const CLI::ConversionError& error) {
-        // "Could not convert: --gpu = x"
+        // The text of CLI11 is "Could not convert: --gpu = x". Keep only the option and its value.
         const std::string_view text = error.what();
         throw UsageError(fmt::format("{}: not a number, or out of range",
                                      text.substr(std::min(text.find("--"), text.size()))));

@@ -29,8 +29,8 @@ namespace rdmabuf::bootstrap {
 /// - ECONNRESET: the peer closed the connection, or its process ended
 /// - EPROTO: the peer does not use this protocol, or called a different operation than this side.
 ///   Both sides must call the same operations in the same order
-/// - ENOTCONN: an earlier ETIMEDOUT, ECONNRESET or malformed message has closed this channel, or
-///   this object was moved from
+/// - ENOTCONN: an earlier error of the connection, such as ETIMEDOUT or ECONNRESET, or a message
+///   longer than max_message has closed this channel, or this object was moved from
 class RDMABUF_EXPORT Channel {
   public:
     /// Connects to a Listener and exchanges greetings with the peer. If no process listens on the
@@ -60,7 +60,8 @@ class RDMABUF_EXPORT Channel {
 
     /// Sends the address @p ours of a local queue pair to the peer, and returns the address that
     /// the peer sends.
-    /// @throws Error EPROTONOSUPPORT if the peer sends the address in another version of the format
+    /// @throws Error EPROTONOSUPPORT if the peer sends the address in another version of the
+    ///         format; EPROTO or EMSGSIZE if the bytes are not an address
     [[nodiscard]] QueuePairAddress exchange(const QueuePairAddress& ours);
     /// Sends the address, length and rkey of a local region, @p ours, to the peer, and returns the
     /// address, length and rkey of a region of the peer. The errors are those of exchange() for a
@@ -69,9 +70,8 @@ class RDMABUF_EXPORT Channel {
     /// Sends the value @p ours to the peer and compares it with the value that the peer sends.
     /// Programs use this function for options that must be equal on both sides. If the values
     /// differ, both sides throw, and the channel remains usable.
-    /// @throws Error EPROTO if the names or the values differ (the error text contains the names
-    ///         and values of both sides); EMSGSIZE if name and value together are longer than
-    ///         max_agreement
+    /// @throws Error EPROTO if the names or the values differ (the error text contains both names
+    ///         or both values); EMSGSIZE if name and value together are longer than max_agreement
     void agree(std::string_view name, std::string_view ours);
     /// Waits until both sides have called barrier().
     void barrier();
@@ -79,10 +79,10 @@ class RDMABUF_EXPORT Channel {
     /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
     /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
     /// connection. To distinguish these two events, request POLLIN and POLLRDHUP: poll(2) reports
-    /// POLLRDHUP only after the peer has closed the connection or its process has ended. Messages
-    /// that arrived before can still be received. If the machine or the network of the peer fails,
-    /// poll(2) reports no event. Returns -1 after a move from this object and after an error that
-    /// closed the channel.
+    /// POLLRDHUP only after the connection has ended: the peer has closed it, or its process has
+    /// ended. Messages that arrived before can still be received. If the machine or the network of
+    /// the peer fails, an idle connection ends after about two minutes (TCP keepalive). Returns -1
+    /// after a move from this object and after an error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.
@@ -93,7 +93,8 @@ class RDMABUF_EXPORT Channel {
 
   private:
     friend class Listener;
-    /// The kind of a message. The header of each message contains its kind.
+    /// The kind of a message. The header contains it, so that the receiver detects a message of the
+    /// wrong kind.
     enum class Kind : std::uint8_t;
 
     Channel(UniqueFd socket, std::chrono::milliseconds timeout) noexcept

@@ -205,8 +205,8 @@ class TransferSplitter {
     [[nodiscard]] static std::uint64_t left_in(const Chunk& chunk, std::uint64_t address) noexcept {
         return chunk.length - (address - chunk.address);
     }
-    /// Returns 1 if @p address is the end of @p chunk: the transfer then continues in the next
-    /// chunk. Otherwise returns 0.
+    /// Returns the number of chunks by which to advance: 1 if @p address is the end of @p chunk, so
+    /// that the transfer continues in the next chunk; otherwise 0.
     template <class Chunk>
     [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
         return address - chunk.address == chunk.length ? 1 : 0;
@@ -236,14 +236,14 @@ struct ChunkedRegionOptions {
     /// The maximum size of a chunk in bytes, a multiple of the page size. If chunk_size is 0, the
     /// library uses the smallest DeviceAttributes::max_mr_size of the devices. If chunk_size is 0
     /// and a device rejects a dma-buf because of its length, the library tries smaller chunks, down
-    /// to 64 MiB.
+    /// to 64 MiB. The trail then has only the attempts with the last chunk size.
     std::size_t chunk_size = 0;
 };
 
 /// Memory that is registered in chunks on one or several protection domains, for ranges larger than
 /// the maximum size of a memory region of a device. The chunks are consecutive and cover every byte
 /// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
-/// all devices. A range that is not larger than the maximum is one chunk.
+/// all devices. A short range is one chunk.
 ///
 /// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs. If
 /// there are more than 64 chunks, several consecutive chunks share a dma-buf. If these exports
@@ -281,15 +281,16 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
 
     /// Returns the number of protection domains on which the memory is registered.
     [[nodiscard]] std::size_t size() const noexcept { return max_message_sizes_.size(); }
-    /// Returns the chunks on protection domain @p i, in ascending order of address. The result is
-    /// empty after close(). A revocation of the memory does not change the result: call check() to
-    /// detect a revocation.
+    /// Returns the chunks on the protection domain with the index @p i, in ascending order of
+    /// address. The result is empty after close(). A revocation of the memory does not change the
+    /// result: call check() to detect a revocation.
     [[nodiscard]] std::span<const LocalChunk> chunks(std::size_t i = 0) const noexcept {
         const std::span<const LocalChunk> all = chunks_;
         return all.empty() ? all : all.subspan(i * chunk_count(), chunk_count());
     }
-    /// Returns the chunk on protection domain @p i that contains the iova @p address, or nullptr if
-    /// no chunk contains this iova. The search takes O(log n) time for n chunks.
+    /// Returns the chunk on the protection domain with the index @p i that contains the iova
+    /// @p address, or nullptr if no chunk contains this iova. The search takes O(log n) time for n
+    /// chunks.
     [[nodiscard]] const LocalChunk* find(std::uint64_t address, std::size_t i = 0) const noexcept {
         return detail::find_chunk(chunks(i), address);
     }
@@ -312,14 +313,14 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
                       : TransferSplitter(usable);
     }
 
-    /// Returns the iova, length and rkey of every chunk on protection domain @p i, for a peer that
-    /// accesses this memory.
+    /// Returns the iova, length and rkey of every chunk on the protection domain with the index
+    /// @p i, for a peer that accesses this memory.
     /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed; ENOMEM if
     ///         there is not enough host memory for the result
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
-    /// Returns the ibv_mr of the chunk with the index @p chunk on protection domain @p i. This
-    /// object owns the ibv_mr.
+    /// Returns the ibv_mr of the chunk with the index @p chunk on the protection domain with the
+    /// index @p i. This object owns the ibv_mr.
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }

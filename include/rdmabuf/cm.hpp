@@ -110,8 +110,8 @@ class RDMABUF_EXPORT Connection {
 /// destructor rejects the request.
 class RDMABUF_EXPORT ConnectionRequest {
   public:
-    /// Returns the device that received the request. librdmacm owns the ibv_context and closes it
-    /// when the program ends.
+    /// Returns the device that received the request. librdmacm owns the ibv_context: the program
+    /// must not close it.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
     /// Returns the number of the device port that received the request.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
@@ -215,8 +215,8 @@ class RDMABUF_EXPORT Route {
     Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout,
           const RouteOptions& options = {});
 
-    /// Returns the local device through which the peer is reached. librdmacm owns the ibv_context
-    /// and closes it when the program ends.
+    /// Returns the local device through which the peer is reached. librdmacm owns the ibv_context:
+    /// the program must not close it.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
     /// Returns the number of the port of context() through which the peer is reached.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }

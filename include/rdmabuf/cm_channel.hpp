@@ -121,7 +121,7 @@ class RDMABUF_EXPORT AsyncConnection {
     [[nodiscard]] State state() const;
 
     /// Returns the device of the connection; throws Error ENOTCONN before the address is resolved.
-    /// librdmacm owns the ibv_context and closes it when the program ends.
+    /// librdmacm owns the ibv_context: the program must not close it.
     [[nodiscard]] Context context() const;
     /// Returns the number of the port of context() that the connection uses; 0 before the address
     /// is resolved.
@@ -226,7 +226,7 @@ struct ChannelEvent {
     /// the request out of the event: the destructor of the event rejects a request that it still
     /// contains.
     std::optional<AsyncConnection> request = std::nullopt;
-    /// The error; set for `failed` only:
+    /// The error; set for `failed` only. For example:
     ///   - ECONNREFUSED: the peer rejected the request (the error text has the reason), or no
     ///     program listens on the port
     ///   - ETIMEDOUT: the peer did not answer before the time limit

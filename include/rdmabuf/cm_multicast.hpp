@@ -74,7 +74,7 @@ class RDMABUF_EXPORT MulticastGroup {
     /// an event that was not reported yet, it throws Error ENOTCONN.
 
     /// Returns the device through which the group is reached. Requires the event `resolved`.
-    /// librdmacm owns the ibv_context and closes it when the program ends.
+    /// librdmacm owns the ibv_context: the program must not close it.
     [[nodiscard]] Context context() const;
     /// Returns the number of the port of context() through which the group is reached. Requires the
     /// event `resolved`.
@@ -95,8 +95,8 @@ class RDMABUF_EXPORT MulticastGroup {
     /// `multicast_joined`. The address handle in the result belongs to this object and is valid
     /// until leave().
     [[nodiscard]] Destination destination() const;
-    /// Detaches the queue pair and leaves the group. Does nothing if no queue pair has joined the
-    /// group.
+    /// Detaches the queue pair and leaves the group. Does nothing if join() has not been called
+    /// since the last leave().
     /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The
     ///         membership then still exists: call leave() again.
     void leave();

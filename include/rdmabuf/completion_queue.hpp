@@ -264,8 +264,9 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// Transfers ownership to the caller, which must destroy the returned queue. First acknowledges
-    /// the events that acknowledge_event() has collected.
+    /// Transfers ownership to the caller, which must destroy the returned queue. If the queue was
+    /// borrowed, only its owner may destroy it. First acknowledges the events that
+    /// acknowledge_event() has collected.
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
     /// @throws Error EBUSY if copies of this object, or queue pairs that use the queue, still

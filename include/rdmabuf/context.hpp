@@ -30,7 +30,8 @@ class RDMABUF_EXPORT Device {
     /// Returns the node GUID in host byte order, or 0 if the driver has not set the GUID yet.
     [[nodiscard]] std::uint64_t guid() const noexcept;
     /// Returns the name of the kernel driver of the device, read from sysfs, for example
-    /// "mlx5_core". Returns "rxe" for Soft-RoCE, and an empty string for other software devices.
+    /// "mlx5_core". Returns "rxe" for Soft-RoCE, and usually an empty string for other software
+    /// devices.
     [[nodiscard]] std::string driver() const;
 
     [[nodiscard]] ibv_device* native() const noexcept { return device_; }
@@ -260,15 +261,15 @@ class RDMABUF_EXPORT Context {
 
     /// Opens the device with the name @p name, for example "mlx5_0".
     /// @throws Error ENODEV if the machine has no such device (the error text lists all devices);
-    ///         other errors are those of the constructor
+    ///         other errors are those of DeviceList() and the constructor
     [[nodiscard]] static Context open(std::string_view name);
     /// Opens the device with the node GUID @p guid, which is in host byte order.
     /// @throws Error with the errors of open() for a name
     [[nodiscard]] static Context open(std::uint64_t guid);
     /// Opens the first device that has an active port. If no device has an active port, opens the
     /// first device that can be opened.
-    /// @throws Error ENODEV if the machine has no RDMA device. If no device can be opened, throws
-    ///         the error of the last device.
+    /// @throws Error with the errors of DeviceList(), or ENODEV if the machine has no RDMA device.
+    ///         If no device can be opened, throws the error of the last device.
     [[nodiscard]] static Context open_first();
 
     /// Takes ownership of an ibv_context that other code has opened. ibv_close_device(3) is called
@@ -292,7 +293,8 @@ class RDMABUF_EXPORT Context {
     [[nodiscard]] static Context borrow(ibv_context* context);
 
     [[nodiscard]] ibv_context* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership to the caller, which must close the returned context.
+    /// Transfers ownership to the caller, which must close the returned context. If the context was
+    /// borrowed, only its owner may close it.
     [[nodiscard]] ibv_context* release() noexcept { return handle_.release(); }
     /// Closes the device.
     /// @throws Error EBUSY if copies of this object, or objects created from it, still exist; the
@@ -344,10 +346,12 @@ class RDMABUF_EXPORT Context {
 
     /// Returns whether the device supports SRD queue pairs
     /// (QueuePairType::scalable_reliable_datagram). If the device does not support them, the result
-    /// contains the reason: the device is not an EFA device, or libefa is not loaded.
+    /// contains the reason, for example that the device is not an EFA device, or that libefa is not
+    /// loaded.
     [[nodiscard]] Availability srd() const;
     /// Queries the limits and features of SRD queue pairs on the device. See efadv_query_device(3).
-    /// @throws Error EOPNOTSUPP if srd() is not available; the error text has the reason
+    /// @throws Error if srd() is not available; the error text has the reason. The errno value is
+    ///         that of efadv_query_device(3), or EOPNOTSUPP if this function does not exist.
     [[nodiscard]] SrdAttributes srd_attributes() const;
 
     friend bool operator==(const Context& a, const Context& b) noexcept {

@@ -99,7 +99,9 @@ class RDMABUF_EXPORT DeviceMemory {
         return handle_.parent<0>("DeviceMemory::context", "DeviceMemory");
     }
     [[nodiscard]] ibv_dm* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership to the caller, which must free the returned memory.
+    /// Transfers ownership to the caller, which must free the returned memory; for memory of
+    /// import_handle(), call ibv_unimport_dm() instead. If the memory was borrowed, only its owner
+    /// may free it.
     [[nodiscard]] ibv_dm* release() noexcept { return handle_.release(); }
     /// Frees the device memory.
     /// @throws Error EBUSY if a DeviceMemoryMR still uses the memory; the memory then stays

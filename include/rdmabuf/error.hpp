@@ -126,7 +126,8 @@ class [[nodiscard]] RDMABUF_EXPORT Status {
     [[nodiscard]] std::error_code code() const noexcept { return {error_, std::system_category()}; }
 
     /// Throws an Error with the errno value and the function name @p function, unless the Status is
-    /// success. The hint of EIO from a verbs function says that the device may have been reset.
+    /// success. If a verbs function other than a registration has returned EIO, the hint says that
+    /// the device may have been reset.
     void throw_if_failed(const char* function) const;
 
     friend constexpr bool operator==(Status, Status) noexcept = default;
@@ -159,7 +160,6 @@ class [[nodiscard]] CallStatus {
 /// Result.
 class RDMABUF_EXPORT ErrorInfo {
   public:
-    /// Creates an object without an error.
     ErrorInfo() noexcept = default;
     /// Creates an object with an error.
     /// @param function  the name of the function that failed, or that was not called because a

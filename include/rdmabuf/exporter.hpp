@@ -108,10 +108,10 @@ class RDMABUF_EXPORT ExportedRange {
 /// linux/dma-buf.h.
 enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
 
-/// Keeps CPU and device caches coherent while the CPU accesses a mapped dma-buf. The constructor
-/// calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START. The destructor calls DMA_BUF_IOCTL_SYNC with
-/// DMA_BUF_SYNC_END and the same mode. This object is not a lock. See "CPU Access to DMA Buffer
-/// Objects" in Documentation/driver-api/dma-buf.rst of Linux.
+/// Keeps CPU and device caches coherent while the CPU accesses a mapped dma-buf. If the memory
+/// needs it, the constructor calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START, and the destructor
+/// with DMA_BUF_SYNC_END and the same mode. This object is not a lock. See "CPU Access to DMA
+/// Buffer Objects" in Documentation/driver-api/dma-buf.rst of Linux.
 class RDMABUF_EXPORT CpuAccess {
   public:
     /// Begins the CPU access.
@@ -297,8 +297,9 @@ class RDMABUF_EXPORT Buffer {
     [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
 
     /// Begins CPU access to the mapped bytes. The CPU may access the bytes in CpuAccess::bytes()
-    /// until the returned object is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device
-    /// caches at the beginning and at the end of the access. The returned object is not a lock.
+    /// until the returned object is destroyed. If the memory needs it, DMA_BUF_IOCTL_SYNC
+    /// synchronises CPU and device caches at the beginning and at the end of the access. The
+    /// returned object is not a lock.
     /// @throws Error ENOTSUP if the memory is not mapped; the errno of DMA_BUF_IOCTL_SYNC if the
     ///         ioctl fails
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {

@@ -117,7 +117,8 @@ class RDMABUF_EXPORT MemoryWindow {
         return handle_.get_deleter().parent<0>("MemoryWindow::protection_domain", "MemoryWindow");
     }
     [[nodiscard]] ibv_mw* native() const noexcept { return handle_.get(); }
-    /// Returns the ibv_mw and gives up ownership: the caller must deallocate the ibv_mw.
+    /// Returns the ibv_mw and gives up ownership: the caller must deallocate the ibv_mw. If it was
+    /// borrowed, only its owner may deallocate it.
     [[nodiscard]] ibv_mw* release() noexcept { return handle_.release(); }
     /// Deallocates the window now. After an error, this object still owns the window.
     /// @throws Error with the errno value of ibv_dealloc_mw(3)

@@ -53,7 +53,9 @@ class RDMABUF_EXPORT ProtectionDomain {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("ProtectionDomain::context", "ProtectionDomain");
     }
-    /// Returns the ibv_pd and gives up ownership: the caller must deallocate the ibv_pd.
+    /// Returns the ibv_pd and gives up ownership: the caller must deallocate the ibv_pd; for one of
+    /// import_handle(), call ibv_unimport_pd() instead. If the ibv_pd was borrowed, only its owner
+    /// may deallocate it.
     [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
     /// Deallocates the protection domain now. After an error, this object still owns the protection
     /// domain.

@@ -172,7 +172,8 @@ class RDMABUF_EXPORT AddressHandle {
     }
 
     [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership to the caller, which must destroy the returned ibv_ah.
+    /// Transfers ownership to the caller, which must destroy the returned ibv_ah. If it was
+    /// borrowed, only its owner may destroy it.
     [[nodiscard]] ibv_ah* release() noexcept { return handle_.release(); }
     /// Destroys the address handle.
     /// @throws Error with the errno of ibv_destroy_ah(3); this object then still owns the handle.
@@ -240,8 +241,9 @@ struct QueuePairOptions {
     /// several network paths at the same time (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order,
     /// and each has the wr_id of the receive that it consumed. The data of an earlier write can
     /// become visible after the data of a later write. Both sides of a connection must set this
-    /// option. Creating the queue pair fails with EOPNOTSUPP on devices other than mlx5, and if the
-    /// device or the kernel does not support the option. mlx5dv_create_qp(3).
+    /// option. Creating the queue pair fails on devices other than mlx5 (EOPNOTSUPP), and if the
+    /// device, the kernel or libmlx5 does not support the option (EOPNOTSUPP or EINVAL).
+    /// mlx5dv_create_qp(3).
     bool out_of_order_placement = false;
     /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
     /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE, FLUSH. If the
@@ -320,12 +322,13 @@ class QueuePair;
 class RDMABUF_EXPORT PreparedQueuePair {
   public:
     /// Creates a queue pair and moves it to the INIT state.
-    /// @throws Error EINVAL for a value above the device's limit, which the error text contains, or
-    ///         for a port that is not active or does not exist; EADDRNOTAVAIL if the port has no
-    ///         GID; EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
-    ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
-    ///         memory is left; EBADF if @p pd or an object in @p options was closed, released or
-    ///         moved from
+    /// @throws Error EINVAL (with some drivers ENOMEM) for a value above the device's limit, which
+    ///         the error text contains, except for max_inline_data; EINVAL for a port that is not
+    ///         active or does not exist, or for an XRC domain that does not match the queue pair
+    ///         type; EADDRNOTAVAIL if the port has no GID; EOPNOTSUPP if the device does not
+    ///         support the queue pair type, the ibv_wr_* interface that is required, or
+    ///         QueuePairOptions::access with SRD; ENOMEM if no memory is left; EBADF if @p pd or an
+    ///         object in @p options was closed, released or moved from
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
     /// Returns the limits that the device has granted: at least those of QueuePairOptions, and 0
@@ -376,7 +379,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     ///         EHOSTUNREACH if the GID of the peer cannot be resolved
     [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
     /// Moves a UD or SRD queue pair to the RTS state, in which it can send to any peer.
-    /// @throws Error EINVAL for queue pairs of other types
+    /// @throws Error EINVAL for queue pairs of other types; the errno value if ibv_modify_qp(3)
+    ///         fails
     [[nodiscard]] QueuePair activate() &&;
     /// Converts this object to a QueuePair without changing the state of the queue pair. This
     /// function is for connection managers that change the state themselves, such as librdmacm.
@@ -435,9 +439,9 @@ struct RateLimit {
 /// CallStatus::throw_if_failed() throws an Error. A QueuePair can be moved but not copied. It keeps
 /// its protection domain, completion queues and shared receive queue alive.
 ///
-/// The noexcept functions must not be called after close(), release() or a move: this is an
-/// assertion failure, or undefined behaviour in a build without assertions. The other functions
-/// then throw Error EBADF.
+/// The noexcept functions, except native(), release() and extended(), must not be called after
+/// close(), release() or a move: this is an assertion failure, or undefined behaviour in a build
+/// without assertions. The functions that query or modify the queue pair then throw Error EBADF.
 class RDMABUF_EXPORT QueuePair {
   public:
     /// Creates a queue pair in the INIT state: see PreparedQueuePair.
@@ -786,7 +790,8 @@ class RDMABUF_EXPORT QueuePair {
     }
 
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
-    /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
+    /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp. If it was
+    /// borrowed, only its owner may destroy it.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
     /// Destroys the queue pair now. After an error, this object still owns the queue pair.
     /// @throws Error with the errno value of ibv_destroy_qp(3)

@@ -77,8 +77,8 @@ struct ExporterQuirk {
 [[nodiscard]] RDMABUF_EXPORT std::span<const ImporterQuirk> importer_quirks() noexcept;
 [[nodiscard]] RDMABUF_EXPORT std::span<const ExporterQuirk> exporter_quirks() noexcept;
 
-/// Returns the entry for @p driver, which is the name of an RDMA driver or a name that
-/// Device::driver() returned. Returns nullptr if the table has no entry for this driver.
+/// Returns the entry for @p driver: the name of an RDMA driver ("mlx5"), or a result of
+/// Device::driver() ("mlx5_core"). Returns nullptr if the table has no entry for this driver.
 [[nodiscard]] RDMABUF_EXPORT const ImporterQuirk* find_importer_quirk(
     std::string_view driver) noexcept;
 [[nodiscard]] RDMABUF_EXPORT const ExporterQuirk* find_exporter_quirk(

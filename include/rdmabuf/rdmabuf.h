@@ -248,8 +248,9 @@ enum {
      * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too: before it if `paths` is 0
      * and the NIC has a data-direct function, otherwise after it. */
     RDMABUF_PATH_DMABUF = 1,
-    /* A dma-buf with the PCIe mapping, by mlx5dv_reg_dmabuf_mr(3). If RDMABUF_PATH_DMABUF is not
-     * listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried afterwards for device memory. */
+    /* A dma-buf, with the PCIe mapping if the exporter has one, by mlx5dv_reg_dmabuf_mr(3). If
+     * RDMABUF_PATH_DMABUF is not listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried
+     * afterwards for device memory. */
     RDMABUF_PATH_DMABUF_DATA_DIRECT = 2,
     /* A device address, by ibv_reg_mr(3) with a kernel module for peer memory (nvidia_peermem). */
     RDMABUF_PATH_PEERMEM = 4,
@@ -286,7 +287,7 @@ struct rdmabuf_options {
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
  * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs;
  * for memory that is not device memory, an attempt without dma-buf has priority.
- * rdmabuf_last_error() then returns all attempts; rdmabuf_explain() describes the errno values.
+ * rdmabuf_last_error() then returns the attempts; rdmabuf_explain() describes the errno values.
  * -EFAULT: the address is not mapped, or the memory is not that of a device although
  * `device_memory` is 1. -ERANGE: the range ends after the end of its allocation. -EPERM: device
  * memory, but `paths` has only paths for host memory; or the range begins in host memory, and
@@ -312,7 +313,7 @@ uint64_t rdmabuf_iova(const rdmabuf_region* region);
 /* Returns the RDMABUF_PATH_... by which protection domain `i` was registered; 0 if rdmabuf_mr() is
  * NULL. */
 int rdmabuf_path(const rdmabuf_region* region, size_t i);
-/* Returns all attempts to register the memory, as a text or as a JSON array of objects with the
+/* Returns the attempts to register the memory, as a text or as a JSON array of objects with the
  * members path, call, errno, device, exporter, meaning and remedy. The text is valid as long as the
  * region. */
 const char* rdmabuf_trail(const rdmabuf_region* region);
@@ -334,10 +335,11 @@ int rdmabuf_deregister(rdmabuf_region** region);
 
 struct rdmabuf_cache_options {
     size_t size;
-    /* 1: each use asks the driver whether the memory was replaced; host memory, which no driver
-     * knows, is registered for each lease and deregistered when the lease ends. 0: the program must
-     * call rdmabuf_cache_invalidate() before memory is freed, and when it removes or replaces
-     * memory of rdmabuf_external_add(). */
+    /* 1: each use asks the driver whether the memory was replaced. Memory for which this cannot be
+     * checked (host memory that no driver knows, memory without a generation, a range of more than
+     * one allocation) is registered for each lease and deregistered when the lease ends. 0: the
+     * program must call rdmabuf_cache_invalidate() before memory is freed, and when it removes or
+     * replaces memory of rdmabuf_external_add(). */
     int checked;
     /* Must be 0. */
     int reserved;

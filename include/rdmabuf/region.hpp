@@ -216,7 +216,9 @@ class RDMABUF_EXPORT Region {
         return handle_.get_deleter().parent<0>("Region::protection_domain", "region");
     }
     [[nodiscard]] ibv_mr* native() const noexcept { return handle_.get(); }
-    /// Returns the ibv_mr and gives up ownership: the caller must deregister the ibv_mr.
+    /// Returns the ibv_mr and gives up ownership: the caller must deregister the ibv_mr; for the
+    /// ibv_mr of an ImportedMR, call ibv_unimport_mr() instead. If the ibv_mr was borrowed, only
+    /// its owner may deregister it.
     [[nodiscard]] ibv_mr* release() noexcept { return handle_.release(); }
     /// Deregisters the region now. After an error, this object still owns the registered region,
     /// and close() can be called again.

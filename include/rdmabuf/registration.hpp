@@ -33,9 +33,9 @@ struct MemoryLocation; // in topology.hpp
 enum class RegistrationPath : std::uint8_t {
     /// The exporter's dma-buf is registered with ibv_reg_dmabuf_mr(3).
     dmabuf,
-    /// A dma-buf with the PCIe mapping is registered with mlx5dv_reg_dmabuf_mr(3). A ConnectX NIC
-    /// then accesses the GPU through its data-direct function (a second PCI function of the NIC),
-    /// and not through the link between CPU and GPU.
+    /// A dma-buf, with the PCIe mapping if the exporter has one, is registered with
+    /// mlx5dv_reg_dmabuf_mr(3). A ConnectX NIC then accesses the GPU through its data-direct
+    /// function (a second PCI function of the NIC), and not through the link between CPU and GPU.
     dmabuf_data_direct,
     /// The device address is registered with ibv_reg_mr(3). A kernel module of the vendor
     /// (nvidia_peermem) finds the pages.
@@ -75,7 +75,7 @@ struct Attempt {
     std::string device = {};
     /// The cause of the errno value in this attempt; empty if the cause is not known.
     std::string meaning = {};
-    /// A change with which the attempt would succeed; empty if no such change is known.
+    /// A change with which the registration may succeed; empty if no such change is known.
     std::string remedy = {};
 
     [[nodiscard]] bool worked() const noexcept { return error == 0; }
@@ -84,7 +84,7 @@ struct Attempt {
 /// supported (EOPNOTSUPP): meaning; remedy".
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Attempt& attempt);
 
-/// All attempts of a registration, in chronological order. If the registration succeeded, the last
+/// The attempts of a registration, in chronological order. If the registration succeeded, the last
 /// attempt succeeded.
 class Trail {
   public:
@@ -121,9 +121,9 @@ enum class RegistrationState : std::uint8_t {
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationState state) noexcept;
 
 /// Returns true if a revoked region can cause this completion: a protection or access error on this
-/// side or at the peer. Because a wrong key or address causes the same errors, call
-/// RegisteredMemory::verify() to check if the memory was revoked. The registration of a
-/// RegistrationCache::Lease cannot be verified: call RegistrationCache::invalidate() for the
+/// side or at the peer, or a remote operation error. Because a wrong key or address causes the same
+/// errors, call RegisteredMemory::verify() to check if the memory was revoked. The registration of
+/// a RegistrationCache::Lease cannot be verified: call RegistrationCache::invalidate() for the
 /// range, end the lease, and acquire a new one, which registers the memory again.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
@@ -190,17 +190,18 @@ class RDMABUF_EXPORT RegisteredMemory {
     RegisteredMemory(const RegisteredMemory&) = delete;
     RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-    /// Returns the registration path by which the memory was registered on protection domain @p i.
+    /// Returns the registration path by which the memory was registered on the protection domain
+    /// with the index @p i.
     [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
         return set_->nics[i].path;
     }
-    /// Returns the kind of the mapping that was exported for protection domain @p i. The result has
-    /// a meaning only for the dma-buf paths. The NICs of one registration may need different
-    /// mappings.
+    /// Returns the kind of the mapping that was exported for the protection domain with the index
+    /// @p i. The result has a meaning only for the dma-buf paths. The NICs of one registration may
+    /// need different mappings.
     [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
         return set_->nics[i].mapping;
     }
-    /// Returns all attempts to register the memory; the last attempt succeeded.
+    /// Returns the attempts to register the memory; the last attempt succeeded.
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
     /// Returns the name of the memory's exporter; empty if no exporter owns the memory.
     [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
@@ -245,10 +246,10 @@ class RDMABUF_EXPORT RegisteredMemory {
     /// allocation was freed or replaced since the registration. This calls the vendor's driver, so
     /// do not call it on the data path; call it when may_mean_revocation() returns true. Host
     /// memory that a driver has pinned is never marked if it was registered by
-    /// RegistrationPath::host or on_demand, because it can outlive the driver's pinning. If the
-    /// exporter has no generations (Allocation::generation is 0), verify() detects freed memory but
-    /// not replaced memory. A range that was removed from its exporter (AddedRange::remove())
-    /// counts as freed memory.
+    /// RegistrationPath::host or on_demand, because it can outlive the driver's pinning. Memory
+    /// that no exporter owns is never marked. If the exporter has no generations
+    /// (Allocation::generation is 0), verify() detects freed memory but not replaced memory. A
+    /// range that was removed from its exporter (AddedRange::remove()) counts as freed memory.
     /// @throws Error ENOENT if the exporter was destroyed: the program must keep the exporter, or a
     ///         Resolver that has it; the errno value of the exporter's driver if the query fails
     RegistrationState verify();
@@ -356,7 +357,7 @@ struct RegistrationOptions {
     /// calling thread calls exporters. All created threads end before the call returns. The result,
     /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
-    /// The list that receives all attempts of the registration, also if the registration fails;
+    /// The list that receives the attempts of the registration, also if the registration fails;
     /// nullptr if the attempts are not needed. The list is not owned.
     Trail* trail = nullptr;
 };
@@ -384,36 +385,38 @@ class Registration : public RegisteredMemory {
         return set().regions[i].protection_domain();
     }
 
-    /// Returns the lkey on protection domain @p i.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if the registration was closed
+    /// Returns the lkey on the protection domain with the index @p i.
+    /// @throws Error ENODEV if the memory was revoked; EBADF if the registration was closed, or
+    ///         this ibv_mr was released
     [[nodiscard]] std::uint32_t lkey(std::size_t i = 0) const {
         return usable(i, "Registration::lkey").lkey();
     }
-    /// Returns the rkey on protection domain @p i.
+    /// Returns the rkey on the protection domain with the index @p i.
     /// @throws Error for the same reasons as lkey()
     [[nodiscard]] std::uint32_t rkey(std::size_t i = 0) const {
         return usable(i, "Registration::rkey").rkey();
     }
-    /// Returns a scatter-gather entry for @p length bytes at @p offset in the memory, for
-    /// protection domain @p i.
+    /// Returns a scatter-gather entry for @p length bytes at @p offset in the memory, for the
+    /// protection domain with the index @p i.
     /// @throws Error for the same reasons as lkey(), and ERANGE if the bytes are not inside the
     ///         memory; Error::hint() contains the offset, the length and the size of the memory
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length, std::size_t i = 0) const {
         return usable(i, "Registration::sge").sge(offset, length);
     }
-    /// Returns the iova, length and rkey that a peer needs to access the memory through protection
-    /// domain @p i.
+    /// Returns the iova, length and rkey that a peer needs to access the memory through the
+    /// protection domain with the index @p i.
     /// @throws Error for the same reasons as lkey()
     [[nodiscard]] RemoteRegion remote(std::size_t i = 0) const {
         return usable(i, "Registration::remote").remote();
     }
 
-    /// Returns the ibv_mr on protection domain @p i; nullptr if it was deregistered or released.
+    /// Returns the ibv_mr on the protection domain with the index @p i; nullptr if it was
+    /// deregistered or released.
     [[nodiscard]] ibv_mr* native(std::size_t i = 0) const noexcept {
         return set().regions[i].native();
     }
-    /// Returns the ibv_mr on protection domain @p i and gives up ownership: the caller must
-    /// deregister this ibv_mr.
+    /// Returns the ibv_mr on the protection domain with the index @p i and gives up ownership: the
+    /// caller must deregister this ibv_mr.
     [[nodiscard]] ibv_mr* release(std::size_t i = 0) noexcept { return set().regions[i].release(); }
 
   private:
@@ -436,13 +439,14 @@ class Registration : public RegisteredMemory {
 /// descriptor to the exporter before the call returns. Before the function tries the next path, it
 /// deregisters all regions of the previous path.
 ///
-/// @throws Error if no path succeeds. Error::hint() is the trail (list) of all attempts. The errno
+/// @throws Error if no path succeeds. Error::hint() is the trail (list) of the attempts. The errno
 ///         is that of the first attempt in which a driver or verbs was called; for memory that is
 ///         not device memory, an attempt without dma-buf has priority. If there is none, the errno
-///         is that of the first attempt. EBADF if a protection domain was closed. EINVAL before the
-///         first attempt for a length of 0, a range that overflows, an empty @p pds, and options
-///         that contradict each other. A NIC refuses a range that is longer than it can register at
-///         once (EINVAL): see ChunkedRegion.
+///         is that of the first attempt that failed for another reason than memory that no exporter
+///         knows, or else that of the first attempt. EBADF if a protection domain was closed.
+///         EINVAL before the first attempt for a length of 0, a range that overflows, an empty @p
+///         pds, and options that contradict each other. A NIC refuses a range that is longer than
+///         it can register at once (EINVAL): see ChunkedRegion.
 [[nodiscard]] RDMABUF_EXPORT Registration register_memory(std::span<const ProtectionDomain> pds,
                                                           const Resolver& resolver,
                                                           std::uintptr_t address,

@@ -47,9 +47,9 @@ struct CachedRegistration {
 /// access flags.
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration* find(CacheCore& core, std::uintptr_t address,
                                                       std::size_t length, Access access) noexcept;
-/// Ends one lease of @p entry. If @p entry has no further lease, and was removed from the cache or
-/// was registered for its leases only (at a limit, or by CachePolicy::checked), this function
-/// deregisters the memory of the entry.
+/// Ends one lease of @p entry. If it was the last lease, deregisters the memory of an entry that
+/// was removed from the cache, or that was registered for its leases only: at a limit of the cache,
+/// or by CachePolicy::checked.
 RDMABUF_EXPORT void give_back(CachedRegistration& entry) noexcept;
 
 } // namespace rdmabuf::detail
@@ -98,20 +98,21 @@ struct RegistrationCacheOptions {
 ///
 /// **Hits.** An entry serves a range that lies inside it, if the entry allows at least the
 /// requested access and has the same other flags (relaxed_ordering, on_demand, hugetlb and the
-/// flush flags). A hit takes no lock, makes no system call and allocates nothing. For the first 127
-/// threads that use caches at the same time, a hit writes to no memory that other threads write to,
+/// flush flags). For the first 127 threads that use caches at the same time, a hit takes no lock,
+/// makes no system call and allocates nothing. It writes to no memory that other threads write to,
 /// except the first hit on an entry after a miss and a hit with an address that is new to the
 /// cache. All other threads share a lock. Finding an entry and ending its lease takes about 90
 /// instructions, which benchmarks/cache checks, and O(log n) more for an address that is new to the
 /// cache. With CachePolicy::checked, a hit also queries the exporter.
 ///
 /// **Misses** register outside all locks. Other threads that need the same memory wait for the
-/// registration, and get the same error if it fails. Idle entries of the same allocation that
-/// overlap or touch the new range are merged with the new range into one registration, if the
-/// merged range is at least 1.5 times as long as each of these entries. So a stream through a
-/// buffer leaves few entries, and each byte of the buffer is registered only a logarithmic number
-/// of times. If the merged range cannot be registered, the requested range is registered alone. On
-/// ENOMEM, all idle entries are deregistered, and the registration is tried once more.
+/// registration. If it fails, those that need the same range and access get the same error. Idle
+/// entries of the same allocation that overlap or touch the new range are merged with the new range
+/// into one registration, if the merged range is at least 1.5 times as long as each of these
+/// entries. So a stream through a buffer leaves few entries, and each byte of the buffer is
+/// registered only a logarithmic number of times. If the merged range cannot be registered, the
+/// requested range is registered alone. On ENOMEM, all idle entries are deregistered, and the
+/// registration is tried once more.
 ///
 /// A cache must not be used in a child of fork(2), because it may wait for threads that do not
 /// exist in the child.
@@ -133,12 +134,13 @@ class RDMABUF_EXPORT RegistrationCache {
 
         explicit operator bool() const noexcept { return entry_ != nullptr; }
 
-        /// Returns the lkey on protection domain @p pd of the cache. This function and the
-        /// functions below, except reset(), must not be called for an empty lease.
+        /// Returns the lkey on the protection domain with the index @p pd in the list of the cache.
+        /// This function and the functions below, except reset(), must not be called for an empty
+        /// lease.
         [[nodiscard]] std::uint32_t lkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].lkey;
         }
-        /// Returns the rkey on protection domain @p pd of the cache.
+        /// Returns the rkey on the protection domain with the index @p pd in the list of the cache.
         [[nodiscard]] std::uint32_t rkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].rkey;
         }
@@ -234,9 +236,9 @@ class RDMABUF_EXPORT RegistrationCache {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
     /// Returns a lease on an existing entry that contains the range. Returns an empty lease if no
-    /// entry serves the range, or if CachePolicy::checked finds that the allocation was replaced.
-    /// This function never registers memory, and its calls do not count as misses in the
-    /// statistics.
+    /// entry serves the range, or if CachePolicy::checked finds that the allocation was freed or
+    /// replaced, or cannot query its exporter. This function never registers memory, and its calls
+    /// do not count as misses in the statistics.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
         return Lease(detail::find(*core_, address, length, access));
     }

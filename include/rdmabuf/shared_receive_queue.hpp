@@ -122,7 +122,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// @throws Error EINVAL if max_wr, max_sge, max_tags or max_tag_operations is above the
     ///         device's limit, if cq is missing or not needed, or if an XRC queue has tags;
     ///         EOPNOTSUPP if the device has no shared receive queues of this kind; EBADF if @p pd
-    ///         was closed, released or moved from
+    ///         or an object in @p options was closed, released or moved from
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
     /// Takes ownership of @p srq, which other code has created with @p pd. The program must keep
@@ -200,7 +200,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     [[nodiscard]] ibv_srq_attr attributes() const;
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }
-    /// Returns the ibv_srq and gives up ownership: the caller must destroy the ibv_srq.
+    /// Returns the ibv_srq and gives up ownership: the caller must destroy the ibv_srq. If it was
+    /// borrowed, only its owner may destroy it.
     [[nodiscard]] ibv_srq* release() noexcept { return handle_.release(); }
     /// Destroys the shared receive queue now. After an error, this object still owns the queue.
     /// @throws Error EBUSY while queue pairs use the shared receive queue

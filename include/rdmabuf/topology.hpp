@@ -130,9 +130,10 @@ struct Path {
     /// True if this is the path to the data-direct function of the NIC. Registration then needs
     /// RegistrationPath::dmabuf_data_direct.
     bool data_direct = false;
-    /// The bandwidth in Gbit/s: the bandwidth of the slowest PCIe link between the NIC and the
-    /// nearest common ancestor of NIC and memory, or the speed of the NIC's fastest active port if
-    /// that speed is lower or the other value is unknown. Empty if neither value is known.
+    /// The bandwidth in Gbit/s: the lower of two values. One is the bandwidth of the slowest PCIe
+    /// link between the NIC and the nearest common ancestor of NIC and memory. The other is the
+    /// speed of the NIC's fastest active port. If only one value is known, that value; empty if
+    /// neither is known.
     std::optional<double> bandwidth = std::nullopt;
     /// The reason why the type is unknown, as a sentence without a full stop. Empty if the type is
     /// known.

@@ -55,7 +55,8 @@ class RDMABUF_EXPORT XrcDomain {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("XrcDomain::context", "XrcDomain");
     }
-    /// Returns the ibv_xrcd and gives up ownership: the caller must close the ibv_xrcd.
+    /// Returns the ibv_xrcd and gives up ownership: the caller must close the ibv_xrcd. If it was
+    /// borrowed, only its owner may close it.
     [[nodiscard]] ibv_xrcd* release() noexcept { return handle_.release(); }
     /// Closes the domain now. After an error, this object still owns the open domain.
     /// @throws Error EBUSY while copies of the domain, or objects created with it, exist

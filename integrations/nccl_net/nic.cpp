@@ -288,8 +288,8 @@ std::vector<Nic> find_nics(const Settings& settings) {
     }
     for (auto nic = nics.begin(); nic != nics.end(); ++nic) {
         // NCCL needs port numbers that are unique on a card. The ports of a card can be separate
-        // verbs devices, in which each port has the number 1. Therefore the number of entries with
-        // the same GUID that stand before this one in `nics` is added.
+        // verbs devices, in which each port has the number 1. Therefore add the number of earlier
+        // entries of `nics` with the same GUID.
         nic->port += static_cast<int>(std::count_if(
             nics.begin(), nic, [&](const Nic& earlier) { return earlier.guid == nic->guid; }));
         nic->members = {static_cast<int>(nic - nics.begin())};

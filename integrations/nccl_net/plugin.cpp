@@ -23,8 +23,9 @@ Plugin& Plugin::instance() {
 void Plugin::unload() noexcept {
     Plugin& plugin = instance();
     {
-        // At exit(3), another thread may still be in a function of the plugin and hold the lock, or
-        // use a connection. The plugin then exists until the process ends.
+        // Do not destroy the plugin at exit(3) while another thread is still in one of its
+        // functions and holds the lock, or while a connection exists. The plugin then exists until
+        // the process ends.
         const std::unique_lock lock(plugin.mutex_, std::try_to_lock);
         if (!lock || plugin.open_ != 0 || !plugin.contexts_.empty() || !plugin.listeners_.empty() ||
             !plugin.connections_.empty()) {
@@ -56,8 +57,8 @@ abi::Result Plugin::start(abi::Logger logger, int traffic_class, void** context)
         return abi::Result::system_error;
     }
     // If nothing uses the plugin, NCCL may have closed this library and opened it again. This
-    // Plugin object then still exists if something else has kept the library in memory. NCCL
-    // creates its merged devices again, so device_count() must not count those that exist already.
+    // object still exists if something else has kept the library loaded. NCCL then creates its
+    // merged devices again, so device_count() must not count the existing ones.
     if (contexts_.empty() && listeners_.empty() && open_ == 0) {
         counted_nics_ = physical_nics_;
         connections_.clear();

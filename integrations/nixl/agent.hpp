@@ -95,8 +95,8 @@ class Transfer {
     /// True if the transfer was posted but is not started, because it waits for the connection or
     /// for earlier requests.
     bool waits_ = false;
-    /// If all blocks are transferred, and the notification is in Peer::messages: the value of
-    /// Peer::messages_sent after the notification is sent. Otherwise 0.
+    /// The value that Peer::messages_sent will have when the notification of this transfer is sent.
+    /// 0 while the notification is not in Peer::messages.
     std::uint64_t message_ = 0;
     TransferState state_ = TransferState::not_posted;
     std::string reason_;
@@ -110,8 +110,8 @@ struct Peer {
     /// The reason why the connection could not be opened; after disconnect(), a text that says so;
     /// otherwise empty.
     std::string error;
-    /// Set if messages were discarded because the connection could not be opened: the reason, which
-    /// the next notify() reports once.
+    /// The reason why messages were discarded: the connection could not be opened. The next
+    /// notify() reports it once. Otherwise empty.
     std::string lost;
     /// Messages that wait for the connection, or for room at the peer. The first message on a
     /// channel is the name of the agent that has connected.
@@ -229,9 +229,9 @@ class Agent {
     [[nodiscard]] const std::shared_ptr<Peer>& connecting_peer(const std::string& remote_agent);
     void add_peer(const std::string& remote_agent, const rdmabuf::transport::Handle& handle);
     void advance();
-    /// Ends the sleep of another thread in progress_and_sleep(). That thread chose its timeout and
-    /// its descriptors before this thread changed what they depend on, for example by starting a
-    /// transfer or a connection.
+    /// Ends the sleep of another thread in progress_and_sleep(), so that its next sleep uses a new
+    /// timeout and new descriptors. Called after a change on which these depend, for example the
+    /// start of a transfer or a connection.
     void wake() noexcept;
     /// @return true if accept() must be called again without an event: a connection could not be
     ///         accepted, or the listener has no descriptor to wait for

@@ -16,9 +16,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns a generation: a number that identifies one allocation in this process. All exporters
-/// share the counter, so that two exporters never return the same number for allocations at the
-/// same address.
+/// Returns a generation: a number that identifies one allocation. All tables of this process share
+/// the counter, so that no number is assigned twice.
 std::uint64_t next_generation() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return ++last;

@@ -39,7 +39,7 @@ class BufferTable {
 
     /// Adds a buffer.
     /// @param allocation  if its generation (allocation number) is 0, the table assigns a
-    ///                    generation that is unique in this process
+    ///                    generation that no other table of this process assigns
     /// @return the generation of the allocation
     /// @throws Error EEXIST if the buffer overlaps another buffer in the table; the error text
     ///         names both buffers

@@ -48,8 +48,8 @@ std::string_view stem(std::string_view file) noexcept {
     return end == std::string_view::npos ? file : file.substr(0, end + suffix.size());
 }
 
-/// Collects the paths of the loaded libraries whose name is in `names`; stem() is compared, so that
-/// the folder and the version do not matter.
+/// Collects the paths of the loaded libraries whose name is in `names`. Compares only the results
+/// of stem(), so that the folder and the version do not matter.
 struct Paths {
     std::span<const char* const> names;
     std::vector<std::string> found = {};

@@ -55,8 +55,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for @p result if the result has the same meaning for all functions of the
-/// driver, otherwise null.
+/// Returns a remedy for @p result that fits all functions of the driver, or null if there is none.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case not_initialized:

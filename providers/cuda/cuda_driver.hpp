@@ -78,9 +78,9 @@ class Driver : public DriverBase<Driver, Functions> {
 
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. Ignores the result of a driver that
-/// has shut down, at the end of the process or in a child process after fork(2): all objects of the
-/// driver are then freed.
+/// Reports a failed teardown to the teardown failure handler. Ignores the results of a driver that
+/// has shut down (at the end of the process) or is not initialised (in a child process after
+/// fork(2)).
 void report_teardown(Result result, const char* function) noexcept;
 
 /// Holds a reference to the primary context of a device. The constructor creates the context if it

@@ -96,9 +96,9 @@ class ExistingContext {
 ///         while a context is current, and ExistingContext::find() finds no context
 [[nodiscard]] Extent find_extent(const Driver& driver, const Pointer& pointer);
 
-/// Describes the memory at a pointer: one allocation; or, for mapped memory (cuMemMap), the mapping
-/// that contains the address, and the mappings that follow it without a gap in the same reserved
-/// range.
+/// Describes the memory at a pointer: one allocation or, for mapped memory (cuMemMap), the mapping
+/// that contains the address, and as many of the adjacent mappings after it as the range needs. See
+/// mappings_of().
 struct Mappings {
     Extent extent;
     /// Combines the ids of all mappings, in their order; 0 if an id is unknown.

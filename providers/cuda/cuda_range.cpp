@@ -159,9 +159,9 @@ Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t le
     };
     Result got = get(mapping == MappingKind::pcie ? mapping_type_pcie : 0);
     if (mapping == MappingKind::pcie && (got == not_supported || got == invalid_value)) {
-        // Drivers before CUDA 12.8 do not support the flag for MappingKind::pcie. Platforms on
-        // which all paths to the memory use the BAR refuse the flag; the standard mapping is
-        // equivalent on these platforms.
+        // Export with the standard mapping instead. Drivers before CUDA 12.8 do not support the
+        // flag for MappingKind::pcie. Platforms on which all paths to the memory use the BAR refuse
+        // the flag; the standard mapping is equivalent on these platforms.
         mapping = MappingKind::standard;
         got = get(0);
     }

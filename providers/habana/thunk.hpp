@@ -34,8 +34,8 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
     /// Returns the PCI address of a device, for example "0000:3b:00.0", or an empty string if the
     /// driver does not report the address.
     [[nodiscard]] std::string pci_address(int fd) const;
-    /// Returns the PCI addresses of all devices. Opens only the control nodes of the devices, so
-    /// that no device is acquired.
+    /// Returns the PCI addresses of the devices whose control nodes this process can open. Opens no
+    /// other nodes, so that no device is acquired.
     [[nodiscard]] std::vector<std::string> pci_addresses() const;
 
     /// Exports memory of a device as a dma-buf.

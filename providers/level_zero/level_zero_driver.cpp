@@ -76,8 +76,7 @@ const char* short_name_of(Result result) {
     return found != names.end() ? found->second : nullptr;
 }
 
-/// Returns the remedy for @p result if the result has the same meaning for all functions of the
-/// driver, otherwise null.
+/// Returns a remedy for @p result that fits all functions of the driver, or null if there is none.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case uninitialized:

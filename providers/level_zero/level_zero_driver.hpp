@@ -49,8 +49,9 @@ struct Gpu {
 struct OwnContextList {
     std::vector<Context> contexts;
     /// The result of the first call that failed while the contexts were created (see `function`),
-    /// or success. After a failure, an address that no context recognizes may still be memory of a
-    /// driver whose context is missing.
+    /// or success. Results that mean that Level Zero is not initialised, or that no driver is
+    /// installed, are not failures. After a failure, an address that no context recognizes may
+    /// still be memory of a driver whose context is missing.
     Result failed = 0;
     const char* function = "";
 };

@@ -46,7 +46,8 @@ Allocation describe(const Driver& driver, const Pointer& pointer) {
             .pci_address = driver.pci_address(pointer.device)};
 }
 
-/// Initialises Level Zero. @return all GPUs, or the error ENODEV if no GPU has the index @p wanted
+/// Initialises Level Zero. @return all GPUs, or an error: ENODEV if no GPU has the index @p wanted,
+/// or the error of Driver::initialise() or Driver::gpus()
 rdmabuf::Result<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
     if (auto error = driver.initialise()) {
         return std::move(*error);

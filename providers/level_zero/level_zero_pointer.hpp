@@ -41,7 +41,8 @@ class Contexts {
         : driver_(&driver), named_(named) {}
 
     /// Returns the attributes of @p address, or std::nullopt if no context reports the memory.
-    /// @throws Error if no context reports the memory, and a query has failed
+    /// @throws Error if no context reports the memory, and a query or the creation of a context has
+    ///         failed
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
     /// Returns the attributes of @p address, as find() does, but throws if no context reports the
     /// memory.

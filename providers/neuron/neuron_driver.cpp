@@ -36,8 +36,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for @p status if the status has the same meaning for all functions of the
-/// runtime, otherwise null.
+/// Returns a remedy for @p status that fits all functions of the runtime, or null if there is none.
 const char* remedy_for(NrtStatus status) noexcept {
     switch (status) {
         case uninitialized:
@@ -55,7 +54,8 @@ std::string range(std::uint64_t address, std::size_t length) {
     return std::to_string(length) + " bytes at " + hexadecimal(address);
 }
 
-/// Returns the likely cause of a refused export, as text for the error.
+/// Returns the likely cause of a refused export, as text for the error. The text is empty if @p
+/// status suggests no cause.
 std::string export_remedy(NrtStatus status, const std::string& version) {
     if (status != invalid) {
         return "";

@@ -23,7 +23,8 @@ struct Functions {
     TensorRead* tensor_read = nullptr;
     TensorWrite* tensor_write = nullptr;
     GetDmabufFd* get_dmabuf_fd = nullptr;
-    /// Null if the runtime is too old to have the function; the same is true of get_version.
+    /// `get_dmabuf_fd_v2` and `get_version` are null if the runtime is too old to have the
+    /// function.
     GetDmabufFdV2* get_dmabuf_fd_v2 = nullptr;
     GetVersion* get_version = nullptr;
 };

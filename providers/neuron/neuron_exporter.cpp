@@ -20,8 +20,9 @@ using namespace detail::neuron;
 
 constexpr const char* name_of_exporter = "neuron";
 
-/// Returns the number of NeuronCores, or the error ENODEV if no NeuronCore has the index @p wanted.
-/// Can be called before nrt_init(), which reserves NeuronCores.
+/// Returns the number of NeuronCores. Returns the error ENODEV if no NeuronCore has the index @p
+/// wanted, and the errno for the status of the runtime if the NeuronCores cannot be counted. Can be
+/// called before nrt_init(), which reserves NeuronCores.
 Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     constexpr const char* call = "nrt_get_total_nc_count";
     std::uint32_t count = 0;
@@ -79,7 +80,8 @@ detail::BufferTable::Place place_of(const Driver& driver, const Allocation& allo
                     if (driver.functions().get_dmabuf_fd_v2 != nullptr) {
                         return driver.export_memory(address, length);
                     }
-                    // nrt_get_dmabuf_fd exports only from the start of an allocation.
+                    // nrt_get_dmabuf_fd exports only from the start of an allocation, so export all
+                    // of it.
                     detail::ExportedMemory exported = driver.export_memory(base, whole);
                     exported.offset += address - base;
                     return exported;

@@ -16,7 +16,8 @@ class TensorMemory {
     /// Allocates the tensor. Initialises the runtime if it is not initialised.
     /// @param driver  must exist until the process ends
     /// @param size    in bytes, not 0
-    /// @throws Error with the errno for the status of the runtime
+    /// @throws Error with the errno for the status of the runtime, or EIO if the runtime returns no
+    ///         address
     TensorMemory(const Driver& driver, int core, std::size_t size);
 
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }

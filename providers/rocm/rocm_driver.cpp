@@ -43,8 +43,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for @p status if the status has the same meaning for all functions of the
-/// driver. Otherwise returns null.
+/// Returns a remedy for @p status that fits all functions of the driver, or null if there is none.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case not_initialized:

@@ -54,9 +54,9 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
                                          mapping_type_pcie);
     }
     if (got == not_supported) {
-        // Either the standard mapping was requested, or it replaces MappingKind::pcie. Runtimes
-        // before HSA AMD extension 1.9 do not have the flag for MappingKind::pcie, and devices with
-        // a small BAR refuse the flag.
+        // Export with the standard mapping: it was requested, or it replaces MappingKind::pcie.
+        // Runtimes before HSA AMD extension 1.9 do not have the flag for MappingKind::pcie, and
+        // devices with a small BAR refuse the flag.
         answer.mapping = MappingKind::standard;
         got = functions.export_dmabuf(begin, pages.length, &answer.fd, &answer.offset);
     }

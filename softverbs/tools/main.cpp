@@ -112,8 +112,8 @@ int run_command(int argc, char** argv) {
             ->type_name("N");
     }
 
-    // Let CLI11 parse only the arguments before the first "--". The arguments after "--" are the
-    // command to run or, if the command begins before "--", further arguments of this command.
+    // Let CLI11 parse only the arguments before the first "--". The arguments after "--" are added
+    // to the command to run, which can begin before or after the "--".
     char** const end = argv + argc;
     char** const separator = std::find_if(
         argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });

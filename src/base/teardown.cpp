@@ -42,9 +42,9 @@ void detail::report_teardown_failure(const char* function, int error) noexcept {
     teardown_failure_handler.load()(function, error);
 }
 
-// 0 in the program that was started, 1 in its child processes, 2 in their child processes. The
-// variable is not atomic, because a child process has only one thread when count_fork() changes the
-// variable.
+// 0 in the process that loaded the library, 1 in its child processes, 2 in their child processes.
+// The variable is not atomic, because a child process has only one thread when count_fork() changes
+// the variable.
 unsigned detail::fork_count = 0;
 
 unsigned detail::fork_generation() noexcept {

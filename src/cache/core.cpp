@@ -69,8 +69,8 @@ CacheCore::CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
 
 void CacheCore::close() noexcept {
     clear();
-    // Leases may outlive the cache. Exporters are destroyed here, because the last lease may end in
-    // a hook of munmap(2), where no driver may be called.
+    // Destroy the exporters now. Leases may outlive the cache, and the last lease may end in a hook
+    // of munmap(2), where no driver may be called.
     { const Resolver last = std::move(resolver_); }
     let_go();
 }
@@ -141,7 +141,8 @@ CacheEntry* CacheCore::take_current(CacheRange range, Access access,
     if (entry == nullptr) [[unlikely]] {
         return nullptr;
     }
-    // invalidate() can run while is_current() calls the exporter.
+    // Test is_found() again after is_current(): invalidate() may have run while is_current() called
+    // the exporter.
     if (options_.policy == CachePolicy::checked && entry->details->exporter != nullptr &&
         (!is_current(*entry) || !entry->is_found())) [[unlikely]] {
         drop_stale(*entry);
@@ -432,8 +433,8 @@ void CacheCore::await_deregistrations(const CacheRange& range) noexcept {
         }
         return found;
     };
-    // A thread that deregisters entries, and is in a hook, must not wait for another one, which
-    // could be waiting for it.
+    // If this thread itself deregisters entries, this call comes from a hook. Do not wait then:
+    // another thread that deregisters entries could be waiting for this thread.
     if (has([self = std::this_thread::get_id()](const CacheEntry&, const auto& deregistration) {
             return deregistration.thread == self;
         })) {
@@ -456,8 +457,8 @@ void CacheCore::remove_overlapping(const CacheRange& range, Retired& retired) no
 }
 
 void CacheCore::invalidate_locked(const CacheRange& range) noexcept {
-    // This thread may be changing any of the members, so the loop uses only members that readers
-    // may read at any time.
+    // This function runs in a hook, so this thread may be in the middle of changing any member. The
+    // loop uses only members that readers may read at any time.
     for (AccessClass* entries = classes_.load(std::memory_order_relaxed); entries != nullptr;
          entries = entries->next.load(std::memory_order_relaxed)) {
         entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry& entry) {

@@ -98,8 +98,8 @@ class CacheCore {
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
 
-    /// Does nothing in a child of fork(2), where a hook that the parent has installed may call this
-    /// function.
+    /// Does nothing in a child process of fork(2): a hook of munmap(2) that the parent has
+    /// installed may call this function there.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
@@ -182,9 +182,9 @@ class CacheCore {
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
     /// Called if CacheEntry::give_back() has returned true: the entry was removed from the index,
-    /// or EntryDetails::watched is true. If no lease on the entry is left, deregisters the entry; a
-    /// thread that holds the lock of the cache deregisters it when it releases the lock. The caller
-    /// must be in a read-side section. This function ends the section.
+    /// or EntryDetails::watched is true. If no lease on the entry is left, deregisters the entry
+    /// now, or, in a thread that holds the lock of the cache, when the thread releases the lock.
+    /// The caller must be in a read-side section. This function ends the section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
@@ -229,7 +229,7 @@ class CacheCore {
     [[nodiscard]] CacheEntry* next_victim() noexcept;
     void look_for_victims() noexcept;
     /// Removes an entry from the index, so that readers no longer find the entry. The caller must
-    /// call wait() and settle() afterwards.
+    /// then call wait() and settle(), so that the entry is deregistered if no lease is left.
     void take_out(CacheEntry& entry) noexcept;
     /// Waits until no thread can read the entries that were removed from the index. Then frees the
     /// objects in the retire list (objects that were replaced, such as leaves of the index).
@@ -244,8 +244,9 @@ class CacheCore {
     /// Removes all entries that overlap @p range, and marks the registrations in progress that
     /// overlap @p range as invalidated.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
-    /// Waits for the deregistrations that other threads execute now, of entries that overlap @p
-    /// range. Does not wait if the calling thread itself deregisters entries.
+    /// Waits until the other threads have deregistered the entries that overlap @p range and whose
+    /// deregistration has already begun. Does not wait if the calling thread itself deregisters
+    /// entries.
     void await_deregistrations(const CacheRange& range) noexcept;
     /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
     /// reader finds them any more. Lock removes these entries from the index before it releases the
@@ -263,7 +264,8 @@ class CacheCore {
     /// (see settle_all()): this function can add the same entry to @p retired, and an entry can be
     /// in only one list.
     void settle_all_after_leases(Retired& retired) noexcept;
-    /// Returns true if this thread already holds the lock: the caller then runs in a hook.
+    /// Returns true if this thread already holds the lock: the caller then runs in a hook of the
+    /// program, for example of munmap(2).
     [[nodiscard]] bool is_locked_by_caller() const noexcept {
         return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
     }
@@ -301,7 +303,9 @@ class CacheCore {
     /// A range that contains all ranges that invalidate_locked() has invalidated. Empty after Lock
     /// has removed the entries in these ranges.
     std::optional<CacheRange> invalidated_;
-    /// True if a lease ended in the thread that holds the lock, and the entry is not settled yet.
+    /// True if a hook of the program (for example of munmap(2)) has ended a lease in the thread
+    /// that holds the lock. The entry may have to be deregistered: Lock does this before it
+    /// releases the lock.
     bool lease_ended_ = false;
     /// Notified when a registration in progress has finished, and when removed entries are
     /// deregistered.
@@ -341,8 +345,8 @@ class CacheCore::Lock {
         lock_.unlock();
         core_.destroy(retired_);
     }
-    /// Waits for a notification, or returns at once because there were entries to deregister. The
-    /// caller must test its condition again.
+    /// Waits for a notification. If a hook has left entries to deregister, does not wait, but
+    /// deregisters these entries. The caller must test its condition again.
     void wait(std::condition_variable& condition) {
         // If pthread_cancel(3) unwinds a thread that waits, the mutex is locked again before the
         // destructor of `waiting` runs.
@@ -381,8 +385,8 @@ class CacheCore::Lock {
 
     CacheCore& core_;
     std::unique_lock<std::mutex> lock_;
-    /// The entries without leases that a hook has invalidated, or whose last lease a hook has
-    /// returned.
+    /// The entries to deregister: those that a hook of the program has invalidated, and those whose
+    /// last lease a hook has returned.
     Retired retired_;
 };
 

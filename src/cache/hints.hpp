@@ -67,8 +67,8 @@ class EntryHints {
     }
     void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
-    /// Makes the table large enough for the hints (pointers) to @p entries cache entries. The
-    /// caller must hold the lock of the cache.
+    /// Grows the table, if it is too small for the hints (pointers) to @p entries cache entries and
+    /// has not reached its largest size. The caller must hold the lock of the cache.
     /// @return true if an empty table has replaced the previous table
     /// @throws Error ENOMEM if mmap(2) has no memory; std::bad_alloc
     bool fit(std::size_t entries);

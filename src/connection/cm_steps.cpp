@@ -57,8 +57,8 @@ void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) no
     }
 }
 
-/// If the devices of both ends have the same vendor, sets in the queue pair @p prepared the ECE
-/// options that the peer has offered.
+/// Gives the ECE options that the peer has offered to the queue pair @p prepared, if the devices of
+/// both ends have the same vendor.
 void apply_ece(const Id& id, const PreparedQueuePair& prepared) {
     ibv_ece own{};
     ibv_ece offered{};

@@ -128,9 +128,9 @@ unsigned speed_code(const Port& port) noexcept {
 }
 
 /// Returns true if one descriptor is a duplicate of the other: both then have the same open file
-/// description. Many containers forbid kcmp(2), which compares descriptors directly. There,
-/// compares the flag O_APPEND, which belongs to the open file description, and which device files
-/// ignore.
+/// description. Many containers forbid kcmp(2), which compares descriptors directly. There, changes
+/// the flag O_APPEND of one descriptor, and tests whether the flag of the other one changes, too.
+/// The flag belongs to the open file description, and device files ignore it.
 bool is_same_file(int one, int other) noexcept {
     const auto self = static_cast<unsigned long>(::getpid());
     if (const long order = ::syscall(SYS_kcmp, self, self, KCMP_FILE, one, other); order >= 0) {

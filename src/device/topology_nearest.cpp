@@ -67,8 +67,9 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
     }
     const std::vector<EqualNics> groups = groups_of(list);
     // Devices of one model, such as the GPUs of a machine, should not all prefer the same NIC.
-    // Therefore groups[i] is rotated by index[i]: the number of PCI functions of the same model
-    // that have a lower PCI address and the same group of equally near NICs.
+    // Therefore the NICs of groups[i] are rotated by index[i] positions: the number of PCI
+    // functions of the same model that have a lower PCI address and the same group of equally near
+    // NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

@@ -20,13 +20,13 @@ namespace rdmabuf::detail {
 /// @param function  the function of the exporter that threw, a string literal
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 
-/// Returns @p found, the answer of @p exporter for the @p length bytes at @p address.
+/// Checks and returns @p found, the answer of @p exporter for the @p length bytes at @p address.
 /// @throws Error EIO if none of these bytes is in the allocation, or if the allocation overflows
 [[nodiscard]] std::optional<Allocation> checked(std::optional<Allocation> found,
                                                 const Exporter& exporter, const char* function,
                                                 std::uintptr_t address, std::size_t length);
 
-/// Returns @p made, the range that @p exporter exported for @p address.
+/// Checks and returns @p made, the range that @p exporter exported for @p address.
 /// @throws Error EIO if @p made reports an address that is neither 0 nor @p address
 [[nodiscard]] ExportedRange checked(ExportedRange made, const Exporter& exporter,
                                     std::uintptr_t address);

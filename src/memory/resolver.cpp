@@ -119,7 +119,7 @@ void Resolver::add(std::shared_ptr<Exporter> exporter) {
 std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
     std::optional<Match> pinned;
     std::optional<Error> unanswered;
-    // A query may call add(), which invalidates iterators.
+    // Use an index, because a query may call add(), which invalidates iterators.
     for (std::size_t i = 0; i < exporters_.size(); ++i) { // NOLINT(modernize-loop-convert)
         const std::shared_ptr<Exporter> exporter = exporters_[i];
         try {

@@ -25,7 +25,7 @@ enum class MappingUse : std::uint8_t {
     unexported,
 };
 
-/// The reason of the choice that is tried after the NIC refused the standard mapping.
+/// MappingChoice::reason of a choice that is tried after the NIC refused the standard mapping.
 inline constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
 /// A registration path and a mapping with which a NIC can register a dma-buf.
@@ -34,19 +34,19 @@ struct MappingChoice {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
-    /// The reason for this mapping, which the Attempt reports. A string literal; empty for the
+    /// The reason for the mapping; see Attempt::reason. A string literal; always empty for the
     /// standard mapping.
     const char* reason = "";
 
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
 };
 
-/// How the current mapping choice of a NIC has failed.
+/// How a mapping choice of a NIC has failed.
 enum class MappingOutcome : std::uint8_t {
     /// The NIC refused the dma-buf. The registration may succeed with another mapping.
     refused,
-    /// The exporter could not export the mapping of the current choice, or it exported another
-    /// mapping although the choice is MappingUse::exact.
+    /// The exporter could not export the mapping of the choice, or it exported another mapping
+    /// although the choice is MappingUse::exact.
     not_exported,
 };
 

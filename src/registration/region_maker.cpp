@@ -19,7 +19,6 @@ namespace rdmabuf::detail {
 namespace {
 
 /// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
-/// Returns the error hint (cause and remedy) for a failed mlx5dv_reg_dmabuf_mr(). EINVAL and
 /// EOPNOTSUPP have many causes. For these errors, the NIC is therefore queried first: it may have
 /// no data-direct PCI function.
 std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, Access access,
@@ -105,8 +104,8 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
 }
 
 AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t piece_iova) const {
-    // The driver registers whole pages only. The region therefore begins at the start of the page
-    // that contains the first byte.
+    // With data direct, the driver requires a start at a page boundary. The region therefore begins
+    // at the start of the page that contains the first byte.
     const std::size_t before = piece_iova % page_size();
     auto deleter = RegionHandle::deleter_type::holding(*pd, nullptr);
     errno = 0;

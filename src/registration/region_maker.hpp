@@ -57,8 +57,9 @@ struct RegionMaker {
     const ProtectionDomain* pd = nullptr;
     RegistrationPath path{};
     Access access{};
-    /// The address of the first byte of the range. The member `iova` is the iova of this byte.
+    /// The address of the first byte of the range.
     std::uintptr_t address = 0;
+    /// The iova of the first byte of the range.
     std::uint64_t iova = 0;
     /// The dma-buf of the range; null if the path is not a dma-buf path.
     const ExportedRange* exported = nullptr;

@@ -34,9 +34,9 @@ void register_piece(RegistrationJob& job, std::size_t piece) {
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
-    /// The index in `jobs` of the next job. The member `piece` is the index of the next piece of
-    /// this job.
+    /// The index in `jobs` of the next job.
     std::size_t job = 0;
+    /// The index of the next piece (part of a range) of this job.
     std::size_t piece = 0;
     /// The number of threads that currently register on this NIC.
     unsigned active = 0;

@@ -18,7 +18,7 @@ struct RegistrationJob {
     RangePieces pieces = {};
     /// The index of the range, which is the same for all jobs of one range.
     std::size_t range = 0;
-    /// True if the NIC has no further mapping of the dma-buf to try.
+    /// True if no other MappingChoice remains to try on the NIC.
     bool last_mapping = false;
 
     // The members below are the results of the job.
@@ -26,9 +26,9 @@ struct RegistrationJob {
     /// The region of each piece (part of the range). Empty for a piece that has failed or was
     /// skipped.
     std::vector<std::optional<AnyRegion>> regions = {};
-    /// The error of the first failed piece in the order of the pieces. `failed_piece` is the index
-    /// of this piece.
+    /// The error of the first failed piece in the order of the pieces.
     std::optional<Error> error = std::nullopt;
+    /// The index of the piece that failed with `error`.
     std::size_t failed_piece = 0;
 
     /// Records the error of a failed piece. Does nothing if a piece with a lower index has failed.

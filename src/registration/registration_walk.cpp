@@ -142,7 +142,7 @@ void RegistrationWalk::ask(const std::shared_ptr<Exporter>& exporter) {
 bool RegistrationWalk::use_owner(std::size_t index) {
     while (asked_ < request_.resolver.exporters().size() &&
            (index >= owners_.size() || owners_[index].is_pinned_host())) {
-        // A copy, because the query may add an exporter to the list.
+        // Copy the pointer, because the query may add an exporter to the list.
         const std::shared_ptr<Exporter> exporter = request_.resolver.exporters()[asked_++];
         ask(exporter);
     }
@@ -257,8 +257,9 @@ bool RegistrationWalk::choose_dmabuf_group() {
         exported_parts_ = export_parts(group.size(), range->mapping());
     } catch (const Error& error) {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
-        // Most exporters have only one mapping. If the NIC has refused this mapping, the missing
-        // second mapping is not the cause, and the trail must not suggest it.
+        // Do not record that the exporter has no second mapping, if that mapping was tried only
+        // because the NIC refused the standard one. Most exporters have one mapping, and the
+        // missing second one is not the cause of the failure.
         if (error.error() != ENOTSUP || choice_.reason != after_refusal) {
             fail_attempt(begin(choice_, choice_.mapping), error);
         }
@@ -305,9 +306,9 @@ bool RegistrationWalk::choose_dmabuf_group() {
 void RegistrationWalk::check_exported(const ExportedRange& exported) const {
     const auto page = std::uint64_t{page_size()};
     const std::uint64_t inside = exported.offset() % page;
-    // The page offset in the dma-buf is an error of the exporter only if it is neither that of the
-    // address nor that of the iova. If it is that of the address, check_dmabuf() below reports an
-    // iova with another page offset.
+    // The page offset of the exported range in the dma-buf must be that of the address or that of
+    // the iova; otherwise the exporter is wrong. If only the page offset of the iova differs, the
+    // caller is wrong: check_dmabuf() below reports this.
     if (inside != request_.address % page && inside != set_->iova % page) {
         throw Error(EIO, "export_range",
                     "export_range() of '" + set_->exporter + "' returned offset " +
@@ -411,8 +412,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // An earlier call may have requested the other mapping, and the exporter may have returned a
-    // dma-buf with the wanted mapping. Use this dma-buf.
+    // An earlier call may have requested another mapping, but the exporter may have returned a
+    // dma-buf with the wanted one. Use this dma-buf.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;
@@ -625,9 +626,8 @@ void RegistrationWalk::fail() const {
     }
     int error = answer_;
     if (error == 0) {
-        // Finds the first failed attempt. An attempt that failed because no exporter knows the
-        // memory is used only if there is no other: the reason why another path was refused says
-        // more.
+        // Find the first failed attempt. Prefer an attempt that did not fail with "unknown memory":
+        // the reason why another path was refused says more.
         const auto says_more = [](const Attempt& attempt) {
             return !attempt.worked() && attempt.meaning != unknown_memory;
         };

@@ -35,7 +35,7 @@ class RegistrationWalk {
     /// Adds the registrations of the next step (a round of registrations on one or more NICs) to @p
     /// jobs. Calls exporters.
     /// @param range  the index of this range, which is stored in the jobs
-    /// @throws Error if no path is left; the error text lists all attempts
+    /// @throws Error if no path is left; the error text lists the attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
     /// Evaluates the results of the current step (a round of registrations). Must be called after
     /// run_jobs() has run the jobs.
@@ -102,9 +102,9 @@ class RegistrationWalk {
     [[nodiscard]] bool open_path(RegistrationPath path);
     /// Sets the mappings to try on each NIC for the selected exporter.
     void choose_mappings_of(RegistrationPath path);
-    /// Deregisters all regions of the current path and closes the dma-bufs of this path. A dma-buf
-    /// path is tried again with the next exporter that knows the memory. If there is none, the next
-    /// path follows.
+    /// Ends an attempt with the current path: deregisters all its regions and closes its dma-bufs.
+    /// A dma-buf path is tried again with the next exporter that knows the memory. If there is
+    /// none, or for another path, the next path follows.
     void give_up();
     /// Selects the NICs that use the same mapping in the next step (a round of registrations) of a
     /// dma-buf path, and sets their jobs. If this function returns true but selects no NIC, it has
@@ -112,7 +112,7 @@ class RegistrationWalk {
     /// @return false if the path cannot work on one of these NICs
     [[nodiscard]] bool choose_dmabuf_group();
     /// Selects all NICs for the next step of a path without dma-buf, and sets their jobs.
-    /// @return true
+    /// @return always true, unlike choose_dmabuf_group()
     [[nodiscard]] bool choose_all();
     /// Evaluates the results of a step (a round of registrations) of a dma-buf path. For each NIC
     /// that has refused the mapping of the dma-buf, selects the mapping that is tried next.
@@ -147,9 +147,9 @@ class RegistrationWalk {
     /// part
     [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
     /// Returns the largest offset at which a region of the current step (a round of registrations)
-    /// begins in its dma-buf. Exception: if parts (see parts()) contain several regions each,
-    /// returns the offset of the last region in @p range. The largest offset and the result are
-    /// then both at least one page.
+    /// begins in its dma-buf. If parts (see parts()) have several regions each, returns instead the
+    /// offset of the last region in @p range. Both values are then at least one page, and the
+    /// caller tests only for that.
     /// @param range  the dma-buf of the whole range
     [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.

@@ -43,7 +43,8 @@ bool is_processed(ibv_event_type type) noexcept {
 } // namespace
 
 void AsyncEventQueue::forget_parent() noexcept {
-    // Another thread of the parent process may have held the lock during fork(2).
+    // Another thread of the parent process may have held the lock during fork(2), so create the
+    // mutex again.
     ::new (static_cast<void*>(&mutex)) std::mutex;
     all.clear();
 }

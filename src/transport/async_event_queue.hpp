@@ -23,9 +23,9 @@ struct DeviceEvent {
 /// The asynchronous events of the devices of one endpoint.
 ///
 /// ibv_get_async_event(3) returns each event of an ibv_context only once, but several endpoints of
-/// the process may use the same ibv_context. Therefore take() adds each event that it reads to the
-/// AsyncEventQueue of each endpoint that uses the device. The endpoints may belong to different
-/// threads.
+/// the process may use the same ibv_context. Therefore take() adds each event that endpoints
+/// process to the AsyncEventQueue of each endpoint that uses the device. The endpoints may belong
+/// to different threads.
 ///
 /// take() adds an event to the queues before it acknowledges the event. A function such as
 /// ibv_destroy_qp(3) returns only after the events of the destroyed object are acknowledged.
@@ -45,10 +45,11 @@ class AsyncEventQueue {
     /// queue.
     [[nodiscard]] int descriptor() const noexcept { return added_.get(); }
 
-    /// Reads and acknowledges all pending events of the devices.
+    /// Reads and acknowledges all pending events of the devices, and adds each event that endpoints
+    /// process to all queues that use the device.
     /// @return the events that were added to this queue since the last call, oldest first. If a
-    ///         device was removed, so that its events cannot be read, its last event is
-    ///         IBV_EVENT_DEVICE_FATAL. The device is not read after that.
+    ///         device was removed, its last event is IBV_EVENT_DEVICE_FATAL; the device is not read
+    ///         again.
     [[nodiscard]] std::vector<DeviceEvent> take() noexcept;
 
   private:

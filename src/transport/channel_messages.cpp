@@ -255,12 +255,13 @@ void ChannelState::start_loopback() noexcept {
         }
         loopback_queue_.remove(&request);
         if (error != 0) {
-            // If work requests were posted, the request ends when they have completed.
+            const bool is_flush = request.type() == RequestType::one_sided;
             fail(error == EIO ? EIO : ECONNABORTED,
-                 "a message cannot be copied to device memory, or device memory cannot be flushed",
+                 is_flush ? "a flush read cannot be posted"
+                          : "a message cannot be copied to device memory",
                  &request, error);
             request.error = error;
-            if (request.pending == 0) {
+            if (request.pending == 0) { // Otherwise its posted work requests end the request.
                 loopback_ended(request);
             }
         }

@@ -276,10 +276,10 @@ void ChannelState::peer_closed() noexcept {
 void ChannelState::end_requests(int error) noexcept {
     ended_ = true;
     if (socket_ && rails_.broken() != EHOSTUNREACH) {
-        // The peer fails its channel with ECONNRESET as soon as it sees the closed socket, without
-        // waiting for an error of its device. Do not shut the socket down after EHOSTUNREACH, so
-        // that the channel of the peer ends with EHOSTUNREACH, too, when its device cannot reach
-        // this side.
+        // Shut the socket down, so that the peer fails its channel with ECONNRESET at once, without
+        // waiting for an error of its device. After EHOSTUNREACH, the socket stays open: the
+        // channel of the peer must end with EHOSTUNREACH, too, when its device cannot reach this
+        // side.
         ::shutdown(socket_.get(), SHUT_WR);
     }
     const std::pair<const RequestState*, int> culprit = rails_.culprit();

@@ -116,7 +116,8 @@ void ChannelSetup::create_queue_pairs() {
                     throw;
                 }
                 // The port has gone down since the check above, so the channel uses only the
-                // devices before this one. prepare() has also tried shorter inline data.
+                // devices before this one. Restore the length of inline data, which prepare() has
+                // reduced.
                 inline_data_ = inline_data;
                 const auto kept = static_cast<std::ptrdiff_t>(device * all.queue_pairs_per_device);
                 prepared_.erase(prepared_.begin() + kept, prepared_.end());

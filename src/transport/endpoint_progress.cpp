@@ -144,7 +144,8 @@ std::optional<std::uint32_t> EndpointState::poll_failed() noexcept {
     using Failed = List<ChannelLinks, &ChannelLinks::failed>;
     for (ChannelLinks* i = shared.failed.front(); i != nullptr; i = Failed::next(i)) {
         const auto& channel = static_cast<const ChannelState&>(*i);
-        // The program does not know a held channel yet: the handshake has not finished.
+        // Skip a channel whose messages are held back: its handshake has not finished, so the
+        // program does not know the channel yet.
         if (!shared.matcher.is_held(&channel)) {
             shared.failed.remove(i);
             i->is_failed = false;
@@ -323,9 +324,9 @@ void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
             // (QueuePair::state() throws then). Otherwise all are repeated, one at a time.
             const bool first = !std::exchange(loopback.cause_known, true);
             if (status == IBV_WC_RETRY_EXC_ERR) {
-                // A work request is repeated as long as the port is down. The event that reports
-                // this, IBV_EVENT_PORT_ERR, may arrive later than the failure, so a few failures in
-                // succession are repeated without it.
+                // While the port is down, work requests are repeated without limit.
+                // IBV_EVENT_PORT_ERR may arrive later than the failure, so a few failures in
+                // succession are also repeated without this event.
                 constexpr unsigned most_repetitions = 3;
                 if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
                     status = IBV_WC_WR_FLUSH_ERR;

@@ -259,7 +259,7 @@ void EndpointState::setup_completed(const WorkId& id, const WorkCompletion& comp
 
 void EndpointState::close(Closing& channels) noexcept {
     const OneThread one_thread(user_);
-    // At first, polls and does not sleep, because the last acknowledgements usually arrive soon.
+    // Poll without sleeping at first, because the last acknowledgements usually arrive soon.
     SpinWait spin(wait_forever);
     while (!channels.empty()) {
         progress();
@@ -465,9 +465,9 @@ void EndpointState::sleep(std::chrono::milliseconds timeout) noexcept {
     } else {
         const pthread_t user = user_.exchange(0); // Another thread may use the endpoint now.
         if (sleeps_) {
-            // Another thread already waits for events, so wait until that thread wakes up. Only one
-            // thread may wait for events, because it first reads the old events (see arm()): a
-            // second thread would read events that must end the wait of the first thread.
+            // Another thread already waits for events. Each wait begins by reading the old events
+            // (see arm()), so a second wait would read events that must end the first. Instead,
+            // wait until that thread wakes up.
             std::unique_lock lock(*options.mutex, std::adopt_lock);
             woken_.wait_for(lock, std::chrono::milliseconds(wanted));
             lock.release();
@@ -535,9 +535,9 @@ void EndpointState::test_silent_devices(std::int64_t now) noexcept {
     constexpr std::int64_t margin = 5'000'000'000;
     for (const auto& owner : shared.rails) {
         SharedRail& rail = *owner;
-        // The test is not possible while the port is down, because no loopback queue pair can be
-        // connected; nor if EndpointOptions::ack_timeout is 0, because a device then waits for
-        // acknowledgements without a time limit.
+        // The test is not possible while the port is down: no loopback queue pair can be connected.
+        // The test is not possible either if EndpointOptions::ack_timeout is 0: a device then waits
+        // for acknowledgements without a time limit.
         if (!std::exchange(rail.silent, false) || rail.failure != nullptr || rail.port_down ||
             options.ack_timeout == 0) {
             rail.tested = false;
@@ -688,7 +688,7 @@ void EndpointState::restore_loopback() noexcept {
         rail->loopback.reset();
     }
     read_async_events(); // See attach(): queue pairs were destroyed, and others are created below.
-    // After an error, check() calls this function again.
+    // Ignore an error: check() calls this function again.
     static_cast<void>(attempt([this] { shared.create_loopback(); }));
 }
 
@@ -724,7 +724,7 @@ void EndpointState::leave_out_failed_devices() noexcept {
         })) {
         reset_loopback(); // A dead device may report no completions.
     }
-    // After an error, registrations continue to fail with the error of the failed device.
+    // Ignore an error: registrations then continue to fail with the error of the failed device.
     static_cast<void>(attempt([this] { select_registering(); }));
     for (ChannelLinks* i = channels_.front(); i != nullptr; i = All::next(i)) {
         auto& channel = *static_cast<ChannelState*>(i);
@@ -737,7 +737,8 @@ void EndpointState::leave_out_failed_devices() noexcept {
         }
     }
     if (shared.rails[0]->failure != nullptr) {
-        // Without the first device, no channel can receive a message or be connected.
+        // Without the first device, no channel can receive a message or be connected. So end the
+        // receives from any channel.
         shared.receives.for_each([this](ReceiveRequest& receive) {
             if (receive.channel == nullptr && !receive.done) {
                 shared.matcher.remove(receive);

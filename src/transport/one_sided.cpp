@@ -82,8 +82,8 @@ int OneSided::cancel(OneSidedRequest& request) noexcept {
         return 0;
     }
     const bool has_entries = request.list.size() > 1;
-    // An unsignaled write needs the notification: its completion shows that the write has
-    // completed.
+    // If the write is unsignaled, only the completion of the notification shows that the write has
+    // completed. The notification can then not be cancelled.
     if (!has_entries && (!request.notifies || request.unsignaled)) {
         return EALREADY;
     }
@@ -274,8 +274,9 @@ bool OneSided::post_list(OneSidedRequest& request, std::span<const TransferEntry
             for (std::size_t i = 0; i < posted && at.skip_empty(); ++i) {
                 static_cast<void>(take_work(request, at, rail, local[0], works[0]));
             }
-            // The last posted work request is not signaled, so the list must not end without a
-            // further one. cancel() keeps the next entry for this; it must not be empty.
+            // The last posted work request is not signaled, so another one must follow. If the list
+            // is cancelled, cancel() keeps the next entry for this purpose. Therefore skip entries
+            // of 0 bytes.
             static_cast<void>(at.skip_empty());
         }
         entries = at.entries;

@@ -167,7 +167,8 @@ bool RailSet::post_fence(std::size_t rail, ibv_send_wr& work) noexcept {
 }
 
 void RailSet::fence_completed(std::size_t rail, std::uint32_t number) noexcept {
-    // WorkId::number has only the low 24 bits of the count of writes with immediate data.
+    // WorkId::number has only the lower 24 bits of the sequence number. The full number is at most
+    // that of the last posted write.
     const std::uint32_t posted = rails_[rail].immediates_posted;
     immediate_confirmed(rail, posted - ((posted - number) & WorkId::no_request));
 }
@@ -502,7 +503,7 @@ bool RailSet::advance(RdmaTransfer& transfer) noexcept {
     bool complete = true;
     for (std::size_t i = 0; i < rails_.size(); ++i) {
         RdmaTransfer::Share& share = transfer.shares[i];
-        // If the queue pair has failed, repeat() posts its share on the first queue pair instead.
+        // Skip the share of a failed queue pair: repeat() posts it on the first queue pair instead.
         while (share.unposted && works(i) && rails_[i].queue.has_room(reserve) &&
                post_piece(transfer, i, share)) {
         }

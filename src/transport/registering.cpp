@@ -29,7 +29,7 @@ std::uint64_t chunk_limit(const EndpointState& endpoint) noexcept {
     return std::max(endpoint.max_mr_size / page * page, page);
 }
 
-/// Gives the devices that have failed the same chunks as the first device, but with keys 0.
+/// Gives failed devices the same chunks as the first device, but with keys 0.
 void fill_failed(MemoryState& state) {
     for (std::size_t rail = 1; rail < state.rails; ++rail) {
         if (state.chunks[rail].empty()) {

@@ -27,7 +27,7 @@ struct Condition {
     /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
     /// the condition does not apply to the machine.
     void (*check)(Check& check) = nullptr;
-    /// The PCI vendor ID of the only GPUs that the condition concerns; 0: GPUs of all vendors.
+    /// If not 0, the condition concerns only GPUs with this PCI vendor ID.
     std::uint32_t vendor = 0;
 };
 
@@ -57,8 +57,8 @@ struct GpuAndNic {
 
 /// Returns true if the device node of the RDMA device exists and can be opened.
 [[nodiscard]] bool can_open_node(const Machine& machine, const std::string& nic);
-/// Returns the PCI bridges above one of the two but not above the other; none for a NIC that is not
-/// a PCI function.
+/// Returns the PCI bridges on the path between the GPU and the NIC: those that are above only one
+/// of them. Returns none for a NIC that is not a PCI function.
 [[nodiscard]] std::vector<std::string> bridges_between(const Topology& topology, const Gpu& gpu,
                                                        const NicFiles& nic);
 

@@ -9,7 +9,7 @@ namespace rdmabuf::tools::doctor {
 
 /// The effect of a condition that is not met.
 enum class Severity : std::uint8_t {
-    /// No dma-buf, or no dma-buf of one kind of allocation, can be registered.
+    /// RDMA fails, at least for some allocations, ports or operations.
     blocks,
     /// The NIC cannot access the memory of the GPU directly, or data is lost.
     no_peer_to_peer,
@@ -51,7 +51,7 @@ struct Finding {
     Advice advice = {};
     /// The document or source file that defines the condition.
     std::string source = {};
-    /// The PCI vendor ID of the only GPUs that the condition concerns; 0: GPUs of all vendors.
+    /// If not 0, the condition concerns only GPUs with this PCI vendor ID.
     std::uint32_t vendor = 0;
 };
 

@@ -36,13 +36,13 @@ inline constexpr const char* recorded_kernel_log = "/var/log/dmesg";
 /// Reads the log of the kernel. For a recorded machine, reads the file recorded_kernel_log instead.
 [[nodiscard]] KernelLog read_kernel_log(const Machine& machine);
 
-/// Returns the lines of the kernel log that conditions look for. The others are not put into dumps.
+/// Returns the lines of the kernel log that conditions search for. Dumps contain only these lines.
 [[nodiscard]] std::string examined_lines(std::string_view log);
 
 /// Returns the size of a page in bytes; nullopt if /proc/self/smaps does not contain it.
 [[nodiscard]] std::optional<std::uint64_t> read_page_size(const Machine& machine);
 
-// The texts of the kernel log that conditions look for.
+// Texts that conditions search for in the kernel log.
 inline constexpr std::string_view log_no_whitelist = "Host bridge not in P2PDMA whitelist";
 inline constexpr std::string_view log_acs_redirect = "ACS redirect is set between";
 inline constexpr std::string_view log_no_peer_to_peer = "cannot be used for peer-to-peer DMA";

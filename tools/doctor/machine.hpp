@@ -18,7 +18,7 @@ namespace rdmabuf::tools::doctor {
 [[nodiscard]] inline std::string_view view(const std::optional<std::string>& text) noexcept {
     return text ? std::string_view(*text) : std::string_view();
 }
-// The result would refer to a temporary object.
+// Deleted, because the result would refer to a temporary object.
 std::string_view view(std::optional<std::string>&&) = delete;
 
 /// The contents of a file, or the errno value of the open(2) or read(2) that failed.
@@ -103,8 +103,8 @@ class Machine {
 
     /// The root without a slash at its end; empty for "/".
     [[nodiscard]] const std::string& root() const noexcept { return root_; }
-    /// Returns the paths that the functions above were called with. The value is true if the path
-    /// is a directory whose names were listed.
+    /// Returns the paths with which the functions above were called. The value of a path is true if
+    /// list() was called with it.
     [[nodiscard]] const std::map<std::string, bool>& asked() const noexcept { return asked_; }
 
   private:

@@ -107,8 +107,8 @@ void check_assignment(Check& check) {
     }
 }
 
-/// Returns the type of the IOMMU group of a PCI function: "identity", "DMA", "DMA-FQ"; empty if the
-/// function is not in a group.
+/// Returns the type of the IOMMU group of a PCI function, such as "identity" or "DMA-FQ"; empty if
+/// the function is not in a group.
 std::string iommu_type(const Machine& machine, const std::string& pci) {
     return machine.line(directory_of(pci) + "/iommu_group/type");
 }

@@ -30,7 +30,8 @@ class PciConfig {
 
   private:
     [[nodiscard]] std::optional<std::uint16_t> word(std::size_t offset) const;
-    /// Returns the offset of an extended capability.
+    /// Returns the offset of the extended capability @p id in the configuration space, in bytes.
+    /// Returns nullopt if the function does not have the capability, or if it could not be read.
     [[nodiscard]] std::optional<std::size_t> extended(std::uint16_t id) const;
 
     std::string bytes_;

@@ -80,8 +80,8 @@ struct Proof {
 
 /// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and
 /// half of the memory (at most 2 MiB) to odd offsets by RDMA; only 1 byte if the memory is smaller
-/// than 8 pages. Compares all bytes of the memory where it is, and reads the written bytes back by
-/// RDMA. Then measures the bandwidth.
+/// than 8 pages. Compares all bytes of the memory without RDMA, and then reads the written bytes
+/// back by RDMA. Then measures the bandwidth.
 [[nodiscard]] Proof prove(const MemoryKindEntry& memory, const NicFiles& nic,
                           const Context& context, const Machine& machine);
 

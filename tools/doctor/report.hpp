@@ -18,7 +18,7 @@ struct Section {
     std::vector<Finding> findings;
 };
 
-/// A GPU and a NIC that the options select, on which the report gives its verdict.
+/// A pair of a selected GPU and a selected NIC. The report covers all such pairs.
 struct Pair {
     /// The PCI address of the GPU; empty if PCI lists no GPU.
     std::string gpu = {};
@@ -28,8 +28,8 @@ struct Pair {
     std::uint32_t vendor = 0;
     /// True if the GPU needs no proof: see Gpu::is_vga. False if the option --gpu selects the GPU.
     bool is_optional = false;
-    /// The names in subjects of findings that stand for a part of this pair: the GPU, its driver,
-    /// the NIC, and the PCI bridges between GPU and NIC.
+    /// The names by which the subjects of findings refer to this pair: those of the GPU, its
+    /// driver, the NIC, and the PCI bridges between GPU and NIC.
     std::vector<std::string> names = {};
     /// True if the path was checked: the pair is one of Check::pairs().
     bool checked = true;
@@ -52,27 +52,27 @@ struct Report {
 
 /// Returns true if the report has pairs with a GPU that needs a proof.
 [[nodiscard]] bool has_gpu(const Report& report) noexcept;
-/// Returns true if the proof succeeded and gives exit status 0: with memory of a GPU if PCI lists a
-/// GPU, otherwise with memory other than host memory; with a dma-buf if Report::require_dmabuf is
-/// true.
+/// Returns true if the proof alone leads to exit status 0: it succeeded, and its memory is on a GPU
+/// or, if has_gpu() is false, is not ordinary host memory. If Report::require_dmabuf is true, the
+/// memory must also be registered as a dma-buf.
 [[nodiscard]] bool is_sufficient(const Report& report, const Proof& proof) noexcept;
-/// Returns true if the finding concerns the pair: its subject names no other GPU, NIC or bridge of
-/// the report.
+/// Returns true if the finding concerns the pair. It does not if its subject names a GPU, a NIC or
+/// a bridge of other pairs only, or if it concerns only GPUs of another vendor.
 [[nodiscard]] bool concerns(const Report& report, const Finding& finding,
                             const Pair& pair) noexcept;
-/// Returns true if the failed condition prevents that a dma-buf is registered, but not that a
-/// loaded peer memory module registers the memory of the pair.
+/// Returns true if the condition only prevents the registration of dma-bufs, and a loaded peer
+/// memory module can still register the memory of the pair.
 [[nodiscard]] bool leaves_peer_memory(const Report& report, const Finding& finding,
                                       const Pair& pair) noexcept;
 /// Returns true if the failed finding prevents RDMA on the memory of the pair.
 [[nodiscard]] bool blocks(const Report& report, const Finding& finding, const Pair& pair) noexcept;
-/// Returns true if the proof is one of the pair: with memory of its GPU, or of any kind if the pair
-/// has no GPU.
+/// Returns true if the proof concerns the pair: it used the NIC and memory of the GPU. If the pair
+/// has no GPU, memory of any kind counts.
 [[nodiscard]] bool is_of(const Proof& proof, const Pair& pair) noexcept;
 
-/// Returns the exit status. 0: a proof (test transfers) is_sufficient(). 1: none is, and each pair
-/// has a failed proof or a failed condition that blocks() it. 2: none is, and a pair has no such
-/// failure.
+/// Returns the exit status. 0: a proof (test transfers) succeeded and is_sufficient(). 1: there is
+/// no such proof, and each pair has a failed proof, or a failed condition that blocks() it. 2:
+/// otherwise.
 [[nodiscard]] int exit_status(const Report& report) noexcept;
 /// Returns the result in words, which begins with "Result: ".
 [[nodiscard]] std::string describe_result(const Report& report);

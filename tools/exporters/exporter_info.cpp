@@ -39,8 +39,8 @@ struct Row {
     std::array<const char*, 3> modules{};
     /// The object that the program has to pass to the exporter; null if none is needed.
     const char* needs = nullptr;
-    /// The PCI vendor ID of the devices that hold the memory; 0 for other memory. Also 0 for AWS,
-    /// whose network cards have the same vendor ID as its accelerators.
+    /// The PCI vendor ID of the devices; 0 if the exporter is not for the devices of one vendor.
+    /// Also 0 for AWS, whose network cards have the same vendor ID as its accelerators.
     std::uint32_t vendor = 0;
 };
 constexpr std::array rows{

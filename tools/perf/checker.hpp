@@ -58,8 +58,8 @@ class Checker {
         : access_(std::move(access)), layout_(layout), verb_(verb), role_(role) {}
 
     /// Fills the whole buffer: the outgoing data, and all other bytes as guards (bytes that must
-    /// not change). For atomic operations, the outgoing data of the responder are the values that
-    /// the first operations change.
+    /// not change). For atomic operations, the outgoing data of the responder is the value that the
+    /// first operation on each slot changes.
     void initialise();
     /// Prepares the slot of a transfer (the part of the region that the transfer uses) before the
     /// transfer is posted. For sends and writes, fills the outgoing data. For reads and atomic

@@ -77,9 +77,10 @@ Layout make_layout(const Options& options) {
             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
 }
 
-/// The most send requests that one transfer posts: a write and a send with --verb write.
+/// Maximum number of send requests that one transfer posts: a write and a send (--verb write).
 constexpr std::uint32_t requests_per_transfer = 2;
-/// The most completions of one transfer at each end: one of a send request, one of a receive.
+/// Maximum number of completions of one transfer at each end: one of a send request, and one of a
+/// receive.
 constexpr std::uint32_t completions_per_transfer = 2;
 
 } // namespace

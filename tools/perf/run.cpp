@@ -30,8 +30,8 @@ namespace {
 using bootstrap::Channel;
 using Clock = Transfers::Clock;
 
-/// A message over the TCP connection, during or after the transfers: the type and a blank, and then
-/// the text.
+/// A message that one end sends to the other over the TCP connection, during or after the
+/// transfers. It consists of the type, a blank and the text.
 struct Message {
     /// "alive", "failed" with the reason, "figures" with the figures, or "finished"; empty if there
     /// is no message.

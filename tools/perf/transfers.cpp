@@ -177,8 +177,8 @@ void Transfers::on_arrival() {
         checker_.arrived(transfer);
     }
     // Posts the receive for the next transfer in this slot (a part of the memory, which many
-    // transfers use in turn). The receive is posted in time, because the peer sends in this slot
-    // again only after this end has sent in this slot.
+    // transfers use in turn). This is early enough: the peer uses the slot again only after this
+    // end has sent in this slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

@@ -146,8 +146,8 @@ Trial try_registration(const Options& options) {
             register_any_memory(pd, options, trial);
         }
     } catch (const Error& error) {
-        // If the trail (the list of attempts) is not empty, leave out the hint of the error: it
-        // lists the same attempts, which the output lists already.
+        // The trail (the list of attempts) is printed separately. If it is not empty, leave out the
+        // hint of the error, which lists the same attempts.
         trial.problem = trial.trail.empty() ? error.what()
                                             : fmt::format("{}: {}", error.function(),
                                                           describe_errno(error.error()));

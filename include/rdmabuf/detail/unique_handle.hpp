@@ -187,8 +187,9 @@ class shared_handle {
         return deleter().template parent<I>(accessor, type);
     }
 
-    /// Transfers ownership to the caller, which must destroy the returned object. Copies of this
-    /// handle can still use the object. The parents stay alive until the last copy is destroyed.
+    /// Transfers ownership to the caller, which must destroy the returned object. If the object was
+    /// borrowed, only its owner may destroy it. Copies of this handle can still use the object. The
+    /// parents stay alive until the last copy is destroyed.
     [[nodiscard]] T* release() noexcept {
         if (handle_ == nullptr) {
             return nullptr;

@@ -29,9 +29,9 @@ struct ExternalMemory {
     /// PCI address of the device that holds the memory, such as "0000:3b:00.0". May be empty.
     std::string pci_address = {};
     /// Generation of the allocation: a number that differs from the numbers of all earlier
-    /// allocations at this address. If it is 0, the exporter assigns a number that is unique in the
-    /// process. Only a registration cache with CachePolicy::checked compares the numbers: see
-    /// AddedRange.
+    /// allocations at this address. If it is 0, the exporter assigns a number that it has not
+    /// assigned before. A registration cache with CachePolicy::checked, and
+    /// RegisteredMemory::verify(), compare the numbers: see AddedRange.
     std::uint64_t generation = 0;
     /// The mapping with which the dma-buf was exported. MappingKind::pcie allows register_memory()
     /// to use the dma-buf for a NIC that needs this mapping, such as EFA or data direct of mlx5.

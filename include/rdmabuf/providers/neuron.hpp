@@ -70,6 +70,7 @@ class RDMABUF_EXPORT NeuronExporter : public Allocator {
     ///   - ENOSYS: libnrt.so.1 is too old
     ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the error text contains the
     ///     NRT_STATUS
+    ///   - EIO: the runtime returned no descriptor, or an impossible offset
     [[nodiscard]] virtual AddedRange add(const NeuronMemory& memory) = 0;
 };
 

@@ -55,15 +55,16 @@ namespace rdmabuf::transport {
 ///   - the errors of Endpoint::register_memory(), if the call has no parameter `memory`;
 ///     Endpoint::registration_error() has the error text
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
-///   - EINVAL: the Memory is empty or belongs to another endpoint; or the RemoteMemory is empty or
-///     has regions for fewer devices than the channel uses; or the address of an atomic operation
-///     is not a multiple of 8
+///   - EINVAL: the Memory is empty or belongs to another endpoint, and the length is not 0; or the
+///     RemoteMemory is empty or has regions for fewer devices than the channel uses; or the address
+///     of an atomic operation is not a multiple of 8
 ///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
 ///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
 ///   - EMSGSIZE: a notification is longer than max_notification
 ///   - ENOMEM: no memory for another request
 ///   - EBADF: the channel is closed
-///   - the error that state() returns, if the channel has failed
+///   - the error that state() returns, if the channel has failed. irecv() of an eager message that
+///     has already arrived, and iflush(), still work then
 ///
 /// Errors with which a request ends (Completion::error):
 ///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
@@ -91,8 +92,9 @@ namespace rdmabuf::transport {
 ///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
 /// reason(). These requests end only after the devices of this side no longer access their memory.
-/// If only a queue pair other than the first fails, for example because of its port, no request
-/// fails; see working_rails().
+/// Exception: if a queue pair can be neither moved to the error state nor destroyed, close() ends
+/// them after a time limit. If only a queue pair other than the first fails, for example because of
+/// its port, no request fails; see working_rails().
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -126,7 +128,8 @@ class Channel {
         const detail::OneThread one_thread = endpoint_->use();
         return error_code(channel_->send(buffer(memory, address, length), tag, request, context));
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code isend(const void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::remote_read, request,
@@ -145,7 +148,8 @@ class Channel {
                                               context);
         });
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code issend(const void* address, std::size_t length, Tag tag,
                                          Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::remote_read, request,
@@ -174,7 +178,8 @@ class Channel {
                                                             void* context = nullptr) noexcept {
         return irecv_masked(memory, address, length, tag, full_mask, request, context);
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag,
                                         Request& request, void* context = nullptr) noexcept {
         return irecv_masked(address, length, tag, full_mask, request, context);
@@ -191,7 +196,8 @@ class Channel {
         return error_code(
             channel_->receive(buffer(memory, address, length), tag, mask, request, context));
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code irecv_masked(void* address, std::size_t length, Tag tag, Tag mask,
                                                Request& request, void* context = nullptr) noexcept {
         return begin_leased(address, length, Access::local_write | Access::remote_write, request,
@@ -226,8 +232,8 @@ class Channel {
     }
     /// Like probe(), but also takes the message: no receive other than imrecv() gets it. Until
     /// imrecv() is called, or the channel is destroyed, the message counts towards a limit of this
-    /// end: EndpointOptions::unexpected_limit, or EndpointOptions::depth if the RTS of the message
-    /// has arrived, but not its data.
+    /// end: an eager message towards EndpointOptions::unexpected_limit, an RTS towards
+    /// EndpointOptions::depth.
     [[nodiscard]] std::optional<MatchedMessage> mprobe(Tag tag, Tag mask = full_mask) noexcept {
         return channel_ ? endpoint_->mprobe(channel_.get(), tag, mask) : std::nullopt;
     }
@@ -243,7 +249,8 @@ class Channel {
                                            context);
         });
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code imrecv(const MatchedMessage& message, void* address,
                                          std::size_t length, Request& request,
                                          void* context = nullptr) noexcept {
@@ -285,7 +292,8 @@ class Channel {
                                context);
         });
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code iput(const void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -325,7 +333,8 @@ class Channel {
             return channel.get(buffer(memory, address, length), remote, offset, request, context);
         });
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code iget(void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request, void* context = nullptr) noexcept {
@@ -596,7 +605,7 @@ class Channel {
     }
     /// Destroys a channel that EndpointState::close() or try_close() has closed, or whose queue
     /// pairs belong to the parent process.
-    /// @return see close()
+    /// @return the result of close()
     std::error_code destroy() noexcept {
         int state = channel_->broken();
         if (state == EBADF) {

@@ -48,7 +48,8 @@ class Endpoint {
     ///                 the first device.
     /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option)
     ///         or if the headers of the program are not those of the library, and the errors of
-    ///         ProtectionDomain, Context::port() and RegistrationCache
+    ///         Context::port(), RegistrationCache, and the classes for the verbs objects that the
+    ///         endpoint creates, such as CompletionQueue
     [[nodiscard]] static Result<Endpoint> open(std::span<const Context> devices,
                                                const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
@@ -79,7 +80,8 @@ class Endpoint {
     /// has failed: do not keep the reference.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache.load(); }
 
-    /// Registers memory of any kind with all devices, or reuses a registration of the cache.
+    /// Registers memory of any kind with all devices for which works() is true, or reuses a
+    /// registration of the cache.
     /// @param access      the access that the requests need: local_write and remote_write for
     ///                    irecv(), local_write for iget(), remote_read for iflush(). Memory that
     ///                    the peer accesses needs remote_write for iput() of the peer, remote_read
@@ -95,9 +97,9 @@ class Endpoint {
         return detail::register_address(*state_, reinterpret_cast<std::uintptr_t>(address), length,
                                         access, visibility);
     }
-    /// Registers a range of a dma-buf with all devices. The caller keeps the ownership of @p fd and
-    /// may close it after this call. The registration is not cached: it exists as long as the
-    /// Memory.
+    /// Registers a range of a dma-buf with all devices for which works() is true. The caller keeps
+    /// the ownership of @p fd and may close it after this call. The registration is not cached: it
+    /// exists as long as the Memory.
     /// @param offset   offset of the range in the dma-buf, in bytes
     /// @param address  the address by which requests refer to the first byte of the range: for
     ///                 example the GPU pointer of this memory, or any other number. Unlike
@@ -191,7 +193,8 @@ class Endpoint {
                                     tag, mask, request, context),
                 std::system_category()};
     }
-    /// Without a Memory object: uses a registration from the endpoint's cache; see Channel.
+    /// This overload takes no Memory object. The request uses a registration from the endpoint's
+    /// cache; see Channel.
     [[nodiscard]] std::error_code irecv(void* address, std::size_t length, Tag tag, Tag mask,
                                         Request& request, void* context = nullptr) const noexcept {
         return {state_->start_leased(reinterpret_cast<std::uintptr_t>(address), length,

@@ -72,10 +72,10 @@ class Listener {
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
     /// Returns a descriptor for epoll(7) or poll(2), which is readable when try_accept() can
-    /// continue. The end of EndpointOptions::handshake causes no event. The listener owns the
-    /// descriptor. Returns std::nullopt if the last try_accept() did not advance all handshakes, or
-    /// if 128 handshakes (the maximum) are in progress: then call try_accept() again after at most
-    /// a few milliseconds.
+    /// continue. A handshake that exceeds its time limit EndpointOptions::handshake causes no
+    /// event. The listener owns the descriptor. Returns std::nullopt if the last try_accept() did
+    /// not advance all handshakes, or if 128 handshakes (the maximum) are in progress: then call
+    /// try_accept() again after at most a few milliseconds.
     [[nodiscard]] std::optional<int> descriptor() const noexcept { return state_->descriptor(); }
     /// Returns the details of the last error that try_accept() has returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }

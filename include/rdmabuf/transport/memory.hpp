@@ -48,7 +48,7 @@ struct MemoryState {
     /// The iova of the first byte: the address of the memory in work requests.
     std::uint64_t iova = 0;
     Access access{};
-    /// True if the CPU can read and write the memory at `address`.
+    /// True if the transport may access the memory at `address` with the CPU.
     bool host = false;
     /// True if each receive into the memory ends with a flush read, so that GPU kernels that are
     /// already running see the data.
@@ -77,9 +77,9 @@ struct MemoryState {
 
 } // namespace detail
 
-/// Memory that all devices of an Endpoint have registered. The object owns its registrations,
-/// except those of Endpoint::use_regions(), and must outlive the requests that use it. The object
-/// can be moved but not copied.
+/// Memory that all devices of an Endpoint have registered, except those that have failed. The
+/// object owns its registrations, except those of Endpoint::use_regions(), and must outlive the
+/// requests that use it. The object can be moved but not copied.
 class Memory {
   public:
     /// Creates an empty Memory, for messages of 0 bytes.
@@ -90,7 +90,7 @@ class Memory {
     [[nodiscard]] std::uint64_t length() const noexcept { return state_ ? state_->length : 0; }
     /// Returns the access with which the memory is registered.
     [[nodiscard]] Access access() const noexcept { return state_ ? state_->access : Access{}; }
-    /// Returns true if the CPU can read and write the memory at address().
+    /// Returns true if the transport may access the memory with the CPU.
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
     /// Returns the descriptor that a peer needs for iput() and iget() on this memory. The rkeys in

@@ -91,8 +91,9 @@ struct EndpointOptions {
     /// with ETIMEDOUT, and no channel fails. When it matches a message, the time begins again.
     std::chrono::milliseconds timeout{0};
     /// Keepalive interval. If a channel has requests in flight, and no message or completion
-    /// arrives on its first queue pair during this time, each queue pair of the channel writes 0
-    /// bytes to the peer by RDMA, to check that the peer's devices respond.
+    /// arrives on its first queue pair during this time, the working queue pairs of the channel
+    /// write 0 bytes to the peer by RDMA, to check that the peer's devices respond. A queue pair
+    /// whose last work request is signaled and has not completed needs no such write.
     std::chrono::milliseconds heartbeat{1000};
     /// The time after which a failed queue pair (see Channel::working_rails()) is replaced by a new
     /// one; 0: never. Both ends create a new queue pair, and use it for transfers after a test
@@ -128,9 +129,9 @@ struct EndpointOptions {
     /// device is detected when the next work request, for example a keepalive write, fails.
     bool read_async_events = true;
 
-    // The options from gid_index to traffic_class have the same meaning as the members of
-    // QueuePairOptions with the same names; so has flow_label, but its value is used only for the
-    // first queue pair of each device.
+    // The options from gid_index to flow_label have the same meaning as the members of
+    // QueuePairOptions with the same names. For flow_label, this is true only of the first queue
+    // pair of each device.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     std::uint8_t service_level = 0;

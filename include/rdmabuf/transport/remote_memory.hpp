@@ -32,8 +32,8 @@ struct KeyedChunk {
 static_assert(sizeof(KeyedChunk) == 48 && std::is_trivially_copyable_v<KeyedChunk>);
 
 /// The registered regions of one contiguous range of memory. The regions are sorted by address and
-/// have no gaps. All devices of the owner have registered the same address ranges; only the rkeys
-/// differ.
+/// have no gaps. All devices of the owner have the same address ranges; only the rkeys differ. The
+/// rkeys of a failed device are 0.
 struct RemoteTable {
     std::uint16_t chunks = 0;
     std::uint16_t rails = 0;

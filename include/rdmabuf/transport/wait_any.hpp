@@ -17,7 +17,7 @@ struct Pending {
     /// The channel that has started the request; nullptr for a receive of Endpoint::irecv().
     Channel* channel = nullptr;
     Request request = {};
-    /// Without a channel: the endpoint that has started the request.
+    /// If `channel` is nullptr: the endpoint that has started the request. Otherwise not used.
     const Endpoint* endpoint = nullptr;
 };
 

@@ -42,9 +42,9 @@ int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex* attr);
 int softverbs_set_device_attr(unsigned device, const struct ibv_device_attr_ex* attr);
 int softverbs_set_device_name(unsigned device, const char* name);
 int softverbs_set_completion_vectors(unsigned device, int vectors);
-/* Optional features of a device, as a bit mask. By default a device has all of them except
- * SOFTVERBS_FEATURE_DM_COPY_GARBAGE. Without a feature, its verbs fail as with a provider that does
- * not implement them. */
+/* Optional features of a device, as a bit mask. With the default profile, a device has all of them
+ * except SOFTVERBS_FEATURE_DM_COPY_GARBAGE. With other profiles, it can lack more. Without a
+ * feature, its verbs fail as with a provider that does not implement them. */
 enum softverbs_feature {
     SOFTVERBS_FEATURE_CREATE_QP_EX = 1 << 0, /* needed for ibv_wr_*() and XRC targets */
     SOFTVERBS_FEATURE_CREATE_CQ_EX = 1 << 1,
@@ -63,15 +63,15 @@ unsigned softverbs_features(unsigned device);
  * after it has mapped the descriptor, like an exporter that rejects the device. If @unchecked is
  * not 0, descriptors that are not open or cannot be mapped are registered as well. */
 int softverbs_set_dmabuf_errors(unsigned device, int before, int attach, int unchecked);
-/* Sets the number of ports to @count, 1 to 8. A new port is a copy of port 1 with its own LID and
- * GIDs. */
+/* Sets the number of ports to @count, 1 to 8. A new port is a copy of port 1 with its own GIDs and,
+ * on InfiniBand, its own LID. */
 int softverbs_set_port_count(unsigned device, uint8_t count);
 int softverbs_set_port_attr(unsigned device, uint8_t port, const struct ibv_port_attr* attr);
 int softverbs_set_gid_table(unsigned device, uint8_t port, const struct ibv_gid_entry* entries,
                             size_t count);
-/* Sets a port to IBV_PORT_ACTIVE or IBV_PORT_DOWN, as when its cable is plugged or pulled. Raises
- * IBV_EVENT_PORT_ACTIVE or IBV_EVENT_PORT_ERR in every context of the device. A port that is down
- * neither sends nor receives packets. */
+/* Sets a port to IBV_PORT_ACTIVE or IBV_PORT_DOWN, as when its cable is plugged or pulled. If this
+ * changes its state, raises IBV_EVENT_PORT_ACTIVE or IBV_EVENT_PORT_ERR in every context of the
+ * device. A port that is down neither sends nor receives packets. */
 int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state state);
 
 /* Faults */
@@ -79,7 +79,7 @@ int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state 
 /* Makes the @nth call of @verb from now on fail with @error, once; @nth starts at 1. @verb is a
  * name such as "ibv_reg_mr" or "reg_mr"; "ibv_reg_mr" includes ibv_reg_mr_iova2(). NULL counts the
  * calls of all verbs except those that destroy objects, which fail only if they are named. Returns
- * 0, or EINVAL (no such verb, @nth is 0, or @error is not positive). */
+ * 0, EINVAL (no such verb, @nth is 0, or @error is not positive), or ENOMEM. */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
@@ -89,7 +89,8 @@ enum softverbs_packet_fault {
 };
 /* Applies a fault to the @nth packet that this process sends from now on; @nth starts at 1. */
 int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-/* Replaces all planned faults by those in @text, which has the format of SOFTVERBS_FAULTS: a list,
+/* Replaces all planned faults by those in @text, except state changes of softverbs_flap_port(), and
+ * ends the delay of softverbs_slow_down(). @text has the format of SOFTVERBS_FAULTS: a list,
  * separated by commas, of
  *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
  *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
@@ -102,12 +103,13 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
  * A delay can follow a fault of a port or a device: port=down@500ms. The delay begins with this
  * call. For SOFTVERBS_FAULTS, it begins when the process creates its first queue pair. Returns 0 or
- * an errno: EINVAL (@text has another format; the faults do not change), ENODEV (there is no such
- * device or port), ENOMEM, EAGAIN (the thread that changes the states cannot be created). */
+ * an errno: EINVAL (@text has another format) or ENODEV (there is no such device or port), after
+ * which the faults do not change; ENOMEM, EAGAIN (the thread that changes the states cannot be
+ * created). */
 int softverbs_set_faults(const char* text);
 /* Selects the kinds of ordering that softverbs does not keep, in place of those selected before.
  * @text has the format of SOFTVERBS_DISORDER, see README.md; an empty text restores all ordering.
- * Returns 0, or EINVAL (@text has another format; nothing changes). */
+ * Returns 0, EINVAL (@text has another format; nothing changes), or ENOMEM. */
 int softverbs_set_disorder(const char* text);
 /* Returns the number of planned faults of calls and packets that have not occurred yet. */
 unsigned softverbs_pending_faults(void);
@@ -131,16 +133,17 @@ int softverbs_flap_port(unsigned device, uint8_t port, unsigned period_ms, unsig
 int softverbs_slow_down(unsigned delay_ms);
 /* Raises an asynchronous event in a context. */
 int softverbs_raise_event(struct ibv_context* context, const struct ibv_async_event* event);
-/* Adds a completion to a completion queue, and raises an event if the queue is armed. */
+/* Adds a completion to a completion queue, and raises an event if the queue is armed. If it was
+ * armed for solicited completions only, raises an event only if @completion reports an error. */
 int softverbs_complete(struct ibv_cq* cq, const struct ibv_wc* completion);
 /* Adds a completion during the next ibv_req_notify_cq(), just before that call arms the queue, so
- * that the completion raises no event. */
+ * that the completion raises no event unless the queue was armed before. */
 int softverbs_complete_before_request(struct ibv_cq* cq, const struct ibv_wc* completion);
 /* Raises a completion event without a completion, if the queue is armed. A program gets such an
  * event if another thread has already polled the completion. */
 int softverbs_raise_cq_event(struct ibv_cq* cq);
 /* Makes a completion queue overrun: polling fails, IBV_EVENT_CQ_ERR is raised, and the queue pairs
- * that use the queue enter the error state. */
+ * that use the queue enter the error state, except those in the reset state. */
 int softverbs_break_cq(struct ibv_cq* cq);
 
 /* Time */
@@ -206,7 +209,8 @@ unsigned softverbs_unacknowledged_events(void);
 int softverbs_cq_armed(struct ibv_cq* cq);
 /* Returns how the process to which this process has most recently connected gets the data of long
  * messages from private memory of this process: "process_vm" (with process_vm_readv(2)), "records"
- * (in packets), or "none yet" (no process is connected). The string is static. */
+ * (in packets), or "none yet" (there is no such process, or it has not accepted the connection).
+ * The string is static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
  * an RNR NAK or a sequence error NAK. */

@@ -93,8 +93,8 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
 namespace {
 
 /// Implements ibv_close_device(). As in libibverbs, succeeds even if objects of the context still
-/// exist, because some programs rely on this. Such a context is freed later: by the first call that
-/// opens or closes a device after the last object of the context was destroyed.
+/// exist, because some programs rely on this. Such a context is freed later, when all its objects
+/// have been destroyed and a device is opened or closed.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {
@@ -208,8 +208,8 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {
-    // softverbs supports fork(2) without preparation. Therefore ignore ENOSYS, with which the real
-    // ibv_fork_init() reports that madvise(2) does not support MADV_DONTFORK.
+    // The real ibv_fork_init() returns ENOSYS if madvise(2) does not support MADV_DONTFORK. Ignore
+    // this error, because softverbs supports fork(2) without preparation.
     const int error = forward<ibv_fork_init>("ibv_fork_init");
     return error == ENOSYS ? 0 : error;
 }

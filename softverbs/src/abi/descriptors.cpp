@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Wrappers of libc functions that have a file descriptor as an argument. For file descriptors of
-// /dev/infiniband/rdma_cm, they implement the function. For all other file descriptors, they call
-// the next definition of the function, which is that of libc or of another preloaded library.
+// Wrappers of libc functions that have a file descriptor as an argument. They call the next
+// definition of the function, which is that of libc or of another preloaded library. For file
+// descriptors of /dev/infiniband/rdma_cm, write() executes a command instead, fstat() corrects the
+// result, and the other wrappers record that the descriptor is closed or duplicated.
 #include "cm/descriptors.hpp"
 
 #include <fcntl.h>

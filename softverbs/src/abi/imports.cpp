@@ -182,8 +182,8 @@ ForeignRegion* add_foreign_region(Context& context, std::uint32_t handle) {
     return file.foreign_regions.back().get();
 }
 
-/// Removes one import of a region of another process. Frees the region when its last import is
-/// removed.
+/// Removes one import of a memory region of another process. When the last import is removed, frees
+/// the ForeignRegion, which unmaps the memory.
 void release_foreign_region(DeviceFile& file, std::uint32_t handle) {
     const auto found = std::ranges::find_if(
         file.foreign_regions, [=](const auto& each) { return each->region.handle == handle; });

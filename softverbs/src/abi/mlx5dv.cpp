@@ -93,9 +93,9 @@ ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
 }
 
 void describe(mlx5dv_context& out) noexcept {
-    // The bits of comp_mask that libmlx5 returns for every device. Each bit selects members of
-    // mlx5dv_context. softverbs sets these members to 0, because software devices do not have the
-    // features.
+    // Bits of comp_mask that libmlx5 returns for every device; newer versions return more bits.
+    // Each bit selects members of mlx5dv_context. softverbs sets these members to 0, because
+    // software devices do not have the features.
     constexpr std::uint64_t answered =
         MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |

@@ -17,10 +17,9 @@ struct ProviderLibrary {
 };
 
 /// Calls the function @p function of the real provider library. Used for objects that do not belong
-/// to softverbs. Returns @p absent with errno EOPNOTSUPP if the library is not loaded or does not
-/// have the function. First looks the function up with dlsym(3) and RTLD_NEXT. This does not find
-/// the function if libibverbs has loaded the library as a provider; then looks it up in the library
-/// itself.
+/// to softverbs. Searches with dlsym(3) and RTLD_NEXT first. As this does not find a library that
+/// libibverbs has loaded as a provider, searches the loaded library itself next. If the library is
+/// not loaded or does not have the function, returns @p absent and sets errno to EOPNOTSUPP.
 template <class Result, class... Parameters, class... Arguments>
 Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Parameters...),
                            const char* function, Result absent, Arguments... arguments) {

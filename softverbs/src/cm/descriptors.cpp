@@ -74,10 +74,11 @@ bool is_running(pid_t thread) noexcept {
 }
 
 /// Called before the last descriptor of an event channel is closed. Waits until the thread that
-/// received the last event sleeps, for at most 0.1 seconds. Programs such as rping close the event
-/// channel shortly before that thread waits for the next event, which then fails. With a NIC, this
-/// is rare: the program first destroys a queue pair and memory regions, which takes milliseconds,
-/// so the thread already waits. With softverbs, these calls take microseconds.
+/// received the last event sleeps, for at most 0.1 seconds. Without this, programs such as rping
+/// may close the event channel shortly before that thread waits for the next event, and the thread
+/// gets an error. With a NIC, the error is rare: the program first destroys a queue pair and memory
+/// regions, which takes milliseconds, so the thread already waits. With softverbs, these calls take
+/// microseconds.
 void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
     const fabric::NoCancellation here;
     constexpr std::uint64_t longest_wait_ns = 100'000'000;
@@ -191,9 +192,9 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
-                // Another thread has closed the last descriptor of the event channel. Wait forever,
-                // like a thread that waits for an event of the kernel's /dev/infiniband/rdma_cm in
-                // this case: no event can arrive.
+                // Another thread has closed the last descriptor of the event channel, so no event
+                // can arrive. Wait forever, as a thread does that waits for an event of the
+                // kernel's /dev/infiniband/rdma_cm.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

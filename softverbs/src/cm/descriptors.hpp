@@ -24,8 +24,9 @@ inline constexpr int max_descriptor = 65535;
 /// check each descriptor with one load. A thread that changes an element must hold Manager::lock.
 extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor;
 
-/// A fast check without a lock. Returns false if the file descriptor does not refer to
-/// /dev/infiniband/rdma_cm. If it returns true, the caller must also call is_device().
+/// A fast check without a lock. Returns false if softverbs knows no file descriptor of
+/// /dev/infiniband/rdma_cm with this number. If it returns true, the number may now refer to
+/// another file: only is_device() checks this.
 [[nodiscard]] inline bool may_be_device(int descriptor) noexcept {
     return descriptor >= 0 && descriptor <= max_descriptor &&
            files_by_descriptor[static_cast<std::size_t>(descriptor)].load(

@@ -94,8 +94,9 @@ void Manager::report_disconnect(Id& id) {
     raise(id, EventType::disconnected);
 }
 
-/// Called when the process @p peer has ended. Ends all connections to that process, and raises the
-/// same events as if that process had destroyed its ids.
+/// Called when the process @p peer has ended, or when the connection to it has failed. Ends all
+/// rdma_cm connections to that process, and raises the same events as if that process had destroyed
+/// its ids.
 void Manager::lost(const Peer& peer) {
     for (const auto& [handle, each] : ids_) {
         Id& id = *each;

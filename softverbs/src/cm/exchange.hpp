@@ -24,8 +24,9 @@ struct Peer {
 
 /// Exchanges messages of the connection manager (such as REQ and REP) with other processes.
 /// Messages between two processes arrive in the order in which they were sent. A message is lost
-/// only if the connection fails, or if too many messages are queued for a process that does not
-/// receive them. The caller must hold Manager::lock during all calls. No function waits.
+/// only if the connection fails, if too many messages are queued for a process that does not
+/// receive them, or if memory or file descriptors are exhausted. The caller must hold Manager::lock
+/// during all calls. No function waits.
 class Exchange {
   public:
     /// Callbacks of an Exchange, for messages that have arrived and for processes that have ended.

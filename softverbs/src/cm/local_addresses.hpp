@@ -12,9 +12,9 @@ namespace softverbs::cm {
 /// Identifies an address of this machine, so that cm::find_device() can select the device for it.
 struct LocalAddress {
     bool loopback = false;
-    /// For 127.0.0.N: N - 1; for ::1: 0. For other addresses: the position, counted from 0, of the
-    /// network interface that has the address, among the interfaces with IP addresses except
-    /// loopback, in the order of if_nametoindex(3).
+    /// For 127.0.0.N: N - 1; for ::1: 0. For other addresses: the index, from 0, of the network
+    /// interface that has the address. Interfaces without IP addresses and loopback are not
+    /// counted. The order is that of if_nametoindex(3).
     unsigned ordinal = 0;
 };
 /// Returns the LocalAddress of @p address. Returns no value if the address is neither a loopback

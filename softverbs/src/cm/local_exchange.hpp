@@ -61,8 +61,8 @@ class LocalExchange final : public Exchange {
         bool broken = false;
     };
 
-    /// Returns the oldest link to @p peer that is not broken, so that all messages to this process
-    /// use the same link. Two processes that connect to each other at the same time have two links.
+    /// Returns the oldest link to @p peer that is not broken. Two processes that connect to each
+    /// other at the same time have two links; all messages to @p peer use the oldest one.
     [[nodiscard]] Link* find(const Peer& peer) noexcept;
     [[nodiscard]] Link* add(fabric::UniqueFd socket, const Peer& peer);
     [[nodiscard]] Link* connect(const Peer& to);

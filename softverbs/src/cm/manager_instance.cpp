@@ -32,8 +32,8 @@ void after_fork_in_parent() {
     making.unlock();
 }
 void after_fork_in_child() {
-    // The child process creates its own manager when it needs one. It does not destroy the parent's
-    // manager, because another thread may have been changing that object during fork(2).
+    // The child process creates its own manager when it needs one. It does not destroy the manager
+    // of the parent, but only closes the file descriptors that it has inherited from it.
     if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
         parents->abandon();
         parents->lock.unlock();

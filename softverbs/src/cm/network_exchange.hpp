@@ -116,7 +116,7 @@ class NetworkExchange final : public Exchange {
         /// nanoseconds of now_ns(). 0: there is no time limit.
         std::uint64_t deadline = 0;
     };
-    /// A connection request to another host, where the process that listens is not known yet.
+    /// A connection request to another host, for which the process that listens is not known yet.
     struct Search {
         fabric::Route route;
         Message message{};

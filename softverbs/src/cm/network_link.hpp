@@ -59,7 +59,8 @@ class NetworkLink {
     /// receive buffer is full.
     void service();
     /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
-    /// bytes have arrived; if no more can arrive, closes the connection.
+    /// bytes are in the buffer. If, in addition, the other process can send no more bytes, closes
+    /// the connection.
     [[nodiscard]] bool take(std::span<std::byte> bytes);
     template <class Structure>
     void send_structure(const Structure& structure) {

@@ -8,7 +8,7 @@
 
 namespace softverbs::cm {
 
-/// The next three functions return the responses to the commands that query the route or the
+/// The following functions return the responses to the commands that query the route or the
 /// addresses of an id.
 [[nodiscard]] rdma_ucm_query_route_resp query_route(const Id& id);
 [[nodiscard]] rdma_ucm_query_addr_resp query_address(const Id& id);

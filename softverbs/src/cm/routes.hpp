@@ -23,10 +23,10 @@ void set_device(Route& route, Device& device, const Address& source);
 /// Sets the LID and GID of the destination, which is an address of @p device on this machine.
 void set_destination(Route& route, Device& device, const Address& destination);
 
-/// Returns the device for sending to @p destination, an address of another host, and stores the
-/// address of the device in @p source. If @p bound is not null, the device must have this address.
-/// Otherwise, prefers the device whose address the kernel's routing table selects, over other
-/// devices with an address of the same family. Returns null if there is no such device.
+/// Returns the device from which @p destination, an address of another host, can be reached, and
+/// stores the address of the device in @p source. The two addresses are of the same family. If @p
+/// bound is not null, the device must have this address. If several devices are possible, prefers
+/// the one whose address the kernel's routing table selects. Returns null if no device is possible.
 [[nodiscard]] Device* find_network_device(const Address& destination, const Address* bound,
                                           Address& source);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds the process that listens for a connection request, on this host or on another host.
+// Finds the listener for a connection request, on this host or on another host.
 #include <memory>
 
 #include "cm/manager.hpp"

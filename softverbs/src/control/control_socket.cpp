@@ -65,8 +65,9 @@ int time_to_next_change() {
     return next <= now ? 0 : static_cast<int>((next - now + ns_per_ms - 1) / ns_per_ms);
 }
 
-/// Makes the state changes that are due. While the clock is stopped, only step() makes them (@p
-/// by_step is true); otherwise, only the control thread does. Returns whether a change was made.
+/// Makes the state changes that are due. Returns whether a change was made. While the clock is
+/// stopped, only step() makes changes (@p by_step is true). While it runs, only the control thread
+/// does.
 bool change_due_states(Control& here, bool by_step) {
     const auto next = [&]() -> std::optional<PlannedFault> {
         const std::scoped_lock lock(here.lock);

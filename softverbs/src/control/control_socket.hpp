@@ -38,13 +38,14 @@ void abandon() noexcept;
 /// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
 /// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
-/// Returns a lock. While the caller holds it, the control thread begins no planned state change of
-/// a port and no planned reset of a device. It may still execute one that it took from the plan
-/// before. The caller must not call other functions of this file while it holds the lock.
+/// Returns a lock. While the caller holds the lock, the control thread begins no planned state
+/// change of a port and no planned reset of a device. A change or reset that the control thread has
+/// already taken from the plan may still be executed. While it holds the lock, the caller must not
+/// call other functions of this file.
 [[nodiscard]] std::unique_lock<std::mutex> block();
-/// If a test has stopped the clock, makes the planned state changes and resets that are due, and
-/// returns whether there was one. While the clock runs, the control thread makes them, and this
-/// function returns false.
+/// While a test has stopped the clock: makes the planned state changes and resets that are due, and
+/// returns whether there was one. While the clock runs: returns false, because the control thread
+/// makes them.
 bool step() noexcept;
 /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
 [[nodiscard]] std::uint64_t next_change() noexcept;

@@ -27,7 +27,7 @@ int without_bad_alloc(const Function& function) noexcept {
 }
 
 /// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if the verbs
-/// object @p native does not belong to softverbs.
+/// object @p native does not belong to softverbs, and ENOMEM if @p function throws std::bad_alloc.
 template <class Native, class Function>
 int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {

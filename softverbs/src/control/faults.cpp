@@ -21,8 +21,8 @@ struct ErrnoName {
     int value;
 };
 
-/// The errnos of verbs, of rdma_cm, and of the system calls that they make. This table is needed
-/// because the C library returns the name of an errno (strerrorname_np(3)) only since glibc 2.32.
+/// The errnos of verbs, of rdma_cm, and of the system calls that they make. The C library has no
+/// function that returns the value for a name (strerrorname_np(3) does the opposite).
 constexpr ErrnoName errno_names[] = {{"EPERM", EPERM},
                                      {"ENOENT", ENOENT},
                                      {"EINTR", EINTR},

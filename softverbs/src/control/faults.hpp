@@ -20,8 +20,8 @@ struct Device;
 /// describes the kinds of faults.
 class Faults {
   public:
-    // These functions implement softverbs_fail_call(), softverbs_fail_packet(),
-    // softverbs_set_faults() and softverbs_slow_down(). Except set(), they return 0 or EINVAL.
+    // fail_call(), fail_packet(), set() and slow_down() implement the functions of softverbs.h with
+    // similar names. Except set(), they return 0 or EINVAL.
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);

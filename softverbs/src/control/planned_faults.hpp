@@ -10,7 +10,7 @@
 
 namespace softverbs::control {
 
-/// State changes of a port, or the reset of a device, that a test injects later.
+/// A planned fault that a test has injected: the state changes of a port, or the reset of a device.
 struct PlannedFault {
     DeviceFault fault;
     /// Number of state changes of the port, or resets of the device, that have not occurred yet.

@@ -13,7 +13,7 @@ namespace softverbs {
 [[nodiscard]] std::string profile_names();
 
 /// Initializes a device according to a profile.
-/// @param index    number of the device, from 0
+/// @param index    index of the device, from 0
 /// @param profile  name of the profile, which must exist
 /// @param address  address of this host that the device uses; zeros if SOFTVERBS_NETWORK is not set
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,

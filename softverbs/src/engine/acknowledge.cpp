@@ -10,8 +10,8 @@
 // Delayed ACKs. A requester requests no ACK for most unsignaled requests, and the responder does
 // not acknowledge such a request at once. But a NIC acknowledges each executed request soon, even
 // if the program then resets or destroys the queue pair. Therefore the responder sends a delayed
-// ACK in the next cycle of the agent thread (a background thread), and at the latest when its
-// queue pair enters RESET or ERR or is destroyed.
+// ACK in the next cycle of the agent thread (a background thread) in which no planned faults affect
+// packets, and at the latest when its queue pair enters RESET or ERR or is destroyed.
 
 namespace softverbs {
 

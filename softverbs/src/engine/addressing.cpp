@@ -11,9 +11,9 @@ namespace softverbs {
 namespace {
 
 /// Returns the index of the softverbs device of this host whose port has the address @p address, or
-/// -1 if there is none. If the link layer of @p from is InfiniBand, the DLID selects the port; if
-/// the address also contains a GID, it must be one of the GIDs of this port. Otherwise, the GID
-/// selects the port.
+/// -1 if there is none. If the link layer of @p from is InfiniBand, the DLID selects the port, and
+/// the GID in the address, if there is one, must be a GID of this port. If the link layer is
+/// Ethernet, the GID selects the port.
 int device_of_this_host(const Device& from, const ibv_ah_attr& address) {
     const auto layer_of = [](const Port& port) { return port.attributes.link_layer; };
     const bool by_lid = layer_of(from.ports.front()) == IBV_LINK_LAYER_INFINIBAND;
@@ -43,8 +43,8 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
     }
     fabric::HostAddress host;
     std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
-    // Another host can be reached only if both IP addresses are of the same family: both IPv4 or
-    // both IPv6.
+    // Another host can be reached only if its IP address and that of the local device are of the
+    // same family.
     if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
         destination.device = device_by_address;
         destination.route = {from.address, host};

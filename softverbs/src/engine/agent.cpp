@@ -14,7 +14,7 @@ namespace {
 
 constexpr unsigned budget = 64;
 /// Time in nanoseconds for which the agent (background) thread continues to poll after it has
-/// processed a packet, before it sleeps. Waking a sleeping thread takes about as long.
+/// processed a packet, before it sleeps. It is about the time that waking a sleeping thread takes.
 constexpr std::uint64_t spin_ns = 20'000;
 /// Length in nanoseconds of the first sleep of the agent (background) thread while the program
 /// itself polls completion queues. After each sleep, the agent thread checks whether the program

@@ -49,8 +49,9 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
     if (done >= packet.header.length) {
         return Copy::complete;
     }
-    // If this call has copied no bytes, the packet describes less data than the length of the
-    // message: the sender has changed the packet in shared memory. The copy has then failed.
+    // If the copy is incomplete and this call has copied no bytes, the packet describes less data
+    // than the length of the message: the sender has changed the packet in shared memory. Let the
+    // copy fail.
     return done == before ? Copy::failed : incomplete();
 }
 

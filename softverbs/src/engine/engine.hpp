@@ -31,8 +31,9 @@ class Engine {
     /// started. Returns 0 or an errno. On failure, prints a line on stderr that suggests a remedy,
     /// except if memory is exhausted.
     [[nodiscard]] int start();
-    /// Returns the slot of this process: its index among the softverbs processes of this host, and
-    /// the upper bits of its queue pair numbers. Must be called after start().
+    /// Returns the slot of this process: its index among the softverbs processes of this host that
+    /// have the same rendezvous directory, and the upper bits of its queue pair numbers. Must be
+    /// called after start().
     [[nodiscard]] unsigned slot() const noexcept;
 
     /// Sends the posted send requests of a queue pair that is in state RTS.

@@ -91,8 +91,8 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. If a planned fault (an error that the test configuration injects) selects
-    /// this packet, drops, delays, duplicates or corrupts it. SOFTVERBS_DISORDER (a test setting)
-    /// can delay it, too.
+    /// this packet, drops, delays, duplicates or corrupts it. Otherwise, SOFTVERBS_DISORDER (a test
+    /// setting) can delay it.
     /// @param to  connection to the receiving process; null: this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
@@ -108,12 +108,14 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Stores the addresses of the memory ranges @p windows in @p segments. The receiver of the
     /// packet can then copy the data directly from this memory. Returns the number of segments, or
-    /// 0 if the receiver cannot access the memory.
+    /// 0 if the receiver cannot access the memory, or cannot access it yet.
     [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
-    /// Invalidates the memory addresses that this queue pair has sent in its requests. A responder
-    /// then no longer uses data from this memory, so the program may change the memory.
+    /// Invalidates the memory addresses that this queue pair has sent in its requests, and those of
+    /// other queue pairs that use the same connection. Does nothing if the peer process has
+    /// consumed all requests that contain addresses. A responder then no longer uses data from this
+    /// memory, so the program may change the memory.
     static void withdraw_requests(Qp& qp) noexcept;
 
     // Functions in receive.cpp, which process received packets. If the connection "from" is null,
@@ -202,8 +204,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the posted requests of an SRD queue pair. For queue pairs of other types, run() does
     /// this.
     void run_srd(Qp& qp);
-    /// Sends the posted requests that SRD queue pairs delay. They delay some requests in order to
-    /// change the order of requests, which SRD does not keep.
+    /// Sends all posted requests that SRD queue pairs delay. The delay changes the order of
+    /// requests, because SRD does not guarantee an order.
     void send_all_held();
     void expired_srd(Qp& qp);
     /// Called when an SRD queue pair goes from the state RTR to the state RTS.
@@ -333,8 +335,9 @@ struct Engine::Implementation : fabric::Handler {
 
     void agent();
     /// Does one cycle of the agent thread: receives packets, runs the timers that have expired at
-    /// @p now, and sends delayed ACKs. Does not wait. Returns the number of packets that came from
-    /// other processes. Throws std::bad_alloc; packets may then be lost.
+    /// @p now, and, unless planned faults affect packets, sends delayed ACKs. Does not wait.
+    /// Returns the number of packets that came from other processes. Throws std::bad_alloc; packets
+    /// may then be lost.
     unsigned run_agent_once(std::uint64_t now);
     /// Returns whether run_agent_once() has work that does not depend on other processes: queued
     /// packets, delayed ACKs, an expired timer, or a call of run_all().
@@ -367,7 +370,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> timed;
     std::vector<Qp*> stalled;
     /// Queue pairs that may have a delayed ACK. The agent (background) thread sends these ACKs in
-    /// its next cycle.
+    /// its next cycle in which no planned faults affect packets.
     std::vector<Qp*> ack_pending;
     unsigned waiting_for_receivers = 0;
 
@@ -465,9 +468,9 @@ struct Engine::Implementation : fabric::Handler {
 
     /// Prints an error on stderr, because the destination queue pair with the number @p number
     /// belongs to no process. The usual cause is a peer with another SOFTVERBS_DIR. Prints nothing
-    /// if this process was connected to the process of the queue pair earlier: that process has
-    /// ended, which is not an error of the user. Also prints nothing if this function has already
-    /// printed the error.
+    /// if this process was connected to a process with the slot of the queue pair earlier: that
+    /// process has ended, which is not an error of the user. Also prints nothing if this function
+    /// has already printed the error.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

@@ -84,8 +84,8 @@ struct PacketHeader {
     std::uint16_t source_lid;
     std::uint16_t destination_lid;
     std::uint8_t service_level;
-    /// In a NAK: the RNR timer of the responder. In other packets of connected queue pairs: the
-    /// path MTU of the queue pair that has sent the packet, as enum ibv_mtu.
+    /// In an RNR NAK: the RNR timer of the responder. In requests and read responses of connected
+    /// queue pairs: the path MTU of the queue pair that has sent the packet, as enum ibv_mtu.
     std::uint8_t mtu_or_rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
     /// In an RDMA read or atomic request: the number of RDMA read and atomic requests that the

@@ -12,7 +12,8 @@ namespace softverbs {
 
 namespace {
 
-/// Maximum length of a response packet in bytes.
+/// Maximum length in bytes of a response packet: a read response with as much data as fits into a
+/// packet.
 constexpr std::size_t longest_response = sizeof(PacketHeader) + record_payload;
 /// Maximum length of a message in the InfiniBand specification, in bytes.
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 31U;

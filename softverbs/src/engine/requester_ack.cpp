@@ -86,8 +86,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
             request.offset = request.length;
             return ScatterResult::stored;
         }
-        // A read response without data is invalid. Ignore the response; the read is retransmitted
-        // when the timer of the queue pair expires.
+        // A response without data is invalid for a read of at least one byte. Ignore the response;
+        // the read is retransmitted when the timer of the queue pair expires.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }

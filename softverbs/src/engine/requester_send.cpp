@@ -362,7 +362,8 @@ Step OutboundRequest::send_read() {
     const bool can_fetch = to_ == nullptr || !to_->between_hosts();
     const bool fetches =
         can_fetch && request_.length > small_message && position_ >= requester_.records_until;
-    // If this read is retransmitted, do not request the data again that has already arrived.
+    // Responses to an earlier transmission of this read can arrive while the read is retransmitted.
+    // Do not request their data again.
     request_.requested = std::max(request_.requested, request_.offset);
     do {
         if (request_.requested - request_.offset >= read_window) {
@@ -413,7 +414,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;
-            // A UC request completes nevertheless, because UC has no acknowledgements.
+            // A UC request completes although its packet is lost, because UC has no
+            // acknowledgements.
             if (qp_.type() == IBV_QPT_UC) {
                 request_.state = State::done;
             }

@@ -176,10 +176,9 @@ void InboundRequest::end_send(const Scatter* data) {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // An RDMA write with immediate data needs a receive request when its last packet arrives, and
-    // its rkey is checked at its first packet. If the write has only one packet, take the receive
-    // request before the check. If the rkey is invalid, this receive request completes with
-    // IBV_WC_LOC_ACCESS_ERR.
+    // An RDMA write with immediate data needs a receive request at its last packet, and its rkey is
+    // checked at its first packet. If the write has only one packet, take the receive request
+    // first: if the rkey is invalid, the receive request must complete with IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
         (with_immediate && single_packet && !have_receive()) ||

@@ -9,10 +9,10 @@
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
 
-// The fast path of the responder for requests with a short header. It executes a request if the
-// packet sequence number is the expected one (on UC: any number), the CPU can access the memory,
-// and a receive request is posted if the request needs one. Otherwise it changes nothing, and
-// InboundRequest executes the request.
+// The fast path of the responder for requests with a short header. It executes a request only if
+// the packet sequence number is the expected one (on UC: any number), the CPU can access the
+// memory, and a receive request is posted if the request needs one. Otherwise it changes nothing,
+// and InboundRequest executes the request.
 
 namespace softverbs {
 

@@ -75,8 +75,8 @@ bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const
     return data != nullptr;
 }
 
-/// Returns whether nothing forbids the fast path for the next posted request of the queue pair,
-/// such as a retransmission, a fence or an inactive port.
+/// Returns false if something prevents the use of the fast path for the next posted request of the
+/// queue pair, such as a retransmission, a fence or an inactive port.
 bool may_send_short(const Qp& qp, const SendRequest& request) {
     const Requester& requester = qp.requester;
     return request.state == SendRequest::State::waiting &&

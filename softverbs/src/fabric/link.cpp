@@ -144,9 +144,9 @@ void Link::withdraw(Lane lane) noexcept {
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The caller has copied memory of the other process. This barrier ensures that
-    // Direction::withdrawn (number of times that the process has invalidated such memory) is loaded
-    // after the copy. If the number is still @p offer, the copied bytes are valid.
+    // The caller has copied memory of the other process. This barrier ensures that the number of
+    // calls of withdraw() by that process is loaded after the copy. If the number is still @p
+    // offer, the copied bytes are valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }

@@ -30,8 +30,8 @@ struct LinkContext {
     /// other processes must wake this process through its doorbell (an eventfd).
     bool armed = false;
     /// Number of received records and events that the callbacks in Handler have processed. If
-    /// Handler::on_request() has rejected a request and this number has not changed since then, the
-    /// request does not prevent Node::arm(), and the thread can sleep.
+    /// Handler::on_request() has rejected a request, it would reject the request again until this
+    /// number has changed. Until then, the thread can sleep although the request is not processed.
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };

@@ -22,10 +22,11 @@ class Mailbox {
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
 
-    /// Sends a message, or queues it if the socket is full. If the file descriptor @p descriptor is
-    /// not -1, sends it with the message; the caller still owns it. Returns 0 or an errno: EAGAIN
-    /// (the queue is full), EMFILE, ENOMEM, EPIPE (the other process has closed the socket),
-    /// ETOOMANYREFS (too many file descriptors are in messages that were not received yet).
+    /// Sends a message, or queues it if the socket is full or earlier messages are queued. If the
+    /// file descriptor @p descriptor is not -1, sends it with the message; the caller still owns
+    /// it. Returns 0 or an errno: EAGAIN (the queue is full), EMFILE, ENOMEM, EPIPE (the other
+    /// process has closed the socket), ETOOMANYREFS (too many file descriptors are in messages that
+    /// were not received yet).
     [[nodiscard]] int send(const Message& message, int descriptor = -1) noexcept;
 
     /// Sends queued messages until the queue is empty or the socket is full. If a "share" message

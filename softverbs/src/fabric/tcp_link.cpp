@@ -112,10 +112,10 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // Handler::on_request() may have rejected requests, because this connection had no room for
-        // their responses. progress() calls on_request() again for these requests, because
-        // pending() returns true in State::closing. has_room() then returns true, because the
-        // connection is not open.
+        // Do not wait for further events of this socket. In State::closing, pending() returns true,
+        // so progress() is called without an event, and calls Handler::on_request() again for
+        // requests that it has rejected. It may have rejected them because this connection had no
+        // room for responses; has_room() now returns true, because the connection is not open.
         stop_watching(context_.epoll, socket_.get());
     }
 }

@@ -35,8 +35,8 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Called when the program acknowledges @p count events of the object. If the program has received
-/// fewer events, counts a violation (an error of the program, see softverbs_violations()).
+/// Called when the program acknowledges @p count events of the object. If fewer received events are
+/// unacknowledged, counts a violation (an error of the program, see softverbs_violations()).
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {

@@ -21,8 +21,8 @@ namespace softverbs {
 /// Must be called when an address handle with the destination GID @p gid is destroyed. The number
 /// becomes free when the last such address handle is destroyed.
 void release_ah_number(const Pd& pd, const ibv_gid& gid) noexcept;
-/// Returns the number of the address handles with the destination GID @p gid, or efa::unknown_ah if
-/// no address handle has this GID.
+/// Returns the AH number that the address handles with the destination GID @p gid share, or
+/// efa::unknown_ah if no address handle has this GID.
 [[nodiscard]] std::uint16_t find_ah_number(const Pd& pd, const ibv_gid& gid) noexcept;
 
 } // namespace softverbs

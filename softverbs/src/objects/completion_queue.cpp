@@ -208,8 +208,8 @@ int destroy_cq(Cq& cq) {
         return busy();
     }
     cq.armed = false;
-    // Cancel a delayed event before the wait below. Otherwise, the agent thread would try to raise
-    // it again and again.
+    // Cancel a delayed event before the wait below. The queue is no longer armed, so notify() would
+    // not remove the event, and the agent thread would call notify() again and again.
     process().engine.moderated(cq, 0);
     auto* channel = static_cast<Channel*>(cq.channel);
     if (channel != nullptr) {

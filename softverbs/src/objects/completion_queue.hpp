@@ -99,7 +99,8 @@ struct Cq : ibv_cq_ex {
     /// When the program arms the completion queue, these completions raise no event.
     std::uint64_t notified = 0;
     /// Completions that a test has added with softverbs_complete_before_request(). The next call of
-    /// ibv_req_notify_cq() adds them to the queue before it arms the queue, so they raise no event.
+    /// ibv_req_notify_cq() adds them to the queue before it arms the queue, so they raise no event
+    /// unless the queue was armed before.
     std::vector<Completion> before_arming;
     /// Number of completion events and asynchronous events of this completion queue that the
     /// program has received and not acknowledged; see acknowledgements.hpp.
@@ -166,11 +167,12 @@ void set_polling_functions(Cq& cq);
 /// Called by end_push() in infrequent cases, such as an armed completion queue.
 void end_push_slowly(Cq& cq, Completion& completion);
 
-/// Adds a completion to the completion queue. Raises a completion event if the queue is armed. If
-/// the queue is full and ignore_overrun is set, the oldest completion is lost. If the queue is full
-/// and ignore_overrun is not set, or if no memory is left for the ring, the queue overruns:
-/// IBV_EVENT_CQ_ERR is raised, no more completions are added, and the queue pairs that use the
-/// queue enter the error state with IBV_EVENT_QP_FATAL.
+/// Adds a completion to the completion queue. Raises a completion event if the queue is armed for
+/// this completion; with event moderation, the event can be delayed. If the queue is full and
+/// ignore_overrun is set, the oldest completion is lost. If the queue is full and ignore_overrun is
+/// not set, or if no memory is left for the ring, the queue overruns: IBV_EVENT_CQ_ERR is raised,
+/// no more completions are added, and the queue pairs that use the queue and are not in the reset
+/// state enter the error state with IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
 /// Like push(), but without a copy of the completion: returns an entry of the ring, in which the
 /// caller must store the completion, and then call end_push(). The caller must set all members

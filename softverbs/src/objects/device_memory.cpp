@@ -17,7 +17,8 @@ namespace {
 
 constexpr unsigned region_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_ZERO_BASED;
 
-/// All allocations of device memory of this process, in which ibv_import_dm() searches.
+/// All allocations of device memory of this process that are not freed. ibv_import_dm() searches
+/// this list.
 std::vector<DeviceMemory*>& allocations() {
     static auto* const all = new std::vector<DeviceMemory*>;
     return *all;
@@ -212,7 +213,8 @@ int export_dm(Dm& dm) {
 
 namespace {
 
-/// Maps device memory of the process that owns the object table of @p context.
+/// Implements import_dm() if another process has opened the device file of @p context: maps device
+/// memory that the other process has allocated.
 Dm* import_foreign_dm(Context& context, std::uint32_t handle) {
     const ObjectTable& table = context.file->table;
     const SharedObject* const shared = table.find(SharedObject::Kind::dm, handle);

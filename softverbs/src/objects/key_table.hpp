@@ -66,8 +66,8 @@ class KeyTable {
     /// Like owner(), but inline.
     [[nodiscard]] Grant* candidate(std::uint32_t key) const noexcept {
         // Usually the first entry of the search is the right one, so compare this entry here,
-        // without a call of owner(). If the name (the upper 24 bits) of @p key is 0, an entry with
-        // this name is free: its Grant is null, which is the right result.
+        // without a call of owner(). No key in use has the name (the upper 24 bits) 0. For such a
+        // key, this comparison can find a free entry, whose Grant is null, as it must be.
         const std::uint32_t name = key >> variant_bits;
         const Entry& first = entries_[name & mask_];
         return first.name == name ? first.grant : owner(key);

@@ -52,7 +52,7 @@ class Lock {
     using State = std::uint32_t;
     static constexpr State unlocked = 0;
     static constexpr State locked = 1;
-    /// The value when the mutex is locked and other threads may be waiting for it.
+    /// The value when the lock is held and other threads may be waiting for it.
     static constexpr State contended = 2;
 
     [[gnu::noinline, gnu::cold]] void wait() noexcept {

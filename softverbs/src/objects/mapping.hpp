@@ -6,7 +6,8 @@
 
 namespace softverbs {
 
-/// A mapping of a dma-buf or a memfd. Memory regions of the same memory share one mapping. The
+/// A mapping of a dma-buf or a memfd. Memory regions of the same memory share one mapping, unless
+/// their file descriptors permit different accesses, or a memfd has grown in the meantime. The
 /// memory is unmapped when the last user of the mapping, such as a region, is removed.
 struct Mapping {
     std::uint32_t id = 0; // not 0, unique in this process
@@ -22,8 +23,9 @@ struct Mapping {
 
 /// Maps a dma-buf or memfd, or returns the existing mapping of this memory. Adds one user to the
 /// mapping. The caller still owns @p fd. On failure, returns null and sets errno: EBADF (@p fd is
-/// not open), EINVAL (it is neither a dma-buf nor a memfd, or cannot be mapped), EACCES (@p write
-/// is set and the descriptor is read-only or sealed, or the memfd is write-only), ENOMEM, EMFILE.
+/// not open, or was opened with O_PATH), EINVAL (it is neither a dma-buf nor a memfd, or cannot be
+/// mapped), EACCES (@p write is set and the descriptor is read-only or sealed, or the memfd is
+/// write-only), ENOMEM, EMFILE.
 ///
 /// A dma-buf cannot shrink. If a mapped memfd shrinks, an access ends the process with SIGBUS.
 /// Therefore F_SEAL_SHRINK is added to a memfd, if its other seals permit that.

@@ -72,8 +72,8 @@ struct Mr : ibv_mr {
     /// Number of memory windows that are bound to this region.
     unsigned users = 0;
     /// The mapping of a dma-buf, of device memory, or of a region of another process. Null for
-    /// other memory, and for a dma-buf that the CPU cannot map. Regions of the same memory share
-    /// one mapping.
+    /// other memory, and for a dma-buf that the CPU cannot map. Regions of the same memory usually
+    /// share one mapping; see mapping.hpp.
     Mapping* mapping = nullptr;
     /// The CUDA memory of a dma-buf that the CPU cannot map; otherwise null.
     const CudaMemory* cuda = nullptr;

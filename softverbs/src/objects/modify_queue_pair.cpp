@@ -129,8 +129,8 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_RATE_LIMIT, to.rate_limit, from.rate_limit);
 }
 
-/// Resets a queue pair to its state after creation. Removes its work requests, which get no
-/// completions, and its completions that were not polled.
+/// Resets a queue pair to its state after creation. Removes its work requests without completions
+/// for them, and removes its completions that were not polled.
 void reset(Qp& qp) {
     qp.current_state = IBV_QPS_RESET;
     qp.sends.clear();
@@ -159,8 +159,8 @@ void reset(Qp& qp) {
 
 namespace {
 
-/// With the device profile efa, returns EOPNOTSUPP if the efa kernel driver does not support one of
-/// the attributes in the attribute mask. Otherwise returns 0.
+/// With the device profile efa, returns EOPNOTSUPP if the efa kernel driver does not support an
+/// attribute in the attribute mask, or the value of its port or P_Key index. Otherwise returns 0.
 int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
     constexpr int supported = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
                               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN |

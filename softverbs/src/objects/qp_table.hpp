@@ -10,13 +10,14 @@ namespace softverbs {
 
 struct Qp;
 
-/// A queue pair number has 24 bits. The upper 10 bits are the number of the process that owns the
-/// queue pair; it is unique on this host. The lower 14 bits are the index of the queue pair in that
-/// process. Therefore queue pair numbers are unique on the host.
+/// A queue pair number has 24 bits. The upper 10 bits are the slot of the process that owns the
+/// queue pair: its index among the softverbs processes of this host that have the same rendezvous
+/// directory. The lower 14 bits are the index of the queue pair in that process. Therefore queue
+/// pair numbers are unique among these processes.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
-/// With the device profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the number
-/// of the process, and 8 bits for the index of the queue pair. Programs store these numbers in 16
+/// With the device profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the slot of
+/// the process, and 8 bits for the index of the queue pair. Programs store these numbers in 16
 /// bits.
 inline constexpr unsigned short_index_bits = 8;
 inline constexpr unsigned short_slot_bits = 8;
@@ -48,13 +49,13 @@ inline constexpr int max_short_queue_pairs = static_cast<int>(short_index_limit 
 /// number of a destroyed queue pair is reused as late as possible.
 class QpTable {
   public:
-    /// Adds a queue pair. @p slot is the number of this process on this host, which is a part of
-    /// the queue pair number. Returns the new queue pair number, or 0 if all numbers are in use or
-    /// @p slot is too large.
+    /// Adds a queue pair. @p slot is the slot of this process, which is a part of the queue pair
+    /// number. Returns the new queue pair number, or 0 if all numbers are in use or @p slot is too
+    /// large.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
     /// Returns the queue pair with the index in the lower bits of @p number, or null. The caller
-    /// must check that the upper bits of @p number are the number of this process.
+    /// must check that the upper bits of @p number are the slot of this process.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << index_bits()) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;

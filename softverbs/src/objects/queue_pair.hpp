@@ -143,10 +143,10 @@ struct RecvRequest {
 /// The work requests of a queue. The memory is allocated when the first request is posted, because
 /// programs may create thousands of queue pairs and use few of them.
 ///
-/// A request is removed with pop() when it completes. Its queue entry is freed later, with free()
-/// or free_until(), when the program has polled a completion for it or for a later request.
-/// Therefore a program that does not poll gets ENOMEM when all queue entries are occupied, as with
-/// a NIC.
+/// A send request is removed with pop() when it completes, and a receive request when a message
+/// takes it. The queue entry is freed later, with free() or free_until(), when the program has
+/// polled a completion for this request or for a later one. Therefore a program that does not poll
+/// gets ENOMEM when all queue entries are occupied, as with a NIC.
 template <class Request>
 class Ring {
   public:
@@ -155,19 +155,20 @@ class Ring {
     /// Returns the number of entries in the ring: the capacity of the queue, rounded up to a power
     /// of two so that place() is fast.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(capacity_); }
-    /// Returns the number of requests that have not completed.
+    /// Returns the number of requests that were not removed yet with pop().
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - first_);
     }
     [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
-    /// Returns the number of queue entries that are not free: those of requests that have not
-    /// completed, and those of completed requests whose completion the program has not polled.
+    /// Returns the number of queue entries that are not free: those of requests that were not
+    /// removed with pop(), and those of removed requests whose completion the program has not
+    /// polled.
     [[nodiscard]] std::size_t occupied() const noexcept {
         return static_cast<std::size_t>(end_ - freed_);
     }
     [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
-    /// Returns the position of the oldest request that has not completed. The position of a request
-    /// is the number of requests that were added before it.
+    /// Returns the position of the oldest request that was not removed with pop(). The position of
+    /// a request is the number of requests that were added before it.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     /// Returns the position of the next request to be added.
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }

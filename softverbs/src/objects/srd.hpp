@@ -58,7 +58,8 @@ struct SrdRequest {
     std::uint64_t record = 0;
 };
 
-/// Identifies a queue pair that sends to this process. Queue pair numbers are unique on a host.
+/// Identifies a queue pair that sends to this process. Queue pair numbers are unique among the
+/// processes of a host that have the same rendezvous directory.
 struct SrdSource {
     fabric::HostAddress host; // zeros: this host
     std::uint32_t qp_number = 0;

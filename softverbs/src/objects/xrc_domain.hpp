@@ -16,7 +16,8 @@ struct XrcDomain; // xrc_domain.cpp
 struct Xrcd : ibv_xrcd {
     Xrcd() : ibv_xrcd{} {}
     XrcDomain* domain = nullptr;
-    /// Number of queue pairs and shared receive queues that were created with this ibv_xrcd.
+    /// Number of queue pairs (created or opened) and shared receive queues that now use this
+    /// ibv_xrcd.
     unsigned users = 0;
 };
 

@@ -33,11 +33,11 @@ class RDMABUF_EXPORT BouncePool {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Returns the address of BouncePool::line bytes that peers access by keepalive writes and
-    /// fence reads.
+    /// Returns the address of the memory that keepalive writes and fence reads of peers access. It
+    /// has BouncePool::line bytes, whose contents are not used.
     [[nodiscard]] std::byte* probe_line() const noexcept { return data(); }
-    /// Returns the address of BouncePool::line bytes to which the flush reads and fence reads of
-    /// this end write their data. The data is not used.
+    /// Returns the address of the memory to which the flush reads and fence reads of this end write
+    /// their data. It has BouncePool::line bytes, whose contents are not used.
     [[nodiscard]] std::byte* scratch_line() const noexcept { return data() + line; }
 
     [[nodiscard]] std::uint32_t receive_buffers() const noexcept { return receive_buffers_; }

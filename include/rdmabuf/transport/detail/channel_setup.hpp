@@ -44,8 +44,9 @@ class RDMABUF_EXPORT ChannelSetup {
     /// @param theirs  a Hello for which check() has not thrown
     /// @throws Error: the errors of PreparedQueuePair::connect() and EndpointState::attach()
     [[nodiscard]] std::unique_ptr<ChannelState> connect(const Hello& theirs);
-    /// Makes the endpoint keep the datagram that arrives for this end of a PreparedChannel.
-    /// @param secret  PeerSetup::ours
+    /// Makes the endpoint keep a ConnectedDatagram that arrives for this end of a PreparedChannel
+    /// before the channel is connected.
+    /// @param secret  identifies this end: PeerSetup::ours
     void keep_datagram(const Handle::Secret& secret) noexcept;
     [[nodiscard]] std::optional<ConnectedDatagram> kept_datagram() const noexcept {
         return end_ ? end_->datagram : std::nullopt;

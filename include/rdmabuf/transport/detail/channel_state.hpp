@@ -76,12 +76,12 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void set_socket(UniqueFd socket) noexcept { socket_ = std::move(socket); }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return in_flight_; }
     /// Returns the errno value with which the channel has failed; 0 while the channel works. New
-    /// requests fail with this value, with two exceptions unless the value is EBADF (the channel
-    /// was closed): receives of eager messages that have already arrived, and flushes.
+    /// requests fail with this value. Two kinds can still start, unless the value is EBADF (the
+    /// channel was closed): receives of eager messages that have already arrived, and flushes.
     [[nodiscard]] int broken() const noexcept { return rails_.broken(); }
     /// Returns the errno value with which new sends and one-sided requests fail; 0 if they can
-    /// start. A peer stops its queue pairs when it has received the close message, so it would not
-    /// receive what is sent after that message.
+    /// start. The value is EBADF after this end has sent its close message: the peer then stops its
+    /// queue pairs, and receives no later message.
     [[nodiscard]] int refusal() const noexcept { return close_sent ? EBADF : broken(); }
     [[nodiscard]] const char* reason() const noexcept { return rails_.reason(); }
 
@@ -115,7 +115,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Starts a send of any length. @p memory, @p address and @p bytes describe the buffer.
     int send_any(const MemoryState* memory, std::uintptr_t address, std::uint64_t bytes, Tag tag,
                  Request& request, void* context) noexcept;
-    /// Sends a message that is copied before the call returns. @return see Channel::send_copy()
+    /// Sends a message that is copied before the call returns.
+    /// @return 0; EMSGSIZE if the message is too long; EAGAIN if it cannot be sent now; the errno
+    ///         value of refusal() if the channel has failed or was closed
     int send_copy(std::span<const std::byte> message, Tag tag) noexcept;
     /// See Channel::issend().
     int send_synchronously(const BufferRef& buffer, Tag tag, Request& request,
@@ -189,7 +191,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @param value    the immediate data
     /// @param written  the length of the RDMA write in bytes
     void immediate_arrived(std::size_t rail, std::uint32_t value, std::uint32_t written) noexcept;
-    /// Called when a posted receive has completed with an error on queue pair @p rail.
+    /// Processes a receive that has completed with an error on queue pair @p rail. If the receive
+    /// was flushed, stops using the queue pair; otherwise fails the channel with EPROTO.
     void receive_failed(std::size_t rail, ibv_wc_status status) noexcept;
     /// Processes the completion of a loopback work request that belongs to a request of this
     /// channel.
@@ -207,15 +210,16 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     }
     /// Posts the work requests that wait for free entries of the send queues, and ends the requests
     /// of a failed channel.
-    /// @param polled  see RailSet::drain()
+    /// @param polled  true if the caller has just polled all completion queues and has found no
+    ///                completion
     void advance(bool polled = false) noexcept;
 
     /// Called periodically. Sends keepalive writes while requests are in flight, continues the
     /// replacement of failed queue pairs, and fails a prepared channel whose peer has not connected
     /// in time.
     void check(std::int64_t now) noexcept;
-    /// Called when the socket is readable: the peer has closed the socket or has sent data, or the
-    /// connection has failed.
+    /// Processes an event of the socket. Fails the channel if the peer has closed the socket or has
+    /// sent data. Posts keepalive writes if TCP cannot reach the other machine.
     /// @return false if the socket need not be watched any more
     [[nodiscard]] bool socket_event() noexcept;
 
@@ -228,9 +232,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// their device may be down.
     [[nodiscard]] bool all_acknowledged() noexcept;
     /// Posts a signaled write of 0 bytes on the first queue pair, unless the last work request
-    /// there was signaled. The completion shows that all earlier messages are acknowledged. Nothing
-    /// is posted on the other queue pairs, where the last work request of each request and each
-    /// fence is signaled.
+    /// there was signaled. The completion shows that all earlier messages are acknowledged. The
+    /// other queue pairs need no such write: the last work request of each request and each fence
+    /// there is signaled.
     void signal_all() noexcept;
     [[nodiscard]] bool send_close() noexcept;
     /// Sends `goodbye` on the socket, if there is one.
@@ -239,9 +243,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// peer may then destroy its queue pairs at any time; if this channel fails because of that,
     /// close() returns no error.
     [[nodiscard]] bool close_exchanged() const noexcept { return close_sent || peer_closed_; }
-    /// Ends the remaining requests of a failed channel with EIO. They remain if a queue pair could
-    /// neither be moved to the error state nor be destroyed. Its device may still access the memory
-    /// of these requests, and their send buffers are not returned to the pool.
+    /// Ends the remaining requests of a failed channel with EIO, although a queue pair could
+    /// neither be moved to the error state nor be destroyed. The device of this queue pair may
+    /// still access the memory of the requests. Their send buffers are not returned to the pool.
     void give_up() noexcept;
     /// Returns true if requests_ended() is true, and no request waits for the loopback queue pairs.
     [[nodiscard]] bool ended() const noexcept { return ended_ && loopback_queue_.empty(); }
@@ -253,7 +257,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void drop_loopback(int error) noexcept;
 
     void give_back(RequestState& request) noexcept;
-    /// Like give_back(), for a receive for which RequestFlags::delivered is true.
+    /// Puts a receive back into its pool, with less work than give_back(). RequestFlags::delivered
+    /// must be true.
     void recycle(ReceiveRequest& receive) noexcept {
         --in_flight_;
         shared_.receives.recycle(&receive);
@@ -294,9 +299,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
     /// Returns 0 if a send of this buffer can start; otherwise an errno value.
     [[nodiscard]] int check_send(const BufferRef& buffer) noexcept;
-    /// Starts a send that needs a SendRequest, because the send must wait, because a NIC reads the
-    /// data from the program's memory, because the send is synchronous, or because it has a
-    /// `context` pointer.
+    /// Starts a send that needs a SendRequest: the send must wait, a NIC reads the data from the
+    /// program's memory, the send is synchronous, or it has a `context` pointer.
     int start_send(const BufferRef& buffer, Tag tag, Request& request, void* context,
                    bool synchronous) noexcept;
     /// Returns 0 if a receive into this buffer can start; otherwise an errno value.
@@ -304,7 +308,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// @param message  the message, if it has already arrived; nullptr to post the receive
     int start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag, Tag mask,
                       Request& request, void* context) noexcept;
-    /// Like receive_unexpected(), but the caller must call advance() afterwards.
+    /// Matches a receive with a message that has already arrived, and takes @p message from the
+    /// TagMatcher. The caller must call advance() afterwards.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
@@ -314,7 +319,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     int begin_one_sided(OneSidedRequest::Operation operation, const BufferRef& buffer,
                         Request& request, void* context, OneSidedRequest*& taken) noexcept;
     /// Starts a request that needs no RdmaTransfer.
-    /// @return 0, as the result of the function that starts the request
+    /// @return always 0, so that callers can return the result of this function
     int start(OneSidedRequest& request) noexcept;
     /// Starts an RDMA write or read by an RdmaTransfer.
     /// @return 0, or ENOMEM; after ENOMEM, the request was returned to its pool
@@ -335,12 +340,14 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
                                     : std::min(eager_.short_messages(),
                                                rails_.queue().unsignaled_left(RailSet::reserve));
     }
-    /// Sets FastLimits::arrivals. Called when ByteCredits::room() has changed.
+    /// Sets FastLimits::arrivals, which limits the length of messages on the short path. Must be
+    /// called when ByteCredits::room() has changed.
     void set_fast_arrivals() noexcept;
     /// Processes a received message of any kind except `eager`.
     void control_message_arrived(const Header& header, std::span<std::byte> body) noexcept;
     void rts_arrived(const Header& header, std::span<std::byte> body) noexcept;
-    /// Assigns a message to a posted receive that TagMatcher::take_receive() has returned.
+    /// Called when a posted receive has matched a message of this channel. Ends the advertisement
+    /// of the receive, and assigns a receive from any channel to this channel.
     void matched(ReceiveRequest& receive) noexcept;
     /// Stores a message that no posted receive accepts.
     /// @param length  the length of the message in bytes
@@ -365,7 +372,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// entries or for earlier transfers to be posted.
     void start_queued() noexcept;
     void end_requests(int error) noexcept;
-    /// Called when all work requests of an RdmaTransfer are posted.
+    /// Called when all work requests of an RdmaTransfer of @p request are posted. For a send,
+    /// queues the FIN if one is needed.
     void posted(RequestState& request) noexcept;
     /// Called when a work request of this request has completed. If it was the last one, ends the
     /// request or starts its next step.
@@ -380,7 +388,8 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Sends a ConnectedDatagram, or makes advance() send it later if all send buffers are in use.
     void send_connected() noexcept;
     void protocol_error(const char* reason) noexcept { fail(EPROTO, reason); }
-    /// Called when the close message of the peer, or its `goodbye`, has arrived.
+    /// Fails the channel because the close message of the peer, or its `goodbye`, has arrived; see
+    /// RailSet::close_by_peer().
     void peer_closed() noexcept;
     void drop_notification() noexcept;
 
@@ -415,7 +424,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     Notification* notifications_ = nullptr;
     Notification* last_notification_ = nullptr;
 
-    /// The result of requests_ended().
+    /// True if the channel has failed and its requests have ended; see requests_ended().
     bool ended_ = false;
     /// True if the close message of the peer, or its `goodbye`, has arrived.
     bool peer_closed_ = false;
@@ -426,5 +435,5 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
 } // namespace rdmabuf::transport::detail
 
-// This header defines some of the member functions.
+// Defines the inlined member functions of ChannelState.
 #include <rdmabuf/transport/detail/channel_hot_path.hpp>

@@ -24,21 +24,25 @@ class RDMABUF_EXPORT ControlChannel {
           probe_address_(peer.probe_address),
           probe_rkeys_(peer.probe_rkeys) {}
 
-    /// Sets the members of @p header that return credits to the peer.
+    /// Sets the members of @p header that return credits to the peer: `received` and, for the kinds
+    /// `eager`, `rts` and `credit`, `number`.
     void add_credits(Header& header) const noexcept;
-    /// Like add_credits(), but only for the header of an eager message.
+    /// Sets the members of the header of an eager message that return credits to the peer:
+    /// `received` and `number`.
     void add_eager_credits(Header& header) const noexcept {
         header.received = window.received();
         header.number = eager_credits.consumed();
     }
-    /// Must be called after sending a message whose header add_credits() has set.
+    /// Records that the peer gets the credits of a header that add_credits() has set. Must be
+    /// called after the message was sent.
     void credits_sent(Kind kind) noexcept {
         window.reported();
         if (returns_eager_credits(kind)) {
             eager_credits.reported();
         }
     }
-    /// Does the same as RailSet::send(), and also returns credits in the header of the message.
+    /// Sends a message on the first queue pair, as RailSet::send() does. Returns credits in the
+    /// header of the message.
     [[nodiscard]] bool send(Header header, std::span<const std::byte> body,
                             RequestState* request = nullptr, bool always_signal = false) noexcept {
         add_credits(header);
@@ -48,14 +52,14 @@ class RDMABUF_EXPORT ControlChannel {
         credits_sent(header.kind);
         return true;
     }
-    /// Does the same as RailSet::write_and_send(), and also returns credits in the header of the
-    /// message.
+    /// Posts a write and a message, as RailSet::write_and_send() does. Returns credits in the
+    /// header of the message.
     [[nodiscard]] RailSet::Posted write_and_send(ibv_send_wr& write, Header header,
                                                  std::span<const std::byte> body,
                                                  RequestState& request) noexcept;
     /// Sends a message that consists of @p header, @p body and the first `body.chunks` elements of
     /// @p chunks, which describe memory regions. The send queue must have room.
-    /// @return see send() above
+    /// @return false if the channel may hold no more send buffers, or if posting failed
     template <class Body>
     [[nodiscard]] bool send(const Header& header, const Body& body,
                             std::span<const KeyedChunk, max_chunks> chunks) noexcept {
@@ -121,7 +125,7 @@ class RDMABUF_EXPORT ControlChannel {
     /// both ends respond.
     void probe() noexcept;
     /// Posts a signaled keepalive write of 0 bytes on a queue pair, unless the completion of its
-    /// last work request is still awaited.
+    /// last work request is still awaited, or its send queue has no room.
     void probe(std::size_t rail) noexcept;
     /// Returns the memory of the peer that keepalive writes and fences of a queue pair access.
     [[nodiscard]] RemoteAddress probe_target(std::size_t rail) const noexcept {

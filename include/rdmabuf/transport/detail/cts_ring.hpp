@@ -18,8 +18,8 @@ class SentTags {
   public:
     /// Stores the tag of a message.
     /// @param number  the sequence number of the message; see MessageWindow::sent()
-    /// @param paired  true if the advertisement of the receive that the message matches had arrived
-    ///                before the message was sent
+    /// @param paired  true if the peer had advertised the matching receive before the message was
+    ///                sent
     void add(std::uint32_t number, std::uint64_t tag, bool paired) noexcept {
         tags_[number % MessageWindow::size] = tag;
         paired_[number % MessageWindow::size] = paired;

@@ -50,8 +50,8 @@ class RDMABUF_EXPORT EagerProtocol {
     /// is too long, or this end has no credits left for eager messages, the message is sent with an
     /// RTS instead.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
-    /// Returns true if the data of a message is copied when the message is sent. Then a send that
-    /// need not wait needs no SendRequest object.
+    /// Returns true if the data of a message is copied when the message is sent. If it can be sent
+    /// at once, it then needs no SendRequest object.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }
@@ -71,7 +71,7 @@ class RDMABUF_EXPORT EagerProtocol {
         ~ShortMessage() = default;
 
         /// Sets the tag and the data of the message, and returns its work request.
-        /// @param sequence  SendQueue::next()
+        /// @param sequence  the sequence number of the work request: SendQueue::next()
         [[nodiscard]] ibv_send_wr& set(const ControlChannel& control, std::uint32_t sequence,
                                        Tag tag, std::uintptr_t address,
                                        std::uint32_t length) noexcept {
@@ -94,7 +94,8 @@ class RDMABUF_EXPORT EagerProtocol {
     };
     [[nodiscard]] ShortMessage& short_message() noexcept { return short_message_; }
     /// Returns true if a message of this length can be sent as a ShortMessage. Returns false for an
-    /// empty message, because the second entry of the work request must not be empty.
+    /// empty message, because the second scatter-gather entry, which refers to the data, must not
+    /// have 0 bytes.
     [[nodiscard]] bool is_short(std::uint64_t length) const noexcept {
         return length - 1 < short_limit_;
     }
@@ -102,7 +103,8 @@ class RDMABUF_EXPORT EagerProtocol {
     [[nodiscard]] std::uint32_t short_messages() const noexcept {
         return std::min(control_.window.left(), control_.eager_credits.messages(short_limit_));
     }
-    /// Sends a message of up to BouncePool::copy_limit bytes, which is copied.
+    /// Copies a message of up to BouncePool::copy_limit bytes and sends the copy, so that the
+    /// caller can reuse the memory of the message at once.
     /// @return false if the message cannot be sent now
     [[nodiscard]] bool send_copied(std::span<const std::byte> message, Tag tag) noexcept;
     /// Sends a message whose data the device reads from the memory of the request.
@@ -114,7 +116,8 @@ class RDMABUF_EXPORT EagerProtocol {
 
     /// Copies a received message to the memory of its receive request and ends the request. If the
     /// message is longer than this memory, the request ends with EMSGSIZE.
-    /// @return false if the CPU cannot write to the memory; LoopbackCopy must then copy the message
+    /// @return false if the transport must not access the memory with the CPU (MemoryState::host);
+    ///         LoopbackCopy must then copy the message
     [[nodiscard]] bool deliver(ReceiveRequest& receive, const std::byte* data,
                                std::uint64_t length) noexcept;
     /// Copies a received message to the memory of a receive for which RequestFlags::simple is true,

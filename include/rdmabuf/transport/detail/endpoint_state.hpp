@@ -217,7 +217,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     [[nodiscard, gnu::noinline]] static Completion failed(int error) noexcept {
         return {.done = true, .error = {error, std::system_category()}};
     }
-    /// See Endpoint::poll_failed().
+    /// Returns the number of a channel that has failed, if there is one; see
+    /// Endpoint::poll_failed().
     std::optional<std::uint32_t> poll_failed() noexcept;
     /// Reports completed requests that were started with a `context` pointer.
     std::size_t poll_completions(std::span<Completion> completions) noexcept;
@@ -253,9 +254,11 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// See Endpoint::irecv().
     int receive_any(const BufferRef& buffer, Tag tag, Tag mask, Request& request,
                     void* context) noexcept;
+    /// Implements Channel::probe() and Endpoint::probe().
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] std::optional<MessageInfo> probe(const ChannelState* channel, Tag tag,
                                                    Tag mask) noexcept;
+    /// Implements Channel::mprobe() and Endpoint::mprobe().
     /// @param channel  nullptr for messages of any channel
     [[nodiscard]] std::optional<MatchedMessage> mprobe(const ChannelState* channel, Tag tag,
                                                        Tag mask) noexcept;
@@ -298,7 +301,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     [[nodiscard]] int lease(LeasedMemory& memory, std::uintptr_t address, std::size_t length,
                             Access access) noexcept;
     /// Advances the channels in SharedState::busy.
-    /// @param polled  see RailSet::drain()
+    /// @param polled  true if the caller has just polled all completion queues and has found no
+    ///                completion
     void advance_channels(bool polled) noexcept;
     /// Returns the first unexpected message that a receive can take; nullptr if there is none.
     /// Drops matching RTS messages of failed channels on the way, because their data cannot arrive
@@ -337,10 +341,10 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// first device has been down for so long that a channel would have failed. They could not end
     /// before the port is active again, which may never happen.
     void end_undeliverable(std::int64_t now) noexcept;
-    /// Tests the devices that have reported no completion of a channel for a long time. The cause
-    /// can also be a peer that posts no receives. Therefore the work request of the test is posted
-    /// on the loopback queue pair, where a working device always completes it, with or without an
-    /// error. If the test takes longer than all retransmissions, the device has failed.
+    /// Tests the devices that have reported no completion of a channel for a long time. The device
+    /// may have failed, or the peer may post no receives. Therefore the work request of the test is
+    /// posted on the loopback queue pair, where a working device always completes it, with or
+    /// without an error. If the test takes longer than all retransmissions, the device has failed.
     void test_silent_devices(std::int64_t now) noexcept;
     /// Stops using the queue pairs of failed devices. The channels whose first queue pair is on
     /// such a device end with EIO. If the first device of the endpoint has failed, the receives
@@ -361,7 +365,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// other devices that have not failed.
     /// @throws Error, std::bad_alloc
     void select_registering();
-    /// @param down  true if the port of the device has gone down; false if it is active again
+    /// Processes an event of the port of a device.
+    /// @param down  true if the port has gone down; false if it is active again
     void port_event(std::size_t rail, bool down) noexcept;
     void queue_pair_event(std::size_t rail, const AsyncEvent& event) noexcept;
     /// Releases the requests of a channel, and removes the channel from the endpoint. Called when
@@ -401,7 +406,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// sleeping program calls check(): a failed device may report no further events.
     UniqueFd timer_;
     bool timer_runs_ = false;
-    /// nullptr if EndpointOptions::read_async_events is false.
+    /// Reads the asynchronous events of the devices; nullptr if EndpointOptions::read_async_events
+    /// is false.
     std::unique_ptr<AsyncEventQueue> async_events_;
     std::atomic<pthread_t> user_{0};
     /// With EndpointOptions::mutex: true while a thread sleeps until the epoll descriptor is

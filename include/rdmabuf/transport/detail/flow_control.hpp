@@ -12,8 +12,8 @@ namespace rdmabuf::transport::detail {
 /// counters wrap around; only their differences are used.
 class ByteCredits {
   public:
-    /// The number of bytes that a message counts in addition to its length, for the object that
-    /// stores it.
+    /// Each message counts as its length plus this number of bytes, because the object that stores
+    /// the message needs memory, too.
     static constexpr std::uint32_t overhead = 64;
 
     /// @param ours    maximum number of bytes that this end stores until its program consumes them
@@ -69,9 +69,11 @@ class ByteCredits {
         waits(length);
         return true;
     }
-    /// Like arrived(), but the caller has already checked that has_room() is true for the message.
+    /// Counts a message of @p length bytes that has arrived, as arrived() does, but without a
+    /// check: the caller must have checked has_room().
     void waits(std::uint32_t length) noexcept { room_ -= length + overhead; }
-    /// Called when the program consumes a message that arrived() or waits() has counted.
+    /// Called when the program consumes a message that arrived() or waits() has counted. This end
+    /// then has room for further messages.
     void consumed(std::uint32_t length) noexcept {
         room_ += length + overhead;
         consumed_at_once(length);
@@ -98,8 +100,8 @@ class ByteCredits {
     /// The number of bytes for which this end still has room.
     std::uint32_t room_;
     std::uint32_t consumed_ = test_first_count;
-    /// A quarter of the bytes that this end can store, minus 1: `until_due_` starts at this value,
-    /// and is negative after a quarter was consumed.
+    /// The value at which `until_due_` starts: a quarter of the bytes that this end can store,
+    /// minus 1. `until_due_` is therefore negative after a quarter was consumed.
     std::int64_t almost_quarter_;
     /// The number of bytes that this end may still consume before it must send a separate credit
     /// message; negative if it must send one.
@@ -161,7 +163,7 @@ class MessageWindow {
     std::int64_t until_due_ = size / 4 - 1;
 };
 
-/// Limits for the most frequent operations of a channel. Within its limit, an operation takes a
+/// Limits for the most frequent operations of a channel. Within its limit, an operation can take a
 /// short path, which does not check the state of the channel. Above the limit, it takes a longer
 /// path, which does. RailSet::fail() sets all limits to 0.
 struct FastLimits {
@@ -171,7 +173,7 @@ struct FastLimits {
     /// An eager message that has arrived takes the short path if it returns no new credits and its
     /// data is shorter than this number of bytes.
     std::uint32_t arrivals = 0;
-    /// A receive takes the short path if fewer requests than this number are in flight.
+    /// A receive takes the longer path if at least this many requests of the channel are in flight.
     std::uint32_t requests = 0;
 };
 

@@ -26,9 +26,9 @@ namespace rdmabuf::transport::detail {
 /// A connection is unproven until its ConnectorProof has arrived with the correct secret. This end
 /// sends nothing on an unproven connection, and creates no queue pair, buffer or key for it. At
 /// most max_unproven unproven connections exist; when another connection arrives, the oldest is
-/// closed. The kernel accepts a connection only after its first bytes have arrived
-/// (TCP_DEFER_ACCEPT), and a connector sends its proof at once. Therefore connections without a
-/// proof neither delay nor displace a peer that has the handle.
+/// closed. The kernel accepts a connection only after its first bytes have arrived, or after
+/// EndpointOptions::handshake (TCP_DEFER_ACCEPT), and a connector sends its proof at once.
+/// Therefore connections without a proof neither delay nor displace a peer that has the handle.
 ///
 /// At most max_handshakes proven connections are set up at a time. Further connections wait in the
 /// queue of the kernel.
@@ -50,7 +50,8 @@ class RDMABUF_EXPORT ListenerState {
     ~ListenerState();
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
-    /// See Listener::descriptor().
+    /// Returns a descriptor that is readable when advance() can continue; see
+    /// Listener::descriptor().
     [[nodiscard]] std::optional<int> descriptor() const noexcept {
         return is_full() || more_ ? std::nullopt : std::optional(events_.get());
     }

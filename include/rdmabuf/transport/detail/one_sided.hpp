@@ -54,17 +54,18 @@ class RDMABUF_EXPORT OneSided {
     /// @return 0; EALREADY if something is posted, at most one entry is not posted completely, and
     ///         the request has no unposted notification, or needs it (OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
-    /// Called when a work request of a transfer list or of a fence has completed on a queue pair
-    /// other than the first.
+    /// Counts a completed work request of a transfer list or of a fence, on a queue pair other than
+    /// the first.
     /// @param succeeded  false if the work request failed because its queue pair has failed
     void completed(OneSidedRequest& request, std::size_t rail, bool succeeded) noexcept;
-    /// Called when the device of a failed queue pair does not report completions. The posted work
-    /// requests of transfer lists and fences on this queue pair then count as failed.
+    /// Counts the posted work requests of transfer lists and fences on a failed queue pair as
+    /// failed, because its device does not report completions.
     void abandon(std::size_t rail) noexcept;
     /// Called when `rail_down` of the peer has arrived, and the failed queue pair has reported all
     /// its completions. Lists whose entries on this queue pair have all arrived are not posted
     /// again.
-    /// @param arrived  see RailSet::repeat()
+    /// @param arrived  the number of RDMA writes with immediate data that had arrived at the peer
+    ///                 on the failed queue pair
     void failure_agreed(std::size_t rail, std::uint32_t arrived) noexcept;
     /// Posts again, on the first queue pair, the transfer lists and fences that have failed work
     /// requests. Called until it returns true. The transfers of all failed queue pairs must already
@@ -72,15 +73,15 @@ class RDMABUF_EXPORT OneSided {
     /// @return true if all of them are posted again
     [[nodiscard]] bool repeat_lost() noexcept;
     /// Called when the peer has posted again, on its first queue pair, all writes that failed with
-    /// queue pair @p rail.
+    /// queue pair @p rail. Notifications then need no fences on this queue pair.
     void recovered_arrived(std::size_t rail) noexcept { recovered_ |= 1U << rail; }
-    /// Called before the peer is informed of a new queue pair that replaces a failed one. The
-    /// writes that failed with the old queue pair were posted again on the first queue pair, and
-    /// need no fence.
+    /// Drops the fences that a failed queue pair would need. Called before the peer is informed of
+    /// the new queue pair that replaces it. The failed writes were posted again on the first queue
+    /// pair, and need no fence.
     void forget_fences(std::size_t rail) noexcept;
-    /// Called before the peer can write on a new queue pair that replaces a failed one. The data of
-    /// all notifications that have arrived is complete, so the fences of these notifications count
-    /// as arrived on the new queue pair.
+    /// Called before the peer can write on a new queue pair that replaces a failed one. Counts the
+    /// fences of all notifications that have arrived as arrived on the new queue pair, because the
+    /// data of these notifications is complete.
     void begin_probation(std::size_t rail) noexcept;
     /// Removes all requests from the queues, because the channel has failed.
     void stop() noexcept;
@@ -93,10 +94,11 @@ class RDMABUF_EXPORT OneSided {
     /// Returns true if all fences that must precede a notification have arrived. After
     /// `rail_recovered` has arrived, fences on the failed queue pair are not needed.
     [[nodiscard]] bool fences_arrived(NotificationFences wanted) const noexcept;
-    /// Called when the notification with this sequence number has arrived.
+    /// Stores the sequence number of the last notification that has arrived.
     void notification_arrived(std::uint32_t number) noexcept { last_notification_ = number; }
     /// Called when the notification with this sequence number was returned to the program. All its
-    /// fences have arrived, so the number replaces older numbers in fences_arrived_.
+    /// fences have arrived, so its number replaces older numbers in fences_arrived_. An older
+    /// number would be compared wrongly after a wraparound.
     void notification_reported(std::uint32_t number) noexcept;
 
   private:
@@ -114,7 +116,7 @@ class RDMABUF_EXPORT OneSided {
     [[nodiscard]] bool begin(OneSidedRequest& request) noexcept;
     /// Adds RequestState::transfer to the RailSet's list of transfers. A request of 0 bytes has no
     /// transfer.
-    /// @return true, as the result of begin()
+    /// @return always true, which is the result of begin()
     [[nodiscard]] bool begin_transfer(OneSidedRequest& request) noexcept;
     /// Posts work requests for the entries of a transfer list, until all are posted or the send
     /// queues are full. Each registered chunk of an entry needs at least one work request.
@@ -128,7 +130,7 @@ class RDMABUF_EXPORT OneSided {
     struct ListPosition {
         /// The entries that are not posted completely.
         std::span<const TransferEntry> entries{};
-        /// The number of bytes of the first of these entries that are already posted.
+        /// The number of bytes of the first entry in `entries` that are already posted.
         std::uint64_t done = 0;
 
         /// Skips entries of 0 bytes. @return false at the end of the list
@@ -143,10 +145,9 @@ class RDMABUF_EXPORT OneSided {
     /// queue pair in use, but at most @p most.
     [[nodiscard]] std::uint32_t share_of_list(std::size_t entries,
                                               std::uint32_t most) const noexcept;
-    /// Counts posted work requests of a list.
-    /// @param signaled  true if the last one is signaled; false if it could not be posted. The
-    /// queue
-    ///                  pair, if it is not the first one, has then failed.
+    /// Counts work requests of a list that were posted on queue pair @p rail.
+    /// @param signaled  true if all of them were posted, so that the last one is signaled.
+    ///                  Otherwise the queue pair has failed, unless it is the first one.
     void list_posted(OneSidedRequest& request, std::size_t rail, bool signaled) noexcept;
     /// Makes the next work request of a transfer list, and advances the position @p at past its
     /// data.

@@ -17,7 +17,7 @@ class QueuePairTable {
     /// Never a queue pair number, because these have 24 bits.
     static constexpr std::uint32_t no_number = 0xffffffff;
     struct Entry {
-        /// `no_number` if the entry is empty.
+        /// The queue pair number; `no_number` if the entry is empty.
         std::uint32_t number = no_number;
         /// The index of the queue pair in its channel.
         std::uint16_t rail = 0;
@@ -78,7 +78,7 @@ class QueuePairTable {
     [[nodiscard]] std::size_t next(std::size_t slot) const noexcept { return (slot + 1) & mask_; }
     /// Returns the index of the table entry at which the search for this queue pair number begins.
     [[nodiscard]] std::size_t first_slot(std::uint32_t number) const noexcept {
-        // Devices assign consecutive numbers, which have different lower bits.
+        // Devices assign consecutive numbers. The lower bits differ, and are a good hash value.
         return number & mask_;
     }
     /// Returns the index of the table entry for this queue pair number. If the table does not

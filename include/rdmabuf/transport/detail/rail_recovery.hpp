@@ -40,7 +40,8 @@ class RDMABUF_EXPORT RailRecovery {
     }
     /// Sends the messages that are due and posts failed work requests again on the first queue
     /// pair, until its send queue is full.
-    /// @param confirmed  see RailSet::repeat()
+    /// @param confirmed  called with the request of each transfer that no longer needs the failed
+    ///                   queue pair; see RailSet::repeat()
     template <class Confirmed>
     void advance(const Confirmed& confirmed) noexcept {
         for (std::size_t i = 1; i < rails_.size(); ++i) {
@@ -73,7 +74,8 @@ class RDMABUF_EXPORT RailRecovery {
     /// Forgets the failure of a queue pair. Must be called before the peer can use the new queue
     /// pair that replaces it.
     void begin_probation(std::size_t rail) noexcept { steps_[rail] = {}; }
-    /// Returns true if the peer may send `range_repeated` for this queue pair now.
+    /// Returns true if the peer may send `range_repeated` for this queue pair now: both ends have
+    /// sent `rail_down`, and the peer has not sent `rail_recovered`.
     [[nodiscard]] bool peer_may_repeat(std::size_t rail) const noexcept;
 
   private:

@@ -109,7 +109,7 @@ class RDMABUF_EXPORT RailSet {
                             RequestState* request = nullptr, bool always_signal = false) noexcept;
     /// Sends a message that consists of @p header and @p data. The device reads the data from the
     /// memory of the request, without a copy.
-    /// @return see send()
+    /// @return false if the channel may hold no more send buffers, or if posting failed
     [[nodiscard]] bool send_gathered(const Header& header, const ibv_sge& data,
                                      RequestState& request) noexcept;
 
@@ -190,8 +190,9 @@ class RDMABUF_EXPORT RailSet {
     /// Makes later messages wait for a control message that must not be overtaken; see
     /// order_allows_message().
     void hold_messages() noexcept;
-    /// Must be called after sending a message for which hold_messages() was called, or the FIN of a
-    /// transfer with RdmaTransfer::keeps_order.
+    /// Ends the wait of later messages for one control message or transfer; see
+    /// order_allows_message(). Must be called after sending a message for which hold_messages() was
+    /// called, or the FIN of a transfer with RdmaTransfer::keeps_order.
     void release_messages() noexcept { --ordered_; }
 
     // Failed queue pairs, and the new queue pairs that replace them
@@ -210,10 +211,11 @@ class RDMABUF_EXPORT RailSet {
         return rails_[rail].immediates_posted + 1;
     }
     /// Posts a fence: a write of 0 bytes with immediate data, on a queue pair other than the first.
-    /// @return see post()
+    /// @return false if the send queue is full or if posting failed
     [[nodiscard]] bool post_fence(std::size_t rail, ibv_send_wr& work) noexcept;
-    /// Called when a fence has succeeded.
-    /// @param number  the member WorkId::number of its work request
+    /// Records that a fence has succeeded: the peer has received the earlier writes on this queue
+    /// pair.
+    /// @param number  WorkId::number of the fence: the lower 24 bits of its sequence number
     void fence_completed(std::size_t rail, std::uint32_t number) noexcept;
     /// Returns true if @p number is before @p other. Both are sequence numbers of RDMA writes with
     /// immediate data, which wrap around.
@@ -224,7 +226,7 @@ class RDMABUF_EXPORT RailSet {
     /// transferred must still be posted again on the first queue pair.
     [[nodiscard]] std::uint32_t recovering() const noexcept { return recovering_; }
     /// Called when all data that a failed queue pair has not transferred was posted again on the
-    /// first queue pair.
+    /// first queue pair. recovering() then no longer contains the queue pair.
     void recovered(std::size_t rail) noexcept { recovering_ &= ~(1U << rail); }
 
     /// Stops using a queue pair that has failed, and moves it to the error state. If the failed
@@ -253,7 +255,6 @@ class RDMABUF_EXPORT RailSet {
     /// @return false if the queue pair cannot be destroyed. The device may then still execute the
     ///         work requests.
     [[nodiscard]] bool abandon(std::size_t rail) noexcept;
-    /// Returns true if is_used() is true for all queue pairs.
     [[nodiscard]] bool all_used() const noexcept;
     /// Puts a new queue pair in place of a failed one. Transfers use the new queue pair only after
     /// a test: see use(). Before the call, both ends must have posted again the data that the
@@ -270,8 +271,7 @@ class RDMABUF_EXPORT RailSet {
     /// Called when the test of a new queue pair has succeeded. Transfers use the queue pair from
     /// now on.
     void use(std::size_t rail) noexcept;
-    /// Called on a channel with several queue pairs, when a work request of @p request has
-    /// completed.
+    /// Counts a completed work request of @p request, on a channel with several queue pairs.
     /// @param succeeded  false if the work request failed because its queue pair has failed
     /// @return false if the work request is not part of an RdmaTransfer
     bool transfer_completed(std::size_t rail, const RequestState& request, bool succeeded) noexcept;
@@ -366,8 +366,8 @@ class RDMABUF_EXPORT RailSet {
     /// the fences of notifications, and the close message.
     static constexpr std::uint32_t reserve = 4;
     static constexpr std::size_t max_inline = 512;
-    /// The time in nanoseconds after the failure of a channel or of a queue pair. A device that has
-    /// not reported all completions by then is considered dead.
+    /// The time limit in nanoseconds, after the failure of a channel or of a queue pair, by which a
+    /// device must have reported all completions. Otherwise the device is considered dead.
     static constexpr std::int64_t drain_limit_ns = 1'000'000'000;
     /// The maximum time in nanoseconds to wait for IBV_EVENT_QP_LAST_WQE_REACHED. Some drivers do
     /// not raise this event, and some programs read the events of devices themselves.
@@ -436,16 +436,18 @@ class RDMABUF_EXPORT RailSet {
                     int culprit_error) noexcept;
     /// Returns true if the channel failed more than drain_limit_ns ago, and all completions that
     /// the devices reported in this time were polled.
-    /// @param polled  see drain()
+    /// @param polled  true if the caller has just polled all completion queues and has found no
+    ///                completion
     [[nodiscard]] bool is_drain_over(bool polled) const noexcept {
         return (polled ? now_ns() : shared_.polled_ns) - failed_ns_ > drain_limit_ns;
     }
     void stop_all(bool flush_all) noexcept;
-    /// @return false if the channel must still wait for completions; see close_by_peer()
+    /// Moves the queue pairs to the error state as soon as no signaled work request is in flight,
+    /// or after drain_limit_ns; see close_by_peer().
+    /// @return false if the channel must still wait for completions
     bool stop_when_acknowledged(bool polled) noexcept;
     /// Moves a queue pair to the error state. Posts a last work request if the send queue is not
     /// empty or @p flush_all is true.
-    /// @param flush_all  see fail()
     /// @return false if the queue pair is not in the error state, or if the last work request
     ///         cannot be posted
     bool stop(std::size_t rail, bool flush_all) noexcept;

@@ -15,12 +15,12 @@ namespace rdmabuf::transport::detail {
 
 class EndpointState;
 
-/// See Endpoint::register_memory().
+/// Implements Endpoint::register_memory().
 [[nodiscard]] RDMABUF_EXPORT Result<Memory> register_address(EndpointState& endpoint,
                                                              std::uintptr_t address,
                                                              std::size_t length, Access access,
                                                              Visibility visibility) noexcept;
-/// See Endpoint::register_dmabuf().
+/// Implements Endpoint::register_dmabuf().
 [[nodiscard]] RDMABUF_EXPORT Result<Memory> register_dmabuf(EndpointState& endpoint,
                                                             const DmaBufRange& range, Access access,
                                                             Visibility visibility) noexcept;

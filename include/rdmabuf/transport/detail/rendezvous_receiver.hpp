@@ -32,7 +32,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// Returns true if there is room to advertise @p count more receives, and receives with this
     /// tag may be advertised; see Channel::can_advertise().
     [[nodiscard]] bool can_advertise(Tag tag, std::size_t count) const noexcept;
-    /// Called when an advertised receive has matched a message or was cancelled.
+    /// Ends the advertisement of a receive that has matched a message or was cancelled. Does
+    /// nothing if the receive was not advertised.
     void advertisement_used(ReceiveRequest& receive) noexcept;
     /// Starts to transfer the data of the message whose RTS has matched @p receive.
     /// @param bytes  the body of the RTS
@@ -71,7 +72,8 @@ class RDMABUF_EXPORT RendezvousReceiver {
     [[nodiscard]] ReceiveRequest* data_arrived(std::uint32_t number, std::size_t rail,
                                                std::uint32_t rails, const std::uint64_t* length,
                                                std::uint64_t written, bool& valid) noexcept;
-    /// Called when the RDMA read of the data of a message has completed.
+    /// Called when the RDMA read of the data of a message has completed. Queues the `rget_done`
+    /// message.
     void read_completed(ReceiveRequest& receive) noexcept {
         queue(receive, ReceiveRequest::Stage::sending_rget_done);
     }

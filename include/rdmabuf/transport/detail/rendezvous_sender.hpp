@@ -66,7 +66,7 @@ class RDMABUF_EXPORT RendezvousSender {
     /// @param error  the errno value with which the send ends; 0 if it was successful
     /// @return false if the message violates the protocol
     [[nodiscard]] bool end_arrived(std::uint32_t number, int error) noexcept;
-    /// Called when all RDMA writes of a send are posted.
+    /// Called when all RDMA writes of a send are posted. Queues the FIN if the send needs one.
     void send_posted(SendRequest& request) noexcept;
     /// Called when a work request of a send has completed. Ends the send if all its data is
     /// transferred.

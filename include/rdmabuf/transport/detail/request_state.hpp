@@ -50,7 +50,8 @@ struct BufferRef {
         return length != 0 && memory != nullptr && memory->endpoint == endpoint &&
                memory->holds(address, length);
     }
-    /// Returns true if is_inside_memory() is true and the CPU can read and write the memory.
+    /// Returns true if is_inside_memory() is true and the transport may access the memory with the
+    /// CPU.
     [[nodiscard]] bool is_inside_host_memory(const void* endpoint) const noexcept {
         return is_inside_memory(endpoint) && memory->host;
     }
@@ -115,8 +116,9 @@ struct RequestState : RequestFlags {
     /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
     int error = 0;
-    /// The `context` pointer of the program, unless `leased` is true. If the program's pointer is
-    /// not nullptr, Endpoint::poll_completions() reports the request.
+    /// The `context` pointer of the program; if `leased` is true, the LeasedMemory that contains
+    /// this pointer. If the program's pointer is not nullptr, Endpoint::poll_completions() reports
+    /// the request.
     void* context = nullptr;
     /// The time at which the request fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;
@@ -217,8 +219,9 @@ struct ReceiveProgress {
 
 struct ReceiveRequest : RequestState, ReceiveProgress {
     Tag mask = full_mask;
-    /// The number of receives that had been added to TagMatcher::wildcards_ when this receive was
-    /// posted. Includes this receive if it was added there.
+    /// The position of this receive relative to those in TagMatcher::wildcards_: the number of
+    /// receives that had been added there when this receive was posted. Includes this receive if it
+    /// was added there.
     std::uint64_t sequence = 0;
     /// The number of bytes of the message that the peer may write: those for which a CTS was sent,
     /// or the length of the buffer once the peer has written to the advertised receive.
@@ -307,7 +310,8 @@ class RequestPool {
         request->reset();
         recycle(request);
     }
-    /// Like give_back(), for a request whose members have the values that reset() sets.
+    /// Puts an object back into the pool without calling reset(). Its members must already have the
+    /// values that reset() sets.
     void recycle(T* request) noexcept {
         ++request->generation;
         static_cast<RequestFlags&>(*request) = {};

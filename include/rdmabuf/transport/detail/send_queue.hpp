@@ -16,8 +16,8 @@ enum class Work : std::uint8_t {
     /// A work request on a queue pair that is connected to a peer. WorkId::number is
     /// RequestState::index.
     remote,
-    /// Like `remote`, but RequestState::pending does not count this work request: a later, signaled
-    /// work request of the same request completes after it.
+    /// Like `remote`, but an unsignaled work request of a chain. RequestState::pending counts only
+    /// the last work request of the chain, which is signaled.
     remote_part,
     /// A fence on a queue pair that is connected to a peer; see RailSet::post_fence().
     /// WorkId::number has the lower 24 bits of its sequence number
@@ -37,7 +37,7 @@ enum class Work : std::uint8_t {
 struct WorkId {
     /// The position of the lowest bit of `work` in the wr_id.
     static constexpr unsigned work_shift = 56;
-    /// The value of `number` for a work request that belongs to no request of the program.
+    /// The value of `number` if there is no request, fence or receive buffer to identify.
     static constexpr std::uint32_t no_request = (1U << 24) - 1;
 
     Work work{};
@@ -71,8 +71,8 @@ class SendQueue {
     [[nodiscard]] bool has_room(std::uint32_t reserve = 0) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
-    /// Returns the number of work requests that can be posted such that at least @p reserve entries
-    /// are still free.
+    /// Returns the number of work requests that can be posted if at least @p reserve entries must
+    /// stay free.
     [[nodiscard]] std::uint32_t room(std::uint32_t reserve) const noexcept {
         return depth_ - std::min(depth_, posted_ - completed_ + reserve);
     }
@@ -93,7 +93,7 @@ class SendQueue {
         return posted_ + 1 - signaled_ >= signal_interval_;
     }
     /// Returns how many unsignaled work requests can be posted before must_signal() becomes true,
-    /// such that at least @p reserve entries stay free.
+    /// if at least @p reserve entries must stay free.
     [[nodiscard]] std::uint32_t unsignaled_left(std::uint32_t reserve) const noexcept {
         const std::uint32_t unsignaled = posted_ + 1 - signaled_;
         return std::min(room(reserve), signal_interval_ - std::min(signal_interval_, unsignaled));

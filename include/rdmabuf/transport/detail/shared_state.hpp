@@ -100,7 +100,8 @@ struct SharedRail {
     /// failed queue pair was destroyed, until create_loopback() creates another one. Stays empty
     /// after the device has failed.
     std::optional<Loopback> loopback;
-    /// True after SharedState::create_loopback().
+    /// True after SharedState::create_loopback(): if `loopback` is empty, requests then wait for a
+    /// new loopback queue pair. Otherwise they fail with EOPNOTSUPP.
     bool needs_loopback = false;
     /// The speed of the port in Mbit/s; 1 if it is unknown. A faster device transfers a longer part
     /// of each striped transfer.
@@ -136,9 +137,9 @@ struct SharedRail {
     /// The number of loopback queue pairs in succession that have failed with IBV_WC_RETRY_EXC_ERR
     /// while the port was active.
     unsigned undelivered = 0;
-    /// The number of work requests that were flushed with a loopback queue pair, where nobody knows
-    /// which of their requests was the cause. While it is not 0, the requests are repeated one at a
-    /// time, so that the cause fails alone.
+    /// The number of work requests that were flushed with a failed loopback queue pair and of which
+    /// any may have caused the failure. While it is not 0, the requests are repeated one at a time,
+    /// so that the cause fails alone.
     std::uint32_t suspects = 0;
 
     /// Sets port_down, and down_since_ns if the port has gone down.
@@ -197,7 +198,7 @@ class RDMABUF_EXPORT SharedState {
     [[nodiscard]] std::int64_t retransmission_ns() const noexcept;
     /// Initializes a request that was taken from its pool.
     /// @param channel         nullptr for a receive from any channel
-    /// @param channel_number  see RequestState::channel_number
+    /// @param channel_number  the value for RequestState::channel_number
     /// @param request         output: the handle by which the program identifies the request
     void begin(RequestState& state, ChannelState* channel, std::uint32_t channel_number,
                const BufferRef& buffer, Request& request, void* context) const noexcept {

@@ -70,7 +70,7 @@ class SpinWait {
 };
 
 /// Calls @p test until the Completion that it returns is done, or until @p timeout has passed.
-/// @param sleep  see SpinWait::wait()
+/// @param sleep  sleeps for at most the time that is passed; called after 4096 polls
 template <class Test, class Sleep>
 [[nodiscard]] auto wait_until_done(std::chrono::milliseconds timeout, const Test& test,
                                    const Sleep& sleep) noexcept {

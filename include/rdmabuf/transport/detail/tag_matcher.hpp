@@ -16,8 +16,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A message that arrived before a matching receive was posted. The data of the message, or its
-/// RtsBody, is stored behind this object.
+/// A message that arrived before a matching receive was posted. The data of the message, or the
+/// body of its RTS, is stored behind this object.
 struct RDMABUF_EXPORT UnexpectedMessage {
     /// The pool that has allocated the memory of the message.
     BlockPool* pool = nullptr;

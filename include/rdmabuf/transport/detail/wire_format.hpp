@@ -22,8 +22,9 @@ static_assert(std::endian::native == std::endian::little,
 /// The type of a message. All messages are sent on the first queue pair of the channel. The numbers
 /// are part of the wire format and must not change.
 ///
-/// A message up to the eager limit is sent as `eager`, unless the sender has no credits for it or
-/// the send is synchronous. Other messages use one of two methods:
+/// A message up to the eager limit is sent as `eager`, unless the sender has no credits for it, the
+/// send is synchronous, or the data can be neither copied nor read from one registered region.
+/// Other messages use one of two methods:
 ///   - If the receiver has advertised its receive buffer (`advertisement`) before the message was
 ///     sent, and the message is longer than the eager limit and fits into this buffer, the sender
 ///     writes the data to this buffer by RDMA. If each queue pair needs only one work request,
@@ -94,8 +95,8 @@ struct Header {
     /// has received.
     std::uint16_t received = 0;
     /// For `eager`, `rts` and `credit`: the lower 32 bits of the number of bytes of eager messages
-    /// that the sender of this header has consumed. For the other kinds: the number of the send or
-    /// receive request to which the message belongs; see SharedState::wire_number().
+    /// that the sender of this header has consumed. For the other kinds that belong to a send or
+    /// receive request: the number of this request; see Kind and SharedState::wire_number().
     std::uint32_t number = 0;
     std::uint64_t value = 0;
 };
@@ -138,6 +139,8 @@ struct NotificationFences {
     /// fences of the notification contain the same number in Immediate::request.
     std::uint32_t number = 0;
     /// Bit i is set if the queue pair with the index i has posted a fence for this notification.
+    /// Also set if the queue pair has failed instead: the receiver then waits for the message
+    /// `rail_recovered`.
     std::uint32_t rails = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
