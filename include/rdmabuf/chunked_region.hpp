@@ -322,13 +322,16 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     /// Returns the ibv_mr of the chunk with the index @p chunk on the protection domain with the
     /// index @p i. This object owns the ibv_mr.
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
-        return set().regions[i * chunk_count() + chunk].native();
+        return i < size() ? regions()[i * chunk_count() + chunk].native() : nullptr;
     }
     /// Returns the protection domain at position @p i of the list that was passed to the
     /// constructor.
     /// @throws Error EBADF if this object was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
-        return set().regions[i * chunk_count()].protection_domain();
+        if (i >= size()) {
+            refuse("ChunkedRegion::protection_domain");
+        }
+        return regions()[i * chunk_count()].protection_domain();
     }
 
     /// Deregisters the memory with RegisteredMemory::close(). After this call chunks() is empty,
@@ -347,7 +350,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     explicit ChunkedRegion(Made made);
     /// Returns the number of chunks per protection domain. All protection domains have the same
     /// number of chunks.
-    [[nodiscard]] std::size_t chunk_count() const noexcept { return set().regions.size() / size(); }
+    [[nodiscard]] std::size_t chunk_count() const noexcept { return regions().size() / size(); }
 
     std::size_t chunk_size_;
     /// The maximum message size in bytes for each protection domain, as its device reports it.

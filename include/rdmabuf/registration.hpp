@@ -277,6 +277,10 @@ class RDMABUF_EXPORT RegisteredMemory {
     }
     [[noreturn]] void refuse(const char* function) const;
 
+    /// Returns all regions; none if this object was moved from.
+    [[nodiscard]] std::span<detail::AnyRegion> regions() const noexcept {
+        return set_ != nullptr ? std::span(set_->regions) : std::span<detail::AnyRegion>();
+    }
     [[nodiscard]] detail::RegisteredSet& set() noexcept { return *set_; }
     [[nodiscard]] const detail::RegisteredSet& set() const noexcept { return *set_; }
 
@@ -377,12 +381,15 @@ class Registration : public RegisteredMemory {
   public:
     /// Returns the number of protection domains. The functions below have the parameter @p i: the
     /// position of a protection domain in the list that was passed to register_memory().
-    [[nodiscard]] std::size_t size() const noexcept { return set().regions.size(); }
+    [[nodiscard]] std::size_t size() const noexcept { return regions().size(); }
     /// Returns the protection domain at position @p i of the list that was passed to
     /// register_memory().
     /// @throws Error EBADF if the registration was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
-        return set().regions[i].protection_domain();
+        if (i >= size()) {
+            refuse("Registration::protection_domain");
+        }
+        return regions()[i].protection_domain();
     }
 
     /// Returns the lkey on the protection domain with the index @p i.
@@ -413,11 +420,13 @@ class Registration : public RegisteredMemory {
     /// Returns the ibv_mr on the protection domain with the index @p i; nullptr if it was
     /// deregistered or released.
     [[nodiscard]] ibv_mr* native(std::size_t i = 0) const noexcept {
-        return set().regions[i].native();
+        return i < size() ? regions()[i].native() : nullptr;
     }
     /// Returns the ibv_mr on the protection domain with the index @p i and gives up ownership: the
     /// caller must deregister this ibv_mr.
-    [[nodiscard]] ibv_mr* release(std::size_t i = 0) noexcept { return set().regions[i].release(); }
+    [[nodiscard]] ibv_mr* release(std::size_t i = 0) noexcept {
+        return i < size() ? regions()[i].release() : nullptr;
+    }
 
   private:
     explicit Registration(std::unique_ptr<detail::RegisteredSet> made) noexcept

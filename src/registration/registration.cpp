@@ -169,7 +169,7 @@ void RegisteredMemory::refuse(const char* function) const {
             "the memory was revoked, and the keys are invalid: close() the registration, and "
             "register the memory again");
     }
-    throw Error(EBADF, function, "the registration was closed or released");
+    throw Error(EBADF, function, "the registration was closed, released or moved from");
 }
 
 PathOrder::PathOrder(std::span<const RegistrationPath> paths) {

@@ -218,6 +218,27 @@ TEST_F(ClosedObject, MemoryIsRefused) {
                     {"DeviceMemory::context", [&] { return dm.context().native(); }}});
 }
 
+template <class Memory>
+void expect_refused_after_a_move(const char* function, Memory source) {
+    const Memory moved = std::move(source);
+    EXPECT_EQ(moved.size(), 1);
+    // NOLINTBEGIN(bugprone-use-after-move): what this test is about
+    EXPECT_EQ(source.size(), 0);
+    EXPECT_EQ(source.native(0), nullptr);
+    EXPECT_EQ(source.check(), Status(EBADF));
+    expect_refused("registration",
+                   {{function, [&] { return source.protection_domain().native(); }}});
+    // NOLINTEND(bugprone-use-after-move)
+}
+
+TEST_F(ClosedObject, MemoryThatWasMovedFromIsRefused) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
+    expect_refused_after_a_move("Registration::protection_domain",
+                                register_memory(pd_, Resolver(), memory_.data(), memory_.size()));
+    expect_refused_after_a_move("ChunkedRegion::protection_domain",
+                                ChunkedRegion(pd_, Resolver(), address, memory_.size()));
+}
+
 // The data path has no checks but assertions. Sanitizers do not follow the child process of a death
 // test.
 #if !defined(RDMABUF_SANITIZED)
