@@ -8,13 +8,18 @@
 #include <cstdlib>
 #include <string_view>
 
+#include <gmock/gmock.h>
+
 #include "cm_fixture.hpp"
-#include "pair_test.hpp"
+#include "efa_test.hpp"
+#include "two_processes.hpp"
 
 namespace {
 
 /// Makes the allocations of this thread fail.
 thread_local bool exhausted = false;
+/// Makes one of the next allocations of this thread fail; 1: the next one, 0: none.
+thread_local unsigned failing_allocation = 0;
 /// The name of a thread whose allocations fail; null: none.
 std::atomic<const char*> failing_thread{nullptr};
 /// Number of allocations of that thread that have failed.
@@ -23,7 +28,7 @@ std::atomic<unsigned> failures{0};
 bool fails_here() noexcept {
     const char* const name = failing_thread.load();
     if (name == nullptr) {
-        return exhausted;
+        return exhausted || (failing_allocation != 0 && --failing_allocation == 0);
     }
     std::array<char, 16> own{};
     ::prctl(PR_GET_NAME, own.data());
@@ -50,6 +55,79 @@ extern "C" void* malloc(std::size_t size) noexcept {
 
 namespace softverbs_test {
 namespace {
+
+/// More than the allocations of the calls below, one of which fails.
+constexpr unsigned most_allocations = 6;
+
+// This must be the first test, because the others call verbs in the process that forks here.
+TEST_F(TwoProcesses, ReleaseQueuePairsFromAFullRingThoughMemoryIsExhausted) {
+    constexpr std::uint32_t length = 8192;
+    constexpr std::uint64_t requests = 100; // more than the ring holds
+    pull = "none";
+    const auto second_queue_pair = [](End& end) {
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = end.cq;
+        init.cap = {128, 128, 1, 1, 0};
+        init.qp_type = IBV_QPT_RC;
+        ibv_qp* const qp = made(ibv_create_qp(end.pd, &init), "ibv_create_qp");
+        end.tell(qp->qp_num);
+        Address peer = end.peer;
+        peer.qp_number = end.hear<std::uint32_t>();
+        connect_queue_pair(qp, peer, 0, 1);
+        end.meet();
+        return qp;
+    };
+    run(
+        [&](End& end) {
+            ibv_qp* const queue_pairs[] = {end.qp, second_queue_pair(end)};
+            const auto target = end.hear<pid_t>();
+            for (unsigned allocation = 1; allocation <= most_allocations; ++allocation) {
+                {
+                    const ManualClock clock; // this thread does all the work
+                    stop(target);
+                    for (std::uint64_t id = 0; id < requests; ++id) {
+                        for (ibv_qp* const qp : queue_pairs) {
+                            end.qp = qp;
+                            end.post(IBV_WR_RDMA_WRITE, id, 0, length);
+                        }
+                    }
+                    ::kill(target, SIGCONT);
+                    EXPECT_TRUE(eventually([target] { return is_at_rest(target); }));
+                    failing_allocation = allocation;
+                    static_cast<void>(softverbs_step());
+                    failing_allocation = 0;
+                }
+                for (std::uint64_t completion = 0; completion < 2 * requests; ++completion) {
+                    EXPECT_EQ(end.next().status, IBV_WC_SUCCESS);
+                }
+            }
+            end.tell('d');
+        },
+        [&](End& end) {
+            second_queue_pair(end);
+            end.tell(::getpid());
+            static_cast<void>(end.hear<char>());
+        });
+}
+
+class AllocationFailureOfSrd : public EfaTest {};
+
+TEST_F(AllocationFailureOfSrd, LeavesRetransmissionsToLaterCalls) {
+    start(7);
+    for (unsigned allocation = 1; allocation <= most_allocations; ++allocation) {
+        SCOPED_TRACE(allocation);
+        const ManualClock clock;
+        ASSERT_EQ(a.send(1, ah.get(), to_b, a.sge(0, 64)), 0);
+        ManualClock::advance(std::chrono::microseconds(60)); // b has no receive request
+        ASSERT_EQ(b.receive(2, b.sge(0, 64)), 0);
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1), 0);
+        failing_allocation = allocation;
+        ManualClock::advance(std::chrono::milliseconds(100));
+        failing_allocation = 0;
+        a.expect(1);
+        b.expect(2);
+    }
+}
 
 class AllocationFailure : public PairTest {
   protected:
@@ -115,6 +193,34 @@ TEST_F(AllocationFailure, LeavesDelayedPacketsToLaterCalls) {
         expect(a, 1, IBV_WC_SUCCESS);
     }
     expect(b, 2, IBV_WC_SUCCESS);
+}
+
+TEST_F(AllocationFailure, LeavesExpiredTimersToLaterCalls) {
+    constexpr std::uint32_t length = 4096;
+    for (unsigned allocation = 1; allocation <= most_allocations; ++allocation) {
+        SCOPED_TRACE(allocation);
+        start_and_send();
+        const ManualClock clock;
+        // Both queue pairs wait because the other one has no receive request.
+        ASSERT_EQ(post(a, {a, b, IBV_WR_SEND, 1, length}), 0);
+        ASSERT_EQ(post(b, {b, a, IBV_WR_SEND, 2, length}), 0);
+        settle();
+        receive(a, 3, length);
+        receive(b, 4, length);
+        // The delay of the packet needs memory.
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1), 0);
+        failing_allocation = allocation;
+        ManualClock::advance(std::chrono::milliseconds(100));
+        failing_allocation = 0;
+        std::vector<std::uint64_t> completed;
+        for (const Side* const side : {&a, &b}) {
+            for (const ibv_wc& wc : poll(side->cq.get(), 2)) {
+                EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+                completed.push_back(wc.wr_id);
+            }
+        }
+        EXPECT_THAT(completed, testing::UnorderedElementsAre(1, 2, 3, 4));
+    }
 }
 
 TEST_F(AllocationFailure, DoesNotKeepADeviceOpen) {

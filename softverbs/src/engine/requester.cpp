@@ -133,8 +133,21 @@ void Engine::Implementation::run(Qp& qp) {
 
 void Engine::Implementation::run_all() {
     for (Qp* const qp : process().qps.all()) {
-        if (qp != nullptr) {
-            run(*qp);
+        if (qp == nullptr) {
+            continue;
+        }
+        // An exception may have prevented the event that the queue pair waits for. Therefore let it
+        // try again.
+        Requester& requester = qp->requester;
+        if (std::exchange(requester.stalled, false)) {
+            std::erase(stalled, qp);
+        }
+        if (!requester.timed && std::exchange(requester.waiting_for_receiver, false)) {
+            --waiting_for_receivers;
+        }
+        run(*qp);
+        if (qp->srd != nullptr) {
+            expired_srd(*qp);
         }
     }
 }
