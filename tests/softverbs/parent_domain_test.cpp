@@ -2,9 +2,11 @@
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "pair_test.hpp"
@@ -163,6 +165,27 @@ TEST_F(ParentDomain, withAThreadDomainMakesACompletionQueueSingleThreaded) {
     // Without the thread domain, this call would wait for the end of the first one.
     EXPECT_EQ(ibv_start_poll(extended, &poll), ENOENT);
     expected_violations = 1;
+}
+
+TEST_F(ParentDomain, withAThreadDomainLeavesACompletionQueueOfMlx5ToAllThreads) {
+    use("mlx5");
+    const UniqueTd td = make_td();
+    const UniquePd domain = make_domain(td.get());
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+    attr.parent_domain = domain.get();
+    ibv_cq_ex* const extended = ibv_create_cq_ex(context.get(), &attr);
+    ASSERT_NE(extended, nullptr);
+    const UniqueCq cq(ibv_cq_ex_to_cq(extended));
+    ibv_wc wc{};
+    ASSERT_EQ(softverbs_complete(cq.get(), &wc), 0);
+    ibv_poll_cq_attr poll{};
+    ASSERT_EQ(ibv_start_poll(extended, &poll), 0);
+    std::thread other([&] { EXPECT_EQ(ibv_start_poll(extended, &poll), ENOENT); });
+    EXPECT_TRUE(eventually([] { return is_at_rest(::getpid()); })); // `other` waits
+    ibv_end_poll(extended);
+    other.join();
 }
 
 TEST_F(ParentDomain, isWhatACompletionQueueNeedsInPlaceOfAProtectionDomain) {

@@ -152,8 +152,10 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
         cq->parent = static_cast<Pd*>(attributes.parent_domain);
         ++cq->parent->users;
-        // As in libefa, a thread domain makes the completion queue single-threaded.
-        cq->single_threaded |= ParentDomain::of(cq->parent)->td != nullptr;
+        // As in libefa, but not in libmlx5, a thread domain makes the completion queue
+        // single-threaded.
+        cq->single_threaded |=
+            ParentDomain::of(cq->parent)->td != nullptr && !context.device->rules.is_mlx5;
     }
     if (context.device->rules.is_efa) {
         // As libefa does, round the number of entries up to a power of two.

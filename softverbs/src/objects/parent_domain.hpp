@@ -14,7 +14,7 @@ namespace softverbs {
 
 /// A thread domain. The program guarantees that only one thread at a time uses objects of the
 /// domain. softverbs uses this guarantee only for completion queues, which become single-threaded
-/// (Cq::single_threaded).
+/// (Cq::single_threaded), except in the profile mlx5.
 struct Td : ibv_td {
     Td() : ibv_td{} {}
     unsigned users = 0; // number of parent domains with this thread domain
