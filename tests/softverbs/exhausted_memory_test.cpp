@@ -59,27 +59,30 @@ namespace {
 /// More than the allocations of the calls below, one of which fails.
 constexpr unsigned most_allocations = 6;
 
-// This must be the first test, because the others call verbs in the process that forks here.
+/// Connects another RC queue pair of each end.
+ibv_qp* add_queue_pair(End& end, std::uint8_t timeout = 0) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = end.cq;
+    init.cap = {128, 128, 1, 1, 0};
+    init.qp_type = IBV_QPT_RC;
+    ibv_qp* const qp = made(ibv_create_qp(end.pd, &init), "ibv_create_qp");
+    end.tell(qp->qp_num);
+    Address peer = end.peer;
+    peer.qp_number = end.hear<std::uint32_t>();
+    connect_queue_pair(qp, peer, timeout, 1);
+    end.meet();
+    return qp;
+}
+
+// The tests with two processes must be the first ones, because the others call verbs in the process
+// that forks here.
 TEST_F(TwoProcesses, ReleaseQueuePairsFromAFullRingThoughMemoryIsExhausted) {
     constexpr std::uint32_t length = 8192;
     constexpr std::uint64_t requests = 100; // more than the ring holds
     pull = "none";
-    const auto second_queue_pair = [](End& end) {
-        ibv_qp_init_attr init{};
-        init.send_cq = init.recv_cq = end.cq;
-        init.cap = {128, 128, 1, 1, 0};
-        init.qp_type = IBV_QPT_RC;
-        ibv_qp* const qp = made(ibv_create_qp(end.pd, &init), "ibv_create_qp");
-        end.tell(qp->qp_num);
-        Address peer = end.peer;
-        peer.qp_number = end.hear<std::uint32_t>();
-        connect_queue_pair(qp, peer, 0, 1);
-        end.meet();
-        return qp;
-    };
     run(
         [&](End& end) {
-            ibv_qp* const queue_pairs[] = {end.qp, second_queue_pair(end)};
+            ibv_qp* const queue_pairs[] = {end.qp, add_queue_pair(end)};
             const auto target = end.hear<pid_t>();
             for (unsigned allocation = 1; allocation <= most_allocations; ++allocation) {
                 {
@@ -104,9 +107,50 @@ TEST_F(TwoProcesses, ReleaseQueuePairsFromAFullRingThoughMemoryIsExhausted) {
             end.tell('d');
         },
         [&](End& end) {
-            second_queue_pair(end);
+            add_queue_pair(end);
             end.tell(::getpid());
             static_cast<void>(end.hear<char>());
+        });
+}
+
+TEST_F(TwoProcesses, RemoveAClosedConnectionThoughMemoryIsExhausted) {
+    type = IBV_QPT_UD;
+    run(
+        [](End& end) {
+            ibv_qp* const datagrams = end.qp;
+            ibv_qp* const reliable = add_queue_pair(end, 10);
+            const auto target = end.hear<pid_t>();
+            const ManualClock clock;
+            for (std::uint64_t id = 0; id < 127; ++id) { // more than the ring holds
+                end.post(IBV_WR_SEND, id, 0, 4096);
+            }
+            end.peer.qp_number = datagrams->qp_num;
+            end.post(IBV_WR_SEND, 127, 0, 64);
+            end.qp = reliable;
+            end.post(IBV_WR_RDMA_WRITE, 128, 0, 64);
+            end.tell('e');
+            EXPECT_TRUE(eventually([target] { return all_threads_are('Z', target); }));
+            // When the connection is closed, memory is needed to delay the message from the process
+            // to itself.
+            done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 1), "delay");
+            exhausted = true;
+            static_cast<void>(softverbs_step());
+            exhausted = false;
+            ManualClock::advance(std::chrono::seconds(1));
+            for (std::uint64_t id = 0; id < 128; ++id) {
+                end.expect(id);
+            }
+            const ibv_wc wc = end.next();
+            EXPECT_EQ(wc.wr_id, 128U);
+            EXPECT_EQ(wc.status, IBV_WC_RETRY_EXC_ERR) << ibv_wc_status_str(wc.status);
+            std::exit(HasFailure() ? 1 : 0); // the other end is gone
+        },
+        [](End& end) {
+            add_queue_pair(end);
+            const ManualClock clock; // this process consumes nothing
+            end.tell(::getpid());
+            static_cast<void>(end.hear<char>());
+            ::_exit(0);
         });
 }
 

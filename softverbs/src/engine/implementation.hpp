@@ -210,9 +210,9 @@ struct Engine::Implementation : fabric::Handler {
     void expired_srd(Qp& qp);
     /// Called when an SRD queue pair goes from the state RTR to the state RTS.
     static void start_srd(Qp& qp) noexcept;
-    /// Called when @p connection to another process was closed. Retransmits the requests of the SRD
-    /// queue pair that were in flight on this connection.
-    void disconnect_srd(Qp& qp, const fabric::Connection& connection);
+    /// Called when @p connection to another process was closed. The next run() retransmits the
+    /// requests of the SRD queue pair that were in flight on this connection.
+    static void disconnect_srd(Qp& qp, const fabric::Connection& connection);
     void handle_srd_response(Qp& qp, const Packet& packet);
     void handle_srd_request(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// Sends a NAK for a received SRD request whose destination queue pair does not exist.

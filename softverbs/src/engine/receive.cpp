@@ -73,26 +73,30 @@ void Engine::Implementation::on_closed(fabric::Connection& connection) {
     }
     std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
     std::erase_if(set_asides, [&](const SetAside& one) { return one.from == &connection; });
+    // Remove the connection from all queue pairs before run_all(), which may throw.
     for (Qp* const qp : process().qps.all()) {
-        if (qp != nullptr && qp->responder.ack_connection == &connection) {
+        if (qp == nullptr) {
+            continue;
+        }
+        if (qp->responder.ack_connection == &connection) {
             qp->responder.ack_pending = false;
             qp->responder.ack_connection = nullptr;
         }
-        if (qp != nullptr && qp->responder.copied_from == &connection) {
+        if (qp->responder.copied_from == &connection) {
             qp->responder.copied = 0;
             qp->responder.copied_from = nullptr;
         }
-        if (qp != nullptr && qp->requester.connection == &connection) {
+        if (qp->requester.connection == &connection) {
             disconnect(*qp);
             if (std::exchange(qp->requester.stalled, false)) {
                 std::erase(stalled, qp);
             }
-            run(*qp);
         }
-        if (qp != nullptr && qp->srd != nullptr) {
+        if (qp->srd != nullptr) {
             disconnect_srd(*qp, connection);
         }
     }
+    run_all();
 }
 
 void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t share, int error) {

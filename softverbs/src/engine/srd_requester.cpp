@@ -197,7 +197,6 @@ void Engine::Implementation::disconnect_srd(Qp& qp, const fabric::Connection& co
             }
         }
     }
-    run_srd(qp);
 }
 
 void Engine::Implementation::forget_connections(Qp& qp) noexcept {
