@@ -58,7 +58,7 @@ MessageInfo info_of(const UnexpectedMessage& message) noexcept {
         if (rail.replenisher.contains(completion->wr_id)) [[likely]] {
             receive_completed(rail, *completion);
         } else {
-            complete(device, rail, *completion);
+            complete(rail, *completion);
         }
     } while (++completion != end);
     return true;
@@ -280,11 +280,10 @@ void EndpointState::post_all_receives() noexcept {
     }
 }
 
-void EndpointState::complete(std::size_t device, SharedRail& rail,
-                             const WorkCompletion& completion) noexcept {
+void EndpointState::complete(SharedRail& rail, const WorkCompletion& completion) noexcept {
     const WorkId id = WorkId::decode(completion.wr_id);
     if (id.work == Work::loopback || id.work == Work::loopback_receive) {
-        loopback_completed(device, id, completion.status);
+        loopback_completed(rail, id, completion);
         return;
     }
     if (id.work == Work::setup_send || id.work == Work::setup_receive) [[unlikely]] {
@@ -309,46 +308,47 @@ void EndpointState::other_receive_completed(const QueuePairTable::Entry& queue_p
     }
 }
 
-void EndpointState::loopback_completed(std::size_t rail, const WorkId& id,
-                                       ibv_wc_status status) noexcept {
-    SharedRail& shared_rail = *shared.rails[rail];
+void EndpointState::loopback_completed(SharedRail& shared_rail, const WorkId& id,
+                                       const WorkCompletion& completion) noexcept {
+    if (!shared_rail.loopback ||
+        completion.qp_num != shared_rail.loopback->queue_pair.native()->qp_num) {
+        return; // Some providers keep the completions of destroyed queue pairs.
+    }
     shared_rail.tested = false;
-    if (shared_rail.loopback) {
-        Loopback& loopback = *shared_rail.loopback;
-        if (status != IBV_WC_SUCCESS) {
-            loopback.failed = true;
-            // If a flush read cannot access its memory, the loopback queue pair enters the error
-            // state. All its work requests are then flushed: the read itself, those that were
-            // posted later, and those that were executed and not acknowledged yet. If they all
-            // belong to one request, this request fails, unless the device has failed
-            // (QueuePair::state() throws then). Otherwise all are repeated, one at a time.
-            const bool first = !std::exchange(loopback.cause_known, true);
-            if (status == IBV_WC_RETRY_EXC_ERR) {
-                // While the port is down, work requests are repeated without limit.
-                // IBV_EVENT_PORT_ERR may arrive later than the failure, so a few failures in
-                // succession are also repeated without this event.
-                constexpr unsigned most_repetitions = 3;
-                if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
-                    status = IBV_WC_WR_FLUSH_ERR;
-                }
-            } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
-                       loopback.owner == WorkId::no_request) {
-                shared_rail.suspects = loopback.queue.in_flight();
-            } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
-                       attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
-                shared_rail.suspects -= std::min(shared_rail.suspects, loopback.queue.in_flight());
-                status = IBV_WC_GENERAL_ERR;
+    ibv_wc_status status = completion.status;
+    Loopback& loopback = *shared_rail.loopback;
+    if (status != IBV_WC_SUCCESS) {
+        loopback.failed = true;
+        // If a flush read cannot access its memory, the loopback queue pair enters the error
+        // state. All its work requests are then flushed: the read itself, those that were
+        // posted later, and those that were executed and not acknowledged yet. If they all
+        // belong to one request, this request fails, unless the device has failed
+        // (QueuePair::state() throws then). Otherwise all are repeated, one at a time.
+        const bool first = !std::exchange(loopback.cause_known, true);
+        if (status == IBV_WC_RETRY_EXC_ERR) {
+            // While the port is down, work requests are repeated without limit.
+            // IBV_EVENT_PORT_ERR may arrive later than the failure, so a few failures in
+            // succession are also repeated without this event.
+            constexpr unsigned most_repetitions = 3;
+            if (shared_rail.port_down || ++shared_rail.undelivered <= most_repetitions) {
+                status = IBV_WC_WR_FLUSH_ERR;
             }
-        } else {
-            shared_rail.undelivered = 0;
-            shared_rail.suspects -=
-                std::min(shared_rail.suspects, std::uint32_t{id.work == Work::loopback});
+        } else if (first && status == IBV_WC_WR_FLUSH_ERR && loopback.owner == WorkId::no_request) {
+            shared_rail.suspects = loopback.queue.in_flight();
+        } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
+                   attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
+            shared_rail.suspects -= std::min(shared_rail.suspects, loopback.queue.in_flight());
+            status = IBV_WC_GENERAL_ERR;
         }
-        if (id.work == Work::loopback_receive) {
-            --loopback.receives;
-        } else {
-            loopback.queue.completed(id.sequence);
-        }
+    } else {
+        shared_rail.undelivered = 0;
+        shared_rail.suspects -=
+            std::min(shared_rail.suspects, std::uint32_t{id.work == Work::loopback});
+    }
+    if (id.work == Work::loopback_receive) {
+        --loopback.receives;
+    } else {
+        loopback.queue.completed(id.sequence);
     }
     RequestState* const request = shared.request(id.number);
     if (request != nullptr && request->in_use && request->channel != nullptr) {

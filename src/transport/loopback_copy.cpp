@@ -46,9 +46,15 @@ int LoopbackCopy::copy(ReceiveRequest& receive, const std::byte* data) noexcept 
 }
 
 int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
-    const auto is_left_out = [&](std::size_t i) {
-        return i != 0 && (shared_.rails[i]->failure != nullptr || shared_.rails[i]->port_down);
-    };
+    std::uint32_t left_out = 0;
+    for (std::size_t i = 1; i < rails; ++i) {
+        SharedRail& rail = *shared_.rails[i];
+        if (rail.port_down) {
+            shared_.query_port(rail); // The port may be active again, and the device writes.
+        }
+        left_out |= rail.failure != nullptr || rail.port_down ? 1U << i : 0U;
+    }
+    const auto is_left_out = [&](std::size_t i) { return (left_out >> i & 1U) != 0; };
     for (std::size_t i = 0; i < rails; ++i) {
         if (is_left_out(i)) {
             continue;

@@ -100,19 +100,23 @@ SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOp
 
 SharedState::~SharedState() = default;
 
+void SharedState::query_port(SharedRail& rail) noexcept {
+    const auto port = attempt([&] { return rail.pd.context().port(options.port); });
+    if (port) {
+        rail.set_port_down(port->state != IBV_PORT_ACTIVE);
+    } else if (port.error() == EIO) {
+        fail(rail, "ibv_query_port failed");
+    }
+}
+
 void SharedState::create_loopback() {
     for (const auto& rail : rails) {
         rail->needs_loopback = true;
         if (rail->loopback || rail->failure != nullptr) {
             continue;
         }
-        const auto port = attempt([&] { return rail->pd.context().port(options.port); });
-        if (port.error() == EIO) {
-            fail(*rail, "ibv_query_port failed");
-            continue;
-        }
-        rail->set_port_down(port.value().state != IBV_PORT_ACTIVE);
-        if (rail->port_down) {
+        query_port(*rail);
+        if (rail->failure != nullptr || rail->port_down) {
             continue;
         }
         QueuePairOptions pair = {.send_cq = rail->cq,

@@ -430,6 +430,40 @@ TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_second_device_has_fail
     EXPECT_EQ(right().state(), code(0)) << right().reason();
 }
 
+class VisibleAfterPortDown : public VisibleByTwo {
+  protected:
+    // The endpoint reads events only when it is armed.
+    VisibleAfterPortDown() { options_.heartbeat = 60s; }
+};
+
+INSTANTIATE_TEST_SUITE_P(devices, VisibleAfterPortDown, ::testing::Values(2));
+
+TEST_P(VisibleAfterPortDown, data_is_flushed_by_each_device_before_the_event_is_read) {
+    register_memory(Visibility::running_kernel);
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+    ASSERT_TRUE(progress_until([&] {
+        static_cast<void>(right_end().arm());
+        return right().endpoint()->shared.rails[1]->port_down;
+    }));
+    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);
+    EXPECT_EQ(pass_to_device(300000, true), 2);
+    EXPECT_EQ(right().working_rails(), 2);
+}
+
+TEST_P(VisibleAfterPortDown, completions_of_destroyed_queue_pairs_are_ignored) {
+    register_memory(Visibility::running_kernel);
+    const auto& rail = *right().endpoint()->shared.rails[0];
+    for (const auto work :
+         {transport::detail::Work::loopback, transport::detail::Work::loopback_receive}) {
+        ibv_wc completion{};
+        completion.wr_id = transport::detail::WorkId{.work = work}.encode();
+        completion.qp_num = rail.loopback->queue_pair.number() + 1;
+        ASSERT_EQ(softverbs_complete(rail.cq.native(), &completion), 0);
+    }
+    EXPECT_EQ(pass_to_device(100, true), 3);
+    EXPECT_TRUE(rail.loopback->idle());
+}
+
 class VisibleUntilPortDown : public VisibleByTwo {
   protected:
     VisibleUntilPortDown() { options_.heartbeat = 20ms; }

@@ -321,13 +321,14 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// Posts the receives that are collected in incomplete batches.
     void post_all_receives() noexcept;
     /// Processes a completion of a work request that is not a receive of a shared receive queue.
-    void complete(std::size_t device, SharedRail& rail, const WorkCompletion& completion) noexcept;
+    void complete(SharedRail& rail, const WorkCompletion& completion) noexcept;
     void receive_completed(SharedRail& rail, const WorkCompletion& completion) noexcept;
     /// Processes a receive completion, unless it is a message on the first queue pair of a channel.
     /// Fails the channel with EPROTO if it is a message on another queue pair.
     static void other_receive_completed(const QueuePairTable::Entry& queue_pair,
                                         const WorkCompletion& completion) noexcept;
-    void loopback_completed(std::size_t rail, const WorkId& id, ibv_wc_status status) noexcept;
+    void loopback_completed(SharedRail& shared_rail, const WorkId& id,
+                            const WorkCompletion& completion) noexcept;
     void setup_completed(const WorkId& id, const WorkCompletion& completion) noexcept;
     /// Creates new loopback queue pairs for devices whose loopback queue pair has failed or is
     /// missing.

@@ -119,8 +119,8 @@ struct SharedRail {
     /// Why the device or one of its shared queues has failed, as a constant text; nullptr while
     /// they work.
     const char* failure = nullptr;
-    /// True while the port of the device is not active. Without the asynchronous events
-    /// (EndpointOptions::read_async_events), as of the last SharedState::create_loopback().
+    /// True while the port of the device is not active, as of the last asynchronous event that was
+    /// read or the last SharedState::query_port().
     bool port_down = false;
     /// The time at which port_down became true, in nanoseconds of now_ns().
     std::int64_t down_since_ns = now_ns();
@@ -166,6 +166,9 @@ class RDMABUF_EXPORT SharedState {
     /// device whose port is active, unless they exist.
     /// @throws Error with the errno value of creating or connecting a queue pair
     void create_loopback();
+    /// Queries whether the port of a device is active, and sets SharedRail::port_down. If the query
+    /// fails with EIO, the device has failed; after another error, the members do not change.
+    void query_port(SharedRail& rail) noexcept;
     /// Reserves @p entries entries of the completion queue of a device.
     /// @throws Error ENOSPC if the device does not support a completion queue that is large enough
     static void reserve_completions(SharedRail& rail, std::uint32_t entries);
