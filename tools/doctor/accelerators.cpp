@@ -19,9 +19,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::uint32_t amd_vendor = 0x1002; // PCI vendor IDs
-constexpr std::uint32_t habana_vendor = 0x1da3;
-
 bool has_driver(const Check& check, std::string_view driver) {
     return std::ranges::any_of(check.gpus(),
                                [driver](const Gpu* gpu) { return gpu->driver == driver; });
@@ -35,7 +32,7 @@ struct VendorDrivers {
 constexpr std::array vendor_drivers{
     VendorDrivers{nvidia_vendor, {"nvidia", ""}},
     VendorDrivers{amd_vendor, {"amdgpu", ""}},
-    VendorDrivers{0x8086, {"xe", "i915"}},
+    VendorDrivers{intel_vendor, {"xe", "i915"}},
     VendorDrivers{habana_vendor, {"habanalabs", ""}},
 };
 
@@ -89,9 +86,8 @@ void check_drivers(Check& check) {
                 {gpu->name}, gpu->driver + " is bound",
                 {.means = "This driver exports no memory of the GPU for RDMA.",
                  .remedy = fmt::format("Bind the driver {} in place of {}.", wanted, gpu->driver)});
-        } else if (const std::string reason = gpu->vendor == nvidia_vendor
-                                                  ? why_not_served(check.machine(), gpu->name)
-                                                  : "";
+        } else if (const std::string reason =
+                       is_nvidia(gpu) ? why_not_served(check.machine(), gpu->name) : "";
                    !reason.empty()) {
             check.fail(
                 {gpu->name}, reason,

@@ -74,6 +74,10 @@ std::vector<std::string> bridges_between(const Topology& topology, const Gpu& gp
     return bridges;
 }
 
+bool Check::has_nvidia() const noexcept {
+    return std::ranges::any_of(gpus_, is_nvidia);
+}
+
 void Check::find_pairs(bool all) {
     for (const Gpu* const gpu : gpus_) {
         std::optional<unsigned> nearest; // the rank of the nearest selected NICs

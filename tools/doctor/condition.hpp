@@ -78,6 +78,8 @@ class Check {
     [[nodiscard]] const std::vector<const NicFiles*>& nics() const noexcept { return nics_; }
     /// Returns the GPUs that the options select.
     [[nodiscard]] const std::vector<const Gpu*>& gpus() const noexcept { return gpus_; }
+    /// Returns true if one of gpus() is a GPU of NVIDIA.
+    [[nodiscard]] bool has_nvidia() const noexcept;
     /// Returns the pairs of selected GPUs and NICs. Without --pair, each GPU is paired only with
     /// those of the selected NICs that are nearest to it.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }

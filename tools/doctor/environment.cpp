@@ -14,17 +14,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-/// Returns "mlx5_0:1" for the first active port of a NIC; empty if no port is active.
-std::string active_port(const Machine& machine, const std::string& nic) {
-    const std::string ports = "/sys/class/infiniband/" + nic + "/ports";
-    for (const std::string& number : machine.list(ports)) {
-        if (machine.line(fmt::format("{}/{}/state", ports, number)).starts_with("4:")) {
-            return fmt::format("{}:{}", nic, number);
-        }
-    }
-    return {};
-}
-
 /// Returns the smallest value of NCCL_NET_GDR_LEVEL that permits GPUDirect over a path. NCCL has no
 /// level for C2C and NODE: PHB includes all paths within a NUMA node.
 const char* level_of(PathType type) {
@@ -58,8 +47,9 @@ std::string format_environment(const Check& check) {
             if (pair.gpu != gpu) {
                 continue;
             }
-            if (std::string port = active_port(check.machine(), pair.nic->name); !port.empty()) {
-                ports.push_back(std::move(port));
+            if (const std::string port = check.machine().active_port(pair.nic->name);
+                !port.empty()) {
+                ports.push_back(fmt::format("{}:{}", pair.nic->name, port));
                 path = &pair.path;
             } else {
                 idle += fmt::format("# {} has no active port.\n", printable(pair.nic->name));

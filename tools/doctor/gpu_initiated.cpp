@@ -24,14 +24,9 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-bool has_nvidia(const Check& check) {
-    return std::ranges::any_of(check.gpus(),
-                               [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; });
-}
-
 void check_peer_mapping(Check& check) {
     const FileText params = check.machine().read("/proc/driver/nvidia/params");
-    if (!has_nvidia(check) || check.nics().empty() || !params.text) {
+    if (!check.has_nvidia() || check.nics().empty() || !params.text) {
         return;
     }
     const auto registry = value_of(*params.text, "RegistryDwords:");

@@ -105,8 +105,7 @@ void check_peer_to_peer(Check& check) {
     if (option.state == KernelOption::State::on) {
         check.pass({}, option.where);
     } else if (option.state == KernelOption::State::off &&
-               std::ranges::all_of(check.gpus(),
-                                   [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; })) {
+               std::ranges::all_of(check.gpus(), is_nvidia)) {
         check.pass({}, "off in " + option.where +
                            "; the driver of NVIDIA does not need it. VFIO and the export of NIC "
                            "memory do.");

@@ -16,6 +16,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
+#include <fmt/format.h>
+
 namespace rdmabuf::tools::doctor {
 
 namespace {
@@ -47,7 +49,8 @@ bool is_gpu(const PciFunction& function, std::string_view driver) {
     const std::uint32_t base_class = function.identity->class_code >> 16U;
     constexpr std::uint32_t display = 0x03;
     constexpr std::uint32_t accelerator = 0x12;
-    constexpr std::array<std::uint32_t, 4> vendors{0x10de, 0x1002, 0x8086, 0x1da3};
+    constexpr std::array<std::uint32_t, 4> vendors{nvidia_vendor, amd_vendor, intel_vendor,
+                                                   habana_vendor};
     if (driver == "neuron") {
         return true;
     }
@@ -171,6 +174,16 @@ bool Machine::exists(const std::string& path) const {
 int Machine::open_error(const std::string& path) const {
     const UniqueFd file(::open(full(path).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
     return file ? 0 : errno;
+}
+
+std::string Machine::active_port(const std::string& nic) const {
+    const std::string ports = "/sys/class/infiniband/" + nic + "/ports";
+    for (const std::string& number : list(ports)) {
+        if (line(fmt::format("{}/{}/state", ports, number)).starts_with("4:")) {
+            return number;
+        }
+    }
+    return {};
 }
 
 std::string Machine::kernel_release() const {

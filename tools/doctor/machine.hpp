@@ -30,7 +30,14 @@ struct FileText {
     [[nodiscard]] std::string_view view() const noexcept { return doctor::view(text); }
 };
 
-inline constexpr std::uint32_t nvidia_vendor = 0x10de; // PCI vendor ID
+// PCI vendor IDs.
+inline constexpr std::uint32_t amazon_vendor = 0x1d0f;
+inline constexpr std::uint32_t amd_vendor = 0x1002;
+inline constexpr std::uint32_t habana_vendor = 0x1da3;
+inline constexpr std::uint32_t intel_vendor = 0x8086;
+inline constexpr std::uint32_t mellanox_vendor = 0x15b3;
+inline constexpr std::uint32_t nvidia_vendor = 0x10de;
+
 inline constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20U;
 
 /// A GPU or an accelerator, as sysfs describes it.
@@ -45,6 +52,9 @@ struct Gpu {
     /// bound.
     std::string driver;
 };
+[[nodiscard]] inline bool is_nvidia(const Gpu* gpu) noexcept {
+    return gpu->vendor == nvidia_vendor;
+}
 
 /// An RDMA device, as sysfs describes it.
 struct NicFiles {
@@ -94,6 +104,8 @@ class Machine {
     [[nodiscard]] const std::vector<Gpu>& gpus() const noexcept { return gpus_; }
     /// Returns the RDMA devices in the order of the topology.
     [[nodiscard]] const std::vector<NicFiles>& nics() const noexcept { return nics_; }
+    /// Returns the number of the first active port of an RDMA device; empty if no port is active.
+    [[nodiscard]] std::string active_port(const std::string& nic) const;
     /// Returns true if sysfs is mounted at /sys. A container or chroot may have an empty /sys.
     [[nodiscard]] bool has_sysfs() const { return exists("/sys/class"); }
     /// Returns the release of the kernel, such as "6.12.107"; empty if it is not known.

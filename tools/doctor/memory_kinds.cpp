@@ -33,10 +33,10 @@ constexpr std::array memory_drivers{
     MemoryDriver{"udmabuf"},
     MemoryDriver{"dma_heap"},
     MemoryDriver{"drm"},
-    MemoryDriver{"cuda", 0x10de, "/dev/nvidiactl"},
-    MemoryDriver{"rocm", 0x1002, "/dev/kfd"},
-    MemoryDriver{"level_zero", 0x8086},
-    MemoryDriver{"neuron", 0x1d0f, "/dev/neuron0"},
+    MemoryDriver{"cuda", nvidia_vendor, "/dev/nvidiactl"},
+    MemoryDriver{"rocm", amd_vendor, "/dev/kfd"},
+    MemoryDriver{"level_zero", intel_vendor},
+    MemoryDriver{"neuron", amazon_vendor, "/dev/neuron0"},
 };
 
 /// Says whether the exporter can be used.
@@ -86,7 +86,7 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const Avail
         return;
     }
     for (const Gpu* const gpu : check.gpus()) {
-        if (gpu->vendor != 0x10de) {
+        if (!is_nvidia(gpu)) {
             continue;
         }
         MemoryKindEntry entry = memory_of("cuda", exporter);

@@ -28,8 +28,9 @@ struct RdmaModule {
     const char* module;
 };
 constexpr std::array rdma_modules{
-    RdmaModule{0x15b3, "mlx5_ib"}, RdmaModule{0x1d0f, "efa"},     RdmaModule{0x14e4, "bnxt_re"},
-    RdmaModule{0x8086, "irdma"},   RdmaModule{0x1414, "mana_ib"}, RdmaModule{0x1dd8, "ionic_rdma"},
+    RdmaModule{mellanox_vendor, "mlx5_ib"}, RdmaModule{amazon_vendor, "efa"},
+    RdmaModule{0x14e4, "bnxt_re"},          RdmaModule{intel_vendor, "irdma"},
+    RdmaModule{0x1414, "mana_ib"},          RdmaModule{0x1dd8, "ionic_rdma"},
 };
 
 /// A network function of a vendor that makes RDMA devices, to which no RDMA device belongs.
@@ -99,8 +100,7 @@ void check_exists(Check& check) {
         for (const NetworkFunction& function : functions_without_device(check.machine())) {
             // Network functions of other vendors need not be RDMA devices. If mlx5_core is bound,
             // the RDMA device of a bond can belong to another function.
-            constexpr std::uint32_t nvidia_networking = 0x15b3;
-            if (function.vendor == nvidia_networking && function.driver != "mlx5_core") {
+            if (function.vendor == mellanox_vendor && function.driver != "mlx5_core") {
                 check.note({function.address}, "the function has no RDMA device",
                            advice_for(function));
             }
@@ -142,14 +142,6 @@ std::string network_interface(const Machine& machine, const std::string& port) {
                : machine.line(port + "/gid_attrs/ndevs/0");
 }
 
-/// Returns true if a port of the NIC is active.
-bool has_active_port(const Machine& machine, const NicFiles& nic) {
-    const std::string ports = directory_of(nic) + "/ports";
-    return std::ranges::any_of(machine.list(ports), [&](const std::string& number) {
-        return machine.line(fmt::format("{}/{}/state", ports, number)).starts_with("4:");
-    });
-}
-
 void check_port(Check& check, const NicFiles& nic, const std::string& number) {
     const Machine& machine = check.machine();
     const std::string port = directory_of(nic) + "/ports/" + number;
@@ -180,10 +172,10 @@ void check_port(Check& check, const NicFiles& nic, const std::string& number) {
         advice.remedy = "Check the cable and the switch port.";
     }
     const std::string found = fmt::format("{}, physical state {}", state, physical);
-    if (has_active_port(machine, nic)) {
-        check.note(subject, found, std::move(advice));
-    } else {
+    if (machine.active_port(nic.name).empty()) {
         check.fail(subject, found, std::move(advice));
+    } else {
+        check.note(subject, found, std::move(advice));
     }
 }
 

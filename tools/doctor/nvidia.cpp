@@ -13,14 +13,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-bool is_nvidia(const Gpu* gpu) {
-    return gpu->vendor == nvidia_vendor;
-}
-
-bool has_gpu(const Check& check) {
-    return std::ranges::any_of(check.gpus(), is_nvidia);
-}
-
 bool has_nvidia_driver(const Gpu* gpu) {
     return is_nvidia(gpu) && gpu->driver == "nvidia";
 }
@@ -40,7 +32,7 @@ unsigned driver_branch(const Machine& machine) {
 }
 
 void check_modules(Check& check) {
-    if (!has_gpu(check)) {
+    if (!check.has_nvidia()) {
         return;
     }
     const std::string version = check.machine().line("/proc/driver/nvidia/version");
@@ -76,7 +68,7 @@ void check_modules(Check& check) {
 /// Verdict::unknown for each other selected GPU of NVIDIA.
 template <class Use>
 void for_each_device(Check& check, const Use& use) {
-    if (!has_gpu(check)) {
+    if (!check.has_nvidia()) {
         return;
     }
     const CudaDevices& cuda = check.cuda();
@@ -106,7 +98,7 @@ void check_generation(Check& check) {
 }
 
 void check_driver_version(Check& check) {
-    if (!has_gpu(check)) {
+    if (!check.has_nvidia()) {
         return;
     }
     const CudaDevices& cuda = check.cuda();
@@ -187,7 +179,7 @@ void check_integrated(Check& check) {
 
 void check_topology_override(Check& check) {
     const FileText params = check.machine().read("/proc/driver/nvidia/params");
-    if (!has_gpu(check) || !params.text) {
+    if (!check.has_nvidia() || !params.text) {
         return;
     }
     const auto value = value_of(*params.text, "GrdmaPciTopoCheckOverride:");
@@ -203,7 +195,7 @@ void check_topology_override(Check& check) {
 }
 
 void check_peermem(Check& check) {
-    if (!has_gpu(check)) {
+    if (!check.has_nvidia()) {
         return;
     }
     const Machine& machine = check.machine();
@@ -228,7 +220,7 @@ void check_peermem(Check& check) {
 }
 
 void check_free_bar(Check& check) {
-    if (!has_gpu(check)) {
+    if (!check.has_nvidia()) {
         return;
     }
     if (const std::string reason = check.why_no_driver(); !reason.empty()) {

@@ -14,8 +14,6 @@ namespace rdmabuf::tools::doctor {
 
 namespace {
 
-constexpr std::uint32_t amd = 0x1002;
-
 std::string directory_of(const std::string& pci) {
     return "/sys/bus/pci/devices/" + pci;
 }
@@ -157,14 +155,12 @@ void check_iommu_of(Check& check, const std::string& pci, const std::string& nam
 }
 
 void check_iommu(Check& check) {
-    const auto is_nvidia = [](const Gpu* gpu) { return gpu->vendor == nvidia_vendor; };
-    const bool any_nvidia = std::ranges::any_of(check.gpus(), is_nvidia);
     for (const Gpu* const gpu : check.gpus()) {
-        check_iommu_of(check, gpu->name, gpu->name, gpu->vendor == nvidia_vendor);
+        check_iommu_of(check, gpu->name, gpu->name, is_nvidia(gpu));
     }
     for (const NicFiles* const nic : check.nics()) {
         if (!nic->pci.empty() && !nic->software) {
-            check_iommu_of(check, nic->pci, nic->name, any_nvidia);
+            check_iommu_of(check, nic->pci, nic->name, check.has_nvidia());
         }
     }
 }
@@ -228,7 +224,7 @@ void check_amd_bar(Check& check, const Gpu& gpu) {
 
 void check_bar(Check& check) {
     for (const Gpu* const gpu : check.gpus()) {
-        if (gpu->vendor == amd) {
+        if (gpu->vendor == amd_vendor) {
             check_amd_bar(check, *gpu);
             continue;
         }
@@ -243,7 +239,7 @@ void check_bar(Check& check) {
         const std::uint64_t possible = hexadecimal("0x" + sizes) * mebibyte;
         const std::string found = fmt::format("the largest BAR has {} MiB", bar.size / mebibyte);
         constexpr std::uint64_t smallest_of_nvidia = 256 * mebibyte;
-        if (gpu->vendor == nvidia_vendor && bar.size <= smallest_of_nvidia) {
+        if (is_nvidia(gpu) && bar.size <= smallest_of_nvidia) {
             check.fail({gpu->name}, found + ", less than the memory of the GPU", resize_advice());
         } else if (possible > bar.size * 2 - 1) {
             check.fail({gpu->name}, found + ", and it can be larger", resize_advice());

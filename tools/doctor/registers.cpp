@@ -38,11 +38,10 @@ struct DirectNic {
 };
 
 std::vector<DirectNic> direct_nics(const Machine& machine) {
-    constexpr std::uint32_t mellanox = 0x15b3;
     constexpr std::uint32_t dma_controller = 0x2100;
     std::vector<DirectNic> all;
     for (const PciFunction& function : machine.topology().pci_functions()) {
-        if (!function.identity || function.identity->vendor != mellanox ||
+        if (!function.identity || function.identity->vendor != mellanox_vendor ||
             function.identity->device != dma_controller) {
             continue;
         }
