@@ -161,6 +161,9 @@ TEST(DoctorReportTest, AConditionOfAVendorConcernsOnlyItsGpus) {
 
 TEST(DoctorReportTest, PeerMemoryRemainsPossibleWithoutDmaBufs) {
     Report report = report_of({failed_on("C-12", "nvidia"), failed_on("C-09", "mlx5_0")});
+    for (Finding& finding : report.sections[0].findings) {
+        finding.only_dmabufs = true;
+    }
     report.pairs = {pair_of("g0", "mlx5_0")};
     EXPECT_EQ(exit_status(report), 1);
     report.peer_memory = "nvidia_peermem";

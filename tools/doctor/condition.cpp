@@ -145,7 +145,8 @@ void Check::add(Verdict verdict, Subject subject, std::string found, Advice advi
                          .found = std::move(found),
                          .advice = std::move(advice),
                          .source = condition_->source,
-                         .vendor = condition_->vendor});
+                         .vendor = condition_->vendor,
+                         .only_dmabufs = condition_->only_dmabufs});
 }
 
 } // namespace rdmabuf::tools::doctor

@@ -135,7 +135,8 @@ void check_fork(Check& check) {
 
 constexpr std::array libraries_list{
     Condition{"C-01", Severity::blocks, "libibverbs registers dma-bufs",
-              "rdma-core, debian/libibverbs1.symbols", check_dmabuf_function},
+              "rdma-core, debian/libibverbs1.symbols", check_dmabuf_function, 0,
+              /*only_dmabufs=*/true},
     Condition{"C-02", Severity::information, "libibverbs has newer functions",
               "rdma-core, debian/libibverbs1.symbols", check_newer_functions},
     Condition{"C-03", Severity::blocks, "one libibverbs with its own providers is loaded",

@@ -393,7 +393,7 @@ constexpr std::array nics_list{
     Condition{"C-08", Severity::blocks, "verbs objects can be made, and a byte arrives",
               "DingoCache issue 374", check_objects},
     Condition{"C-10", Severity::blocks, "the driver imports dma-bufs",
-              "rdmabuf, include/rdmabuf/quirks.hpp", check_import_mode},
+              "rdmabuf, include/rdmabuf/quirks.hpp", check_import_mode, 0, /*only_dmabufs=*/true},
     Condition{"C-44", Severity::blocks, "small receives are not copied by the CPU",
               "mlx5dv_create_qp(3)", check_scatter_to_cqe},
     Condition{"C-52", Severity::blocks, "EFA has RDMA read and write",

@@ -2,9 +2,7 @@
 #include "report.hpp"
 
 #include <algorithm>
-#include <array>
 #include <set>
-#include <string_view>
 
 #include <rdmabuf/version.hpp>
 
@@ -113,10 +111,7 @@ bool concerns(const Report& report, const Finding& finding, const Pair& pair) no
 }
 
 bool leaves_peer_memory(const Report& report, const Finding& finding, const Pair& pair) noexcept {
-    constexpr std::array<std::string_view, 8> only_dmabufs{"C-01", "C-09", "C-10", "C-11",
-                                                           "C-12", "C-13", "C-14", "C-15"};
-    return !report.peer_memory.empty() && pair.vendor == nvidia_vendor &&
-           std::ranges::find(only_dmabufs, finding.id) != only_dmabufs.end();
+    return !report.peer_memory.empty() && pair.vendor == nvidia_vendor && finding.only_dmabufs;
 }
 
 bool blocks(const Report& report, const Finding& finding, const Pair& pair) noexcept {
