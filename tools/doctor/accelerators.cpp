@@ -73,19 +73,16 @@ void check_drivers(Check& check) {
                      "Install the driver and load its module{}{}. If it is loaded, the kernel "
                      "log says why it did not take this GPU.",
                      wanted.empty() ? "" : " ", wanted)});
-        } else if (gpu->driver == "vfio-pci" || gpu->driver == "pci-stub" ||
-                   gpu->driver == "uio_pci_generic") {
+        } else if (!bound) {
+            const bool given_away = gpu->driver == "vfio-pci" || gpu->driver == "pci-stub" ||
+                                    gpu->driver == "uio_pci_generic";
             check.fail(
                 {gpu->name}, gpu->driver + " is bound",
-                {.means = "The GPU is given to a virtual machine or to a driver in user space, "
-                          "so programs of this system cannot use it.",
+                {.means = given_away ? "The GPU is given to a virtual machine or to a driver in "
+                                       "user space, so programs of this system cannot use it."
+                                     : "This driver exports no memory of the GPU for RDMA.",
                  .remedy = fmt::format("To use it here, bind the driver {} in place of {}.", wanted,
                                        gpu->driver)});
-        } else if (!bound) {
-            check.fail(
-                {gpu->name}, gpu->driver + " is bound",
-                {.means = "This driver exports no memory of the GPU for RDMA.",
-                 .remedy = fmt::format("Bind the driver {} in place of {}.", wanted, gpu->driver)});
         } else if (const std::string reason =
                        is_nvidia(gpu) ? why_not_served(check.machine(), gpu->name) : "";
                    !reason.empty()) {

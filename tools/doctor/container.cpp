@@ -48,8 +48,7 @@ Advice advice_for(int error, const std::string& path) {
         case EPERM:
             advice.remedy =
                 "The device filter of the control group forbids it: request the resource "
-                "(rdma/...) "
-                "of the device plugin. A hostPath mount is not enough.";
+                "(rdma/...) of the device plugin. A hostPath mount is not enough.";
             break;
         case EACCES:
             advice.remedy = "Add the user to the group of the node, or correct the udev rule.";

@@ -36,8 +36,7 @@ void check_uverbs(Check& check) {
 
 constexpr const char* first_with_dmabufs =
     "Linux 5.12 and rdma-core 34 are the first versions with dma-bufs; each driver has its own "
-    "first "
-    "version.";
+    "first version.";
 
 /// Returns true if the kernel's own modules cannot register dma-bufs, and no others are loaded.
 bool is_too_old(const Machine& machine) {

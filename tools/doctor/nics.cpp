@@ -119,14 +119,13 @@ void check_exists(Check& check) {
                     .command = "mount -t sysfs sysfs /sys"});
         return;
     }
-    Advice advice{.means = "Nothing can be registered and nothing can be transferred.",
-                  .remedy =
-                      "Install an RDMA NIC and its driver; pass a VF to a virtual machine and "
-                      "the device to a container. For tests without hardware, run the "
-                      "program under `softverbs run --`."};
-    if (const auto functions = functions_without_device(check.machine()); !functions.empty()) {
-        advice.remedy = advice_for(functions.front()).remedy;
-        advice.command = advice_for(functions.front()).command;
+    const auto functions = functions_without_device(check.machine());
+    Advice advice = functions.empty() ? Advice() : advice_for(functions.front());
+    advice.means = "Nothing can be registered and nothing can be transferred.";
+    if (functions.empty()) {
+        advice.remedy =
+            "Install an RDMA NIC and its driver; pass a VF to a virtual machine and the device to "
+            "a container. For tests without hardware, run the program under `softverbs run --`.";
     }
     check.fail({},
                check.machine().exists("/sys/class/infiniband")

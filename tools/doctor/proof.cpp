@@ -265,9 +265,8 @@ std::string remedy_for(ibv_wc_status status) {
         case IBV_WC_REM_ABORT_ERR:
         case IBV_WC_FATAL_ERR:
             return "The NIC could not access the memory. Usual causes are the wrong mapping "
-                   "(C-29), "
-                   "a translating IOMMU (C-32), ACS (C-31) and a host bridge that does not permit "
-                   "peer-to-peer DMA (C-33). The vendor error and the kernel log tell more.";
+                   "(C-29), a translating IOMMU (C-32), ACS (C-31) and a host bridge that does not "
+                   "permit peer-to-peer DMA (C-33). The vendor error and the kernel log tell more.";
         default:
             return "See the vendor error and the kernel log.";
     }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 
 #include "condition.hpp"
@@ -170,21 +170,18 @@ void check_acs(Check& check) {
     }
 }
 
-/// Calls @p use with each NIC on PCI and its configuration space.
-/// @param driver  the kernel driver of the NICs; empty: of any driver
-template <class Use>
-void for_each_config(Check& check, const Use& use, std::string_view driver = {}) {
-    for (const NicFiles* const nic : check.nics()) {
-        if (nic->pci.empty() || nic->software || (!driver.empty() && nic->driver != driver)) {
-            continue;
-        }
-        const PciConfig config(check.machine(), nic->pci);
-        if (config.complete()) {
-            use(*nic, config);
-        } else {
-            check.unknown({nic->name}, only_root, run_as_root);
-        }
+/// Returns the configuration space of a NIC; nullopt if the NIC is not a PCI function. If only root
+/// can read it, adds a finding with Verdict::unknown and returns nullopt.
+std::optional<PciConfig> config_of(Check& check, const NicFiles& nic) {
+    if (nic.pci.empty() || nic.software) {
+        return std::nullopt;
     }
+    PciConfig config(check.machine(), nic.pci);
+    if (!config.complete()) {
+        check.unknown({nic.name}, only_root, run_as_root);
+        return std::nullopt;
+    }
+    return config;
 }
 
 void check_ats(Check& check) {
@@ -192,31 +189,36 @@ void check_ats(Check& check) {
         return;
     }
     constexpr unsigned enabled = 0x8000;
-    const auto check_nic = [&check](const NicFiles& nic, const PciConfig& config) {
-        const auto control = config.ats_control();
+    for (const NicFiles* const nic : check.nics()) {
+        // The instances of clouds whose NICs have no ATS, such as EFA, have GPUDirect RDMA without
+        // it.
+        const auto config = nic->driver == "mlx5_core" ? config_of(check, *nic) : std::nullopt;
+        if (!config) {
+            continue;
+        }
+        const auto control = config->ats_control();
         if (control && (*control & enabled) != 0) {
-            check.pass({nic.name}, "ATS is enabled");
+            check.pass({nic->name}, "ATS is enabled");
         } else {
-            check.fail({nic.name}, control ? "ATS is disabled" : "the NIC has no ATS",
+            check.fail({nic->name}, control ? "ATS is disabled" : "the NIC has no ATS",
                        {.means = "In a virtual machine, transfers between NIC and GPU go through "
                                  "the IOMMU of the host.",
                         .remedy = "Enable ATS in the NIC (mlxconfig set ATS_ENABLED=1). With "
                                   "vSphere also set pciPassthru.allowP2P, RelaxACSforP2P and "
                                   "use64bitMMIO."});
         }
-    };
-    // The instances of clouds whose NICs have no ATS, such as EFA, have GPUDirect RDMA without it.
-    for_each_config(check, check_nic, "mlx5_core");
+    }
 }
 
 /// Calls @p use with the register Device Control of each NIC.
 template <class Use>
 void for_each_control(Check& check, const Use& use) {
-    for_each_config(check, [&use](const NicFiles& nic, const PciConfig& config) {
-        if (const auto control = config.device_control()) {
-            use(nic, *control);
+    for (const NicFiles* const nic : check.nics()) {
+        const auto config = config_of(check, *nic);
+        if (const auto control = config ? config->device_control() : std::nullopt) {
+            use(*nic, *control);
         }
-    });
+    }
 }
 
 unsigned payload_size(std::uint16_t control) {
