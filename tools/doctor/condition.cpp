@@ -123,13 +123,10 @@ void Check::pass(Subject subject, std::string found) {
     add(Verdict::pass, std::move(subject), std::move(found), {});
 }
 
-void Check::fail(Subject subject, std::string found, Advice advice) {
+void Check::fail(Subject subject, std::string found, Advice advice,
+                 std::optional<Severity> severity) {
     add(Verdict::fail, std::move(subject), std::move(found), std::move(advice));
-}
-
-void Check::note(Subject subject, std::string found, Advice advice) {
-    fail(std::move(subject), std::move(found), std::move(advice));
-    findings_.back().severity = Severity::information;
+    findings_.back().severity = severity.value_or(condition_->severity);
 }
 
 void Check::unknown(Subject subject, std::string found, Advice advice) {

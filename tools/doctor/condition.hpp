@@ -106,9 +106,9 @@ class Check {
     // Only Condition::check may call these functions. They add a finding for the condition that is
     // being checked.
     void pass(Subject subject, std::string found);
-    void fail(Subject subject, std::string found, Advice advice);
-    /// As fail(), but with Severity::information in place of the severity of the condition.
-    void note(Subject subject, std::string found, Advice advice);
+    /// @param severity  in place of the severity of the condition
+    void fail(Subject subject, std::string found, Advice advice,
+              std::optional<Severity> severity = std::nullopt);
     void unknown(Subject subject, std::string found, Advice advice = {});
 
     [[nodiscard]] const std::vector<Finding>& findings() const noexcept { return findings_; }

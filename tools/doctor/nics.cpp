@@ -36,7 +36,7 @@ constexpr std::array rdma_modules{
 /// A network function of a vendor that makes RDMA devices, to which no RDMA device belongs.
 struct NetworkFunction {
     std::string address;
-    std::uint32_t vendor;
+    const PciFunction* pci;
     /// The module that makes the RDMA device.
     const char* module;
     /// The name of the kernel driver that is bound; empty if none is.
@@ -52,12 +52,12 @@ std::vector<NetworkFunction> functions_without_device(const Machine& machine) {
             std::ranges::find(machine.nics(), address, &NicFiles::pci) != machine.nics().end()) {
             continue;
         }
-        const std::uint32_t vendor = function.identity->vendor;
-        const auto* const known = std::ranges::find(rdma_modules, vendor, &RdmaModule::vendor);
+        const auto* const known =
+            std::ranges::find(rdma_modules, function.identity->vendor, &RdmaModule::vendor);
         if (known != rdma_modules.end()) {
             found.push_back(
                 {.address = address,
-                 .vendor = vendor,
+                 .pci = &function,
                  .module = known->module,
                  .driver = machine.link_name("/sys/bus/pci/devices/" + address + "/driver")});
         }
@@ -88,6 +88,41 @@ Advice advice_for(const NetworkFunction& function) {
     return advice;
 }
 
+/// Returns true if none of @p others is nearer to the GPU, and each RDMA device is farther.
+bool is_nearest(const Topology& topology, const Gpu& gpu, const NetworkFunction& function,
+                const std::vector<NetworkFunction>& others) {
+    const auto type_of = [&](const Nic& nic) {
+        return topology.path({.device = gpu.address}, nic).type;
+    };
+    const PathType type = type_of({.name = {}, .pci = *function.pci});
+    return std::ranges::all_of(topology.nics(),
+                               [&](const Nic& nic) { return type_of(nic) > type; }) &&
+           std::ranges::all_of(others, [&](const NetworkFunction& other) {
+               return type_of({.name = {}, .pci = *other.pci}) >= type;
+           });
+}
+
+/// Adds findings on network functions without an RDMA device, while other functions have one.
+void check_without_device(Check& check, const std::vector<NetworkFunction>& functions) {
+    for (const NetworkFunction& function : functions) {
+        bool nearest = false;
+        for (const Gpu* const gpu : check.gpus()) {
+            if (is_nearest(check.machine().topology(), *gpu, function, functions)) {
+                nearest = true;
+                check.fail({function.address, gpu->name},
+                           "the NIC that is nearest to the GPU has no RDMA device",
+                           advice_for(function), Severity::no_peer_to_peer);
+            }
+        }
+        // If mlx5_core is bound, the RDMA device of a bond can belong to another function, which is
+        // as near to each GPU.
+        if (!nearest && function.driver != "mlx5_core") {
+            check.fail({function.address}, "the function has no RDMA device", advice_for(function),
+                       Severity::information);
+        }
+    }
+}
+
 void check_exists(Check& check) {
     const auto& nics = check.machine().nics();
     if (!nics.empty()) {
@@ -97,14 +132,12 @@ void check_exists(Check& check) {
                                  nic.driver.empty() ? "" : fmt::format(" ({})", nic.driver));
         }
         check.pass({}, names);
-        for (const NetworkFunction& function : functions_without_device(check.machine())) {
-            // Network functions of other vendors need not be RDMA devices. If mlx5_core is bound,
-            // the RDMA device of a bond can belong to another function.
-            if (function.vendor == mellanox_vendor && function.driver != "mlx5_core") {
-                check.note({function.address}, "the function has no RDMA device",
-                           advice_for(function));
-            }
-        }
+        auto functions = functions_without_device(check.machine());
+        // Network functions of other vendors need not be RDMA devices.
+        std::erase_if(functions, [](const NetworkFunction& function) {
+            return function.pci->identity->vendor != mellanox_vendor;
+        });
+        check_without_device(check, functions);
         return;
     }
     if (!check.machine().has_sysfs()) {
@@ -174,7 +207,7 @@ void check_port(Check& check, const NicFiles& nic, const std::string& number) {
     if (machine.active_port(nic.name).empty()) {
         check.fail(subject, found, std::move(advice));
     } else {
-        check.note(subject, found, std::move(advice));
+        check.fail(subject, found, std::move(advice), Severity::information);
     }
 }
 
@@ -219,7 +252,8 @@ void check_roce_gid(Check& check, const NicFiles& nic, const std::string& number
         check.fail(subject, "the GID table has no RoCE v2 GID", std::move(advice));
     } else {
         advice.means = "Peers behind a router cannot be reached.";
-        check.note(subject, "only the link-local GID " + local, std::move(advice));
+        check.fail(subject, "only the link-local GID " + local, std::move(advice),
+                   Severity::information);
     }
 }
 
