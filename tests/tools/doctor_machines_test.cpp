@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using rdmabuf::testing::ExpectedFinding;
 using rdmabuf::testing::RecordedMachine;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 std::vector<std::string> machines() {
     std::vector<std::string> names;
@@ -155,11 +156,15 @@ TEST(DoctorDumpTest, HasTheKernelAndItsLog) {
               read_kernel_log(running).text.has_value());
 }
 
-/// Returns the exit status for a machine of the directory machines.
-int status_of(const char* name, const Options& options) {
+/// Returns the report on a machine of the directory machines.
+Report report_of(const char* name, const Options& options) {
     const RecordedMachine recorded(fs::path(MACHINES) / name);
     Machine machine(recorded.root());
-    return exit_status(inspect(machine, options));
+    return inspect(machine, options);
+}
+
+int status_of(const char* name, const Options& options) {
+    return exit_status(report_of(name, options));
 }
 
 TEST(DoctorSelectionTest, TheResultIsThatOfTheSelectedPairs) {
@@ -168,6 +173,13 @@ TEST(DoctorSelectionTest, TheResultIsThatOfTheSelectedPairs) {
     EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 6}), 2);
     EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 0}), 1);
     EXPECT_EQ(status_of("across_host_bridges.txt", {.require_dmabuf = true}), 1);
+}
+
+TEST(DoctorSelectionTest, TheResultHasThePciAddressOfTheSelectedGpu) {
+    EXPECT_THAT(describe_result(report_of("one_port_down.txt", {.gpu = 1})),
+                StartsWith("Result: GPU 0000:83:00.0: it is not known"));
+    EXPECT_THAT(describe_result(report_of("one_port_down.txt", {})),
+                StartsWith("Result: it is not known"));
 }
 
 class DoctorMachinesTest : public ::testing::TestWithParam<std::string> {};

@@ -67,8 +67,11 @@ Command add_doctor(CLI::App& program) {
     app->set_help_flag();
     app->option_defaults()->group("Selection");
     add_option(*app, "--device", "NAME", options.device, "Only this RDMA device (default: all)");
-    add_option(*app, "--gpu", "N", options.gpu,
-               "Only this GPU, counted from 0 in the order of the PCI addresses");
+    add_option(
+        *app, "--gpu", "N", options.gpu,
+        "Only this GPU, counted from 0 in the order of the PCI addresses in sysfs, and not in "
+        "that of CUDA, which counts only GPUs that the process can use; the result has its "
+        "PCI address");
     app->add_flag("--pair", options.pair,
                   "Check all pairs of GPU and NIC (default: the nearest NICs of each GPU)");
     add_option(*app, "--root", "DIR", options.root,

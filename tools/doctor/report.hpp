@@ -43,6 +43,8 @@ struct Report {
     std::string no_proofs = {};
     /// True if only proofs with a dma-buf count, see Options::require_dmabuf.
     bool require_dmabuf = false;
+    /// The PCI address of the GPU that the option --gpu selects; empty without this option.
+    std::string selected_gpu = {};
     /// All pairs of selected GPUs and NICs. The default is one pair that every finding concerns.
     std::vector<Pair> pairs{1};
     /// The loaded module that registers memory of NVIDIA GPUs without dma-bufs; empty if there is

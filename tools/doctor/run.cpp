@@ -152,6 +152,7 @@ Report inspect(Machine& machine, const Options& options,
                 machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
     report.require_dmabuf = options.require_dmabuf;
+    report.selected_gpu = options.gpu ? machine.gpus()[*options.gpu].name : "";
     report.pairs = pairs_of(check, options);
     report.peer_memory = peer_memory_module(machine);
     const auto add = [&](Section section) {

@@ -444,7 +444,9 @@ std::string describe_result(const Report& report) {
     if (!failed.empty()) {
         text += fmt::format(" Failed: {}.", describe_pairs(failed));
     }
-    return "Result: " + text;
+    return fmt::format("Result: {}{}",
+                       report.selected_gpu.empty() ? "" : "GPU " + report.selected_gpu + ": ",
+                       text);
 }
 
 std::string format_section(const Section& section, const TextStyle& style) {
