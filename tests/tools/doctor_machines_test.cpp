@@ -2,6 +2,8 @@
 //
 // Executes the checks of `rdmabuf doctor` on recorded machines. Each file of machines/ describes a
 // machine and its verdicts.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -154,6 +156,22 @@ TEST(DoctorDumpTest, HasTheKernelAndItsLog) {
     EXPECT_EQ(replayed.kernel_release(), running.kernel_release());
     EXPECT_EQ(read_kernel_log(replayed).text.has_value(),
               read_kernel_log(running).text.has_value());
+}
+
+TEST(DoctorDumpTest, HasTheReasonWhyADeviceNodeCannotBeOpened) {
+    const RecordedMachine recorded(fs::path(MACHINES) / "below_a_switch.txt");
+    const fs::path node = recorded.root() / "dev/infiniband/uverbs0";
+    fs::remove(node);
+    ASSERT_EQ(::mknod(node.c_str(), S_IFSOCK | 0600, 0), 0) << "open(2) fails, also for root";
+    Machine machine(recorded.root());
+    const Report report = inspect(machine, {});
+    EXPECT_THAT(describe_result(report), HasSubstr("C-20 on mlx5_0"));
+    const TemporaryDirectory directory;
+    const fs::path dump = fs::path(directory.path()) / "dump.json";
+    write_dump(dump, machine, report);
+    const ReplayedMachine files(dump);
+    Machine replayed(files.root());
+    EXPECT_EQ(to_json(inspect(replayed, {})).dump(), to_json(report).dump());
 }
 
 /// Returns the report on a machine of the directory machines.

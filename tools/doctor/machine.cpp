@@ -173,7 +173,10 @@ bool Machine::exists(const std::string& path) const {
 
 int Machine::open_error(const std::string& path) const {
     const UniqueFd file(::open(full(path).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-    return file ? 0 : errno;
+    if (!file) {
+        return errno;
+    }
+    return recorded() ? static_cast<int>(number(path).value_or(0)) : 0;
 }
 
 std::string Machine::active_port(const std::string& nic) const {

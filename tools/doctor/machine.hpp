@@ -96,7 +96,8 @@ class Machine {
     /// Returns the last component of the target of a symbolic link; empty if it cannot be read.
     [[nodiscard]] std::string link_name(const std::string& path) const;
     [[nodiscard]] bool exists(const std::string& path) const;
-    /// Opens a device file for reading and writing, and closes it.
+    /// Opens a device file for reading and writing, and closes it. In the files of a recorded
+    /// machine, a device file is empty, or has the errno value of open(2) as a decimal number.
     /// @return 0 or the errno value of open(2)
     [[nodiscard]] int open_error(const std::string& path) const;
 

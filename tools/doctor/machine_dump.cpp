@@ -184,7 +184,9 @@ class Collector {
                 }
             }
         } else if (!S_ISREG(status.st_mode)) {
-            files_[path] = "";
+            // No condition opens other device nodes, and opening that of a GPU can take seconds.
+            const int error = path.starts_with("/dev/infiniband/") ? machine_.open_error(path) : 0;
+            files_[path] = error == 0 ? "" : std::to_string(error);
         } else if (const FileText file = machine_.read(path); file.text) {
             files_[path] = json_of_bytes(path.ends_with("/environ") ? verbs_variables(*file.text)
                                                                     : *file.text);
