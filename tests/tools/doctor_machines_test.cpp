@@ -174,6 +174,19 @@ TEST(DoctorDumpTest, HasTheReasonWhyADeviceNodeCannotBeOpened) {
     EXPECT_EQ(to_json(inspect(replayed, {})).dump(), to_json(report).dump());
 }
 
+TEST(DoctorDumpTest, HasTheFilesOfDevicesThatWereNotSelected) {
+    const TemporaryDirectory directory;
+    const fs::path dump = fs::path(directory.path()) / "dump.json";
+    const RecordedMachine recorded(fs::path(MACHINES) / "no_iommu.txt");
+    Machine dumped(recorded.root());
+    write_dump(dump, dumped, inspect(dumped, {.device = "mlx5_1", .gpu = 1, .dump = dump}));
+    const ReplayedMachine files(dump);
+    Machine replayed(files.root());
+    Machine machine(recorded.root());
+    EXPECT_EQ(to_json(inspect(replayed, {.pair = true})).dump(),
+              to_json(inspect(machine, {.pair = true})).dump());
+}
+
 /// Returns the report on a machine of the directory machines.
 Report report_of(const char* name, const Options& options) {
     const RecordedMachine recorded(fs::path(MACHINES) / name);

@@ -170,6 +170,16 @@ Report inspect(Machine& machine, const Options& options,
     }
     add(make_exports(check, options));
     make_proofs(report, check, options);
+    if (!options.dump.empty()) {
+        // Ask for the files of all devices, because --replay can check others than --device, --gpu
+        // and --pair select here. Only the files that were asked for are in the dump.
+        Check all(machine, devices, {.pair = true}, std::nullopt);
+        for (const auto& group : groups) {
+            for (const Condition& condition : group().conditions) {
+                all.run(condition);
+            }
+        }
+    }
     return report;
 }
 
