@@ -43,7 +43,7 @@ Examples:
   rdmabuf doctor --gpu 0 --require dmabuf >/dev/null && echo healthy
   rdmabuf doctor --failed
   rdmabuf doctor --dump node17.json; rdmabuf doctor --replay node17.json
-  rdmabuf doctor --json | jq '.findings[] | select(.verdict == "fail")'
+  rdmabuf doctor --json --failed | jq '.findings[].remedy'
 
 Exit status: 0 at least one pair of memory and NIC was proven in both
 directions: with memory of a GPU if PCI lists one that is more than a display
@@ -101,7 +101,6 @@ Command add_doctor(CLI::App& program) {
         ->excludes(json)
         ->excludes(script);
     app->add_flag("--failed", options.failed, "Print only what failed, and the result")
-        ->excludes(json)
         ->excludes(script);
     add_option(*app, "--dump", "FILE", options.dump,
                "Also write the files that were read, and the report, to this file, so that another "

@@ -199,20 +199,21 @@ std::vector<Finding> findings_of(const std::vector<Proof>& proofs) {
     return findings;
 }
 
-Json to_json(const Report& report) {
+Json to_json(const Report& report, bool only_failed) {
+    const auto to_array = [only_failed](Json& array, const auto& all) {
+        for (const auto& each : all) {
+            if (!only_failed || each.verdict == Verdict::fail) {
+                array.push_back(json_of(each));
+            }
+        }
+    };
     Json findings = Json::array();
     for (const Section& section : report.sections) {
-        for (const Finding& finding : section.findings) {
-            findings.push_back(json_of(finding));
-        }
+        to_array(findings, section.findings);
     }
-    for (const Finding& finding : findings_of(report.proofs)) {
-        findings.push_back(json_of(finding));
-    }
+    to_array(findings, findings_of(report.proofs));
     Json pairs = Json::array();
-    for (const Proof& proof : report.proofs) {
-        pairs.push_back(json_of(proof));
-    }
+    to_array(pairs, report.proofs);
     const Finding* const cause = likeliest_cause(report);
     return {{"version", version()},
             {"exit_status", exit_status(report)},

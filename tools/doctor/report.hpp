@@ -89,7 +89,8 @@ struct Report {
 /// Formats the matrix of memory and NICs, the details of each proof, and the result.
 [[nodiscard]] std::string format_result(const Report& report, const TextStyle& style);
 /// Returns the report as a JSON object, which doctor.schema.json describes.
-[[nodiscard]] Json to_json(const Report& report);
+/// @param only_failed  true to leave out the findings and the proofs that did not fail
+[[nodiscard]] Json to_json(const Report& report, bool only_failed = false);
 /// Formats the commands that correct the failed checks as a shell script.
 [[nodiscard]] std::string format_script(const Report& report);
 

@@ -210,11 +210,11 @@ int check(Machine& machine, const Options& options) {
             print(section);
         }
     });
-    if (options.failed) {
+    if (as_text && options.failed) {
         print({.title = "Proofs", .findings = findings_of(report.proofs)});
         write_stdout(wrap(style, describe_result(report), "", "  "));
     } else {
-        write_stdout(options.json         ? to_json(report).dump()
+        write_stdout(options.json         ? to_json(report, options.failed).dump()
                      : options.fix_script ? format_script(report)
                                           : format_result(report, style));
     }
