@@ -29,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using rdmabuf::testing::ExpectedFinding;
 using rdmabuf::testing::RecordedMachine;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -83,8 +84,14 @@ TEST(DoctorEnvironmentTest, NamesTheNearestNicAndItsDistance) {
 
 TEST(DoctorEnvironmentTest, SaysWhyAGpuHasNoVariables) {
     EXPECT_THAT(environment_of("h100_without_nic.txt"),
-                HasSubstr("# GPU 0000:00:06.0\n# No near NIC has an active port.\n"));
+                HasSubstr("# GPU 0000:00:06.0\n# No near NIC can be used.\n"));
     EXPECT_THAT(environment_of("network_only.txt"), HasSubstr("no GPU"));
+}
+
+TEST(DoctorEnvironmentTest, NamesOnlyNicsThatCanBeOpened) {
+    EXPECT_THAT(environment_of("container.txt"),
+                AllOf(HasSubstr("# mlx5_0 cannot be opened.\n# mlx5_1 cannot be opened.\n"),
+                      HasSubstr("export UCX_NET_DEVICES=mlx5_2:1\n")));
 }
 
 /// A dump in a file, and the machine that it describes.

@@ -42,22 +42,24 @@ std::string format_environment(const Check& check) {
     for (const Gpu* const gpu : check.gpus()) {
         std::vector<std::string> ports;
         const Path* path = nullptr;
-        std::string idle;
+        std::string unusable;
         for (const GpuAndNic& pair : check.pairs()) {
             if (pair.gpu != gpu) {
                 continue;
             }
-            if (const std::string port = check.machine().active_port(pair.nic->name);
-                !port.empty()) {
+            const std::string port = check.machine().active_port(pair.nic->name);
+            if (!can_open_node(check.machine(), pair.nic->name)) {
+                unusable += fmt::format("# {} cannot be opened.\n", printable(pair.nic->name));
+            } else if (port.empty()) {
+                unusable += fmt::format("# {} has no active port.\n", printable(pair.nic->name));
+            } else {
                 ports.push_back(fmt::format("{}:{}", pair.nic->name, port));
                 path = &pair.path;
-            } else {
-                idle += fmt::format("# {} has no active port.\n", printable(pair.nic->name));
             }
         }
-        text += fmt::format("\n# GPU {}\n{}", gpu->name, idle);
+        text += fmt::format("\n# GPU {}\n{}", gpu->name, unusable);
         if (path == nullptr || path->type == PathType::unknown) {
-            text += path == nullptr ? "# No near NIC has an active port.\n"
+            text += path == nullptr ? "# No near NIC can be used.\n"
                                     : "# sysfs does not show the distance to any NIC.\n";
             continue;
         }
