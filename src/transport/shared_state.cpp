@@ -100,13 +100,12 @@ SharedState::SharedState(std::span<const ProtectionDomain> pds, const EndpointOp
 
 SharedState::~SharedState() = default;
 
-void SharedState::query_port(SharedRail& rail) noexcept {
+void SharedState::query_port(SharedRail& rail) {
     const auto port = attempt([&] { return rail.pd.context().port(options.port); });
-    if (port) {
-        rail.set_port_down(port->state != IBV_PORT_ACTIVE);
-    } else if (port.error() == EIO) {
+    if (port.error() == EIO) {
         fail(rail, "ibv_query_port failed");
     }
+    rail.set_port_down(port.value().state != IBV_PORT_ACTIVE);
 }
 
 void SharedState::create_loopback() {
@@ -116,7 +115,7 @@ void SharedState::create_loopback() {
             continue;
         }
         query_port(*rail);
-        if (rail->failure != nullptr || rail->port_down) {
+        if (rail->port_down) {
             continue;
         }
         QueuePairOptions pair = {.send_cq = rail->cq,

@@ -166,9 +166,9 @@ class RDMABUF_EXPORT SharedState {
     /// device whose port is active, unless they exist.
     /// @throws Error with the errno value of creating or connecting a queue pair
     void create_loopback();
-    /// Queries whether the port of a device is active, and sets SharedRail::port_down. If the query
-    /// fails with EIO, the device has failed; after another error, the members do not change.
-    void query_port(SharedRail& rail) noexcept;
+    /// Queries whether the port of a device is active, and sets SharedRail::port_down.
+    /// @throws Error with the errno value of the query. After EIO, the device has failed.
+    void query_port(SharedRail& rail);
     /// Reserves @p entries entries of the completion queue of a device.
     /// @throws Error ENOSPC if the device does not support a completion queue that is large enough
     static void reserve_completions(SharedRail& rail, std::uint32_t entries);
