@@ -221,7 +221,7 @@ void ChannelState::finish_receive(ReceiveRequest& receive) noexcept {
         return;
     }
     receive.stage = ReceiveRequest::Stage::flushing;
-    loopback_queue_.push_back(&receive);
+    queue_loopback(receive);
     start_loopback();
 }
 
@@ -236,7 +236,7 @@ int ChannelState::post_loopback(RequestState& request) noexcept {
     if (receive.unexpected != nullptr) {
         receive.bounce_buffer = shared_.pool.take_copy_buffer();
         if (receive.bounce_buffer == BouncePool::none) {
-            return EAGAIN;
+            return ENOBUFS;
         }
         std::ranges::copy(receive.unexpected->body(),
                           shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
@@ -246,13 +246,24 @@ int ChannelState::post_loopback(RequestState& request) noexcept {
                           shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
 }
 
+void ChannelState::queue_loopback(RequestState& request) noexcept {
+    request.queued = true;
+    loopback_queue_.push_back(&request);
+}
+
 void ChannelState::start_loopback() noexcept {
-    while (!loopback_queue_.empty()) {
-        RequestState& request = *loopback_queue_.front();
+    for (RequestState* i = loopback_queue_.front(); i != nullptr;) {
+        RequestState& request = *i;
+        i = LoopbackQueue::next(i);
+        request.flushed = false;
         const int error = post_loopback(request);
+        if (error == ENOBUFS) {
+            continue; // Requests behind this one may hold the copy buffers.
+        }
         if (error == EAGAIN) {
             return;
         }
+        request.queued = false;
         loopback_queue_.remove(&request);
         if (error != 0) {
             const bool is_flush = request.type() == RequestType::one_sided;
@@ -270,6 +281,7 @@ void ChannelState::start_loopback() noexcept {
 
 void ChannelState::drop_loopback(int error) noexcept {
     while (RequestState* const request = loopback_queue_.pop_front()) {
+        request->queued = false;
         request->error = request->error != 0 ? request->error : error;
         if (request->pending == 0) { // Otherwise its posted work requests end the request.
             loopback_ended(*request);
@@ -291,13 +303,13 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
              EFAULT);
         request.error = EFAULT;
     }
-    // A request at the front of loopback_queue_ has not yet posted its flush reads to all devices.
-    // It has not ended, even if no work request is pending now.
-    if (request.pending != 0 || loopback_queue_.front() == &request) {
+    // A queued request has not posted all its work requests. It has not ended, even if no work
+    // request is pending now.
+    if (request.pending != 0 || request.queued) {
         return;
     }
-    if (std::exchange(request.flushed, false) && request.error == 0) {
-        loopback_queue_.push_back(&request);
+    if (request.flushed && request.error == 0) {
+        queue_loopback(request);
         return;
     }
     loopback_ended(request);

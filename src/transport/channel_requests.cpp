@@ -241,7 +241,7 @@ void ChannelState::match_unexpected(ReceiveRequest& receive, UnexpectedMessage& 
     }
     receive.unexpected = &message;
     receive.stage = ReceiveRequest::Stage::copying;
-    loopback_queue_.push_back(&receive);
+    queue_loopback(receive);
     start_loopback();
 }
 
@@ -459,7 +459,7 @@ int ChannelState::flush(const BufferRef& buffer, Request& request, void* context
         shared_.complete(*flush);
         return 0;
     }
-    loopback_queue_.push_back(flush);
+    queue_loopback(*flush);
     start_loopback();
     wake();
     return 0;

@@ -355,6 +355,33 @@ TEST_F(AsyncEvents, of_a_loopback_queue_pair_end_no_request) {
     }
 }
 
+// Copies of unexpected messages share 16 copy buffers. The first ones keep theirs when they are
+// repeated, and the others wait.
+TEST_F(AsyncEvents, of_a_loopback_queue_pair_do_not_stop_the_copies_of_40_messages) {
+    connect_with_memory();
+    const TestMemory memory = right_memory(memory_size, Kind::dmabuf);
+    constexpr std::size_t length = 100;
+    std::array<Request, 40> sends;
+    std::array<Request, 40> receives;
+    for (std::size_t i = 0; i < sends.size(); ++i) {
+        sends[i] = send(length, 1, i);
+    }
+    settle();
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+        ASSERT_EQ(right().irecv(memory.memory(), memory.data(i * length), length, 1, receives[i]),
+                  code(0));
+    }
+    const auto& loopback = right().endpoint()->shared.rails[0]->loopback;
+    raise(loopback->queue_pair.native(), IBV_EVENT_QP_FATAL);
+    ASSERT_TRUE(progress_until([&] { return !loopback || loopback->failed; }));
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+        ASSERT_EQ(complete(right(), receives[i]).error, code(0)) << i;
+        EXPECT_TRUE(memory.bytes(i * length, length) == from_->bytes(i, length)) << i;
+    }
+}
+
 TEST_F(AsyncEvents, of_other_objects_of_the_program_are_acknowledged_and_end_no_channel) {
     connect_with_memory();
     const ProtectionDomain& pd = right_end().protection_domain();

@@ -89,7 +89,7 @@ namespace rdmabuf::transport::detail {
     wake();
     receive->bounce_buffer = ReceiveReplenisher::number_of(completion.wr_id);
     receive->stage = ReceiveRequest::Stage::copying;
-    loopback_queue_.push_back(receive);
+    queue_loopback(*receive);
     start_loopback();
     return false;
 }

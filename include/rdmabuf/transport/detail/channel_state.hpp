@@ -269,7 +269,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
   private:
     using Sends = List<SendRequest, &SendRequest::link>;
-    using Receives = List<ReceiveRequest, &ReceiveRequest::link>;
+    using LoopbackQueue = List<RequestState, &RequestState::list_link>;
 
     /// Returns the maximum length of an eager message that both ends and the ports of both ends
     /// support, in bytes.
@@ -359,9 +359,11 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, flush reads
     /// are posted first, and the receive ends when these reads have completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
+    /// Adds a request to loopback_queue_.
+    void queue_loopback(RequestState& request) noexcept;
     /// Posts the work requests of one request: the copy to GPU memory, or the flush reads.
-    /// @return 0; EAGAIN if a loopback queue pair has no room for them or is being replaced, or if
-    ///         no copy buffer is free; another errno value of LoopbackCopy
+    /// @return 0; EAGAIN if a loopback queue pair has no room for them or is being replaced;
+    ///         ENOBUFS if no copy buffer is free; another errno value of LoopbackCopy
     [[nodiscard]] int post_loopback(RequestState& request) noexcept;
     /// Posts the work requests of as many requests in loopback_queue_ as possible.
     void start_loopback() noexcept;
@@ -417,7 +419,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// The receives and flushes whose copy to GPU memory or flush reads are not posted yet. The
     /// loopback queue pairs belong to the endpoint, so these requests continue after a failure of
     /// the channel.
-    List<RequestState, &RequestState::list_link> loopback_queue_;
+    LoopbackQueue loopback_queue_;
     /// The number of RTS messages that have arrived and have not matched a receive yet. More than
     /// depth_ such messages (Hello::depth) are a protocol error of the peer.
     std::uint32_t unexpected_rts_ = 0;

@@ -92,7 +92,8 @@ struct RequestFlags {
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
     bool leased = false;
-    bool unused = false;
+    /// True while the request is in ChannelState::loopback_queue_.
+    bool queued = false;
 };
 static_assert(sizeof(RequestFlags) == 8);
 
