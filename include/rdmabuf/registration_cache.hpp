@@ -109,10 +109,10 @@ struct RegistrationCacheOptions {
 /// registration. If it fails, those that need the same range and access get the same error. Idle
 /// entries of the same allocation that overlap or touch the new range are merged with the new range
 /// into one registration, if the merged range is at least 1.5 times as long as each of these
-/// entries. So a stream through a buffer leaves few entries, and each byte of the buffer is
-/// registered only a logarithmic number of times. If the merged range cannot be registered, the
-/// requested range is registered alone. On ENOMEM, all idle entries are deregistered, and the
-/// registration is tried once more.
+/// entries. A program that uses a buffer part by part, from start to end, then causes few
+/// entries, and each byte is registered only a logarithmic number of times. If the merged range
+/// cannot be registered, the requested range is registered alone. On ENOMEM, all idle entries are
+/// deregistered, and the registration is tried once more.
 ///
 /// A cache must not be used in a child of fork(2), because it may wait for threads that do not
 /// exist in the child.

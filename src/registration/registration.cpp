@@ -291,8 +291,8 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
 
 namespace {
 
-/// A protection domain, and the position and rank of its NIC in the list that Topology::nearest()
-/// returns. NICs that are equally near and equally fast have the same rank.
+/// A protection domain, and where Topology::nearest() lists its NIC. NICs that are equally near and
+/// equally fast have the same rank.
 struct Candidate {
     const ProtectionDomain* pd = nullptr;
     std::size_t position = std::numeric_limits<std::size_t>::max();

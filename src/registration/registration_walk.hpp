@@ -103,8 +103,8 @@ class RegistrationWalk {
     /// Sets the mappings to try on each NIC for the selected exporter.
     void choose_mappings_of(RegistrationPath path);
     /// Ends an attempt with the current path: deregisters all its regions and closes its dma-bufs.
-    /// A dma-buf path is tried again with the next exporter that knows the memory. If there is
-    /// none, or for another path, the next path follows.
+    /// If this is a dma-buf path and another exporter knows the memory, the path is tried again
+    /// with this exporter. Otherwise the next path is tried.
     void give_up();
     /// Selects the NICs that use the same mapping in the next step (a round of registrations) of a
     /// dma-buf path, and sets their jobs. If this function returns true but selects no NIC, it has

@@ -50,7 +50,7 @@ int LoopbackCopy::flush(RequestState& request, std::size_t rails) noexcept {
     for (std::size_t i = 1; i < rails; ++i) {
         SharedRail& rail = *shared_.rails[i];
         if (rail.port_down) {
-            // The port may be active again, and the device writes.
+            // port_down may be out of date. A device whose port is active again writes, too.
             static_cast<void>(attempt([&] { shared_.query_port(rail); }));
         }
         left_out |= rail.failure != nullptr || rail.port_down ? 1U << i : 0U;

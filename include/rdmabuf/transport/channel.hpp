@@ -91,9 +91,9 @@ namespace rdmabuf::transport {
 ///     had acknowledged
 ///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
-/// reason(). These requests end only after the devices of this side no longer access their memory.
-/// Exception: if a queue pair can be neither moved to the error state nor destroyed, close() ends
-/// them after a time limit. If only a queue pair other than the first fails, for example because of
+/// reason(). These requests end only after the devices of this side no longer access their memory,
+/// or in close() after a time limit, if a queue pair can be neither moved to the error state nor
+/// destroyed. If only a queue pair other than the first fails, for example because of
 /// its port, no request fails; see working_rails().
 class Channel {
   public:

@@ -43,9 +43,9 @@ void cancel_plan() noexcept;
 /// already taken from the plan may still be executed. While it holds the lock, the caller must not
 /// call other functions of this file.
 [[nodiscard]] std::unique_lock<std::mutex> block();
-/// While a test has stopped the clock: makes the planned state changes and resets that are due, and
-/// returns whether there was one. While the clock runs: returns false, because the control thread
-/// makes them.
+/// Makes the planned state changes and resets that are due, if a test has stopped the clock. While
+/// the clock runs, the control thread makes them, and this function does nothing.
+/// @return true if one was made, or if memory is exhausted, so that some may be left
 bool step() noexcept;
 /// Returns the time of the next state change or reset in nanoseconds, or 0 if none is planned.
 [[nodiscard]] std::uint64_t next_change() noexcept;

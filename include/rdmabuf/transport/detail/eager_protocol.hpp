@@ -50,8 +50,8 @@ class RDMABUF_EXPORT EagerProtocol {
     /// is too long, or this end has no credits left for eager messages, the message is sent with an
     /// RTS instead.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
-    /// Returns true if the data of a message is copied when the message is sent. If it can be sent
-    /// at once, it then needs no SendRequest object.
+    /// Returns true if the data of a message is copied when the message is sent. Such a message
+    /// needs no SendRequest object, unless it must wait.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }
