@@ -195,6 +195,9 @@ int ChannelState::start_receive(const BufferRef& buffer, UnexpectedMessage* mess
     }
     if ((buffer.length > eager_.limit() || eager_.limit() == 0) && mask == full_mask) {
         rendezvous_receiver_.advertise(*taken);
+        if (rendezvous_receiver_.has_work()) [[unlikely]] {
+            wake(); // The advertisement may not be posted yet.
+        }
     }
     shared_.matcher.post(*taken);
     return 0;

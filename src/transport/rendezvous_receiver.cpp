@@ -10,32 +10,54 @@
 namespace rdmabuf::transport::detail {
 
 void RendezvousReceiver::advertise(ReceiveRequest& receive) noexcept {
-    if (advertised_ == CtsRing::capacity ||
-        shared_.matcher.has_unadvertised(receive.channel, receive.tag) || !rails_.can_send()) {
+    if (!can_advertise(receive.tag, 1)) {
         return;
     }
-    const BufferRef& buffer = receive.buffer;
-    const ChunkTable table = ChunkTable::describe(buffer, 0, buffer.length);
-    if (table.length != buffer.length) {
+    const ChunkTable table = ChunkTable::describe(receive.buffer, 0, receive.buffer.length);
+    if (table.length != receive.buffer.length) {
         return;
     }
-    Header header = {.kind = Kind::advertisement, .value = receive.tag};
-    if (control_.send(header, cts_body(receive, table), table.regions)) {
-        receive.advertised = true;
-        ++advertised_;
+    receive.advertised = true;
+    ++advertised_;
+    if (!unsent_.empty() || !send_advertisement(receive, table)) {
+        receive.advertisement_unsent = true;
+        unsent_.push_back(&receive);
     }
 }
 
 bool RendezvousReceiver::can_advertise(Tag tag, std::size_t count) const noexcept {
     return count <= CtsRing::capacity - advertised_ &&
-           rails_.can_send(static_cast<std::uint32_t>(count)) && rails_.may_hold(count) &&
+           rails_.can_send(static_cast<std::uint32_t>(count)) &&
            !shared_.matcher.has_unadvertised(channel_, tag);
+}
+
+bool RendezvousReceiver::send_advertisement(const ReceiveRequest& receive,
+                                            const ChunkTable& table) noexcept {
+    return rails_.can_send() && control_.send({.kind = Kind::advertisement, .value = receive.tag},
+                                              cts_body(receive, table), table.regions);
+}
+
+bool RendezvousReceiver::send_advertisements() noexcept {
+    while (!unsent_.empty()) {
+        auto& receive = static_cast<ReceiveRequest&>(*unsent_.front());
+        if (!send_advertisement(receive,
+                                ChunkTable::describe(receive.buffer, 0, receive.buffer.length))) {
+            return false;
+        }
+        receive.advertisement_unsent = false;
+        unsent_.remove(&receive);
+    }
+    return true;
 }
 
 void RendezvousReceiver::advertisement_used(ReceiveRequest& receive) noexcept {
     if (receive.advertised) {
         receive.advertised = false;
         --advertised_;
+        if (receive.advertisement_unsent) {
+            receive.advertisement_unsent = false;
+            unsent_.remove(&receive);
+        }
     }
 }
 
@@ -89,6 +111,7 @@ ReceiveRequest* RendezvousReceiver::cancelled_arrived(std::uint32_t number) cons
 
 void RendezvousReceiver::stop() noexcept {
     answers_.clear();
+    unsent_.clear();
     cancels_ = 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Long messages whose receives were posted and advertised to the sender before the send.
 #include "features_fixture.hpp"
+#include "post_filter.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -10,6 +11,14 @@ class Advertisements : public FeaturesTest, public ::testing::WithParamInterface
     void SetUp() override {
         use_devices(GetParam());
         connect_with_memory();
+    }
+    /// While the result exists, the right end cannot send: ibv_post_send(3) fails with ENOMEM,
+    /// although the send queue has room.
+    [[nodiscard]] PostFilter refuse_messages() {
+        return {right_end().protection_domain().context().native(),
+                [](const ibv_qp&, const ibv_send_wr& work) {
+                    return work.opcode == IBV_WR_SEND ? ENOMEM : 0;
+                }};
     }
 };
 
@@ -77,6 +86,77 @@ TEST_P(Advertisements, are_limited_and_need_that_earlier_receives_are_advertised
         EXPECT_EQ(finish(left(), sent).error, code(0));
     }
     EXPECT_TRUE(right().can_advertise(2, 32));
+}
+
+TEST_P(Advertisements, that_cannot_be_posted_are_sent_later_in_their_order) {
+    std::vector<Request> posted;
+    {
+        const PostFilter filter = refuse_messages();
+        for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+            EXPECT_TRUE(right().can_advertise(i == 1 ? 2 : 1));
+            posted.push_back(receive(50000 + i, i == 1 ? 2 : 1, 60000 * i));
+        }
+        progress_all();
+    }
+    ASSERT_TRUE(progress_until([&] { return left().advertised_receive(2).has_value(); }));
+    settle();
+    forget_calls();
+    for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+        EXPECT_EQ(left().advertised_receive(i == 1 ? 2 : 1), 50000 + i);
+        EXPECT_EQ(wait(left(), send(50000, i == 1 ? 2 : 1, i)).error, code(0));
+    }
+    for (const Send& work : record().sends) {
+        EXPECT_NE(work.request.opcode, IBV_WR_SEND) << "there is no RTS";
+    }
+    for (const std::size_t i : {0U, 1U, 2U, 3U}) {
+        EXPECT_EQ(finish(right(), posted[i]).bytes, 50000);
+        EXPECT_TRUE(received(60000 * i, i, 50000));
+    }
+}
+
+TEST_P(Advertisements, that_cannot_be_posted_are_not_sent_after_a_message_has_matched) {
+    Request first;
+    Request second;
+    Request sent;
+    {
+        const PostFilter filter = refuse_messages();
+        first = receive(50000, 1, 0);
+        second = receive(50001, 1, 60000);
+        sent = send(40000, 1, 7);
+        settle();
+    }
+    EXPECT_EQ(finish(right(), first).bytes, 40000);
+    EXPECT_EQ(finish(left(), sent).error, code(0));
+    EXPECT_TRUE(received(0, 7, 40000));
+    ASSERT_TRUE(progress_until([&] { return left().advertised_receive(1).has_value(); }));
+    EXPECT_EQ(left().advertised_receive(1), 50001U);
+    sent = send(30000, 1, 8);
+    EXPECT_EQ(finish(right(), second).bytes, 30000);
+    EXPECT_EQ(finish(left(), sent).error, code(0));
+    EXPECT_TRUE(received(60000, 8, 30000));
+    EXPECT_TRUE(right().can_advertise(1, 32));
+}
+
+TEST_P(Advertisements, that_cannot_be_posted_are_cancelled_or_end_with_the_channel) {
+    Request cancelled;
+    Request other;
+    {
+        const PostFilter filter = refuse_messages();
+        cancelled = receive(50000, 1, 0);
+        other = receive(50001, 1, 0);
+        EXPECT_EQ(right().cancel(cancelled), code(0));
+        progress_all();
+    }
+    EXPECT_EQ(finish(right(), cancelled).error, code(ECANCELED));
+    ASSERT_TRUE(progress_until([&] { return left().advertised_receive(1).has_value(); }));
+    EXPECT_EQ(left().advertised_receive(1), 50001U);
+    {
+        const PostFilter filter = refuse_messages();
+        cancelled = receive(50000, 2, 0);
+        left_.reset();
+    }
+    EXPECT_EQ(finish(right(), cancelled).error, code(ECONNRESET));
+    EXPECT_EQ(finish(right(), other).error, code(ECONNRESET));
 }
 
 } // namespace

@@ -118,6 +118,23 @@ TEST_F(NcclNetMessages, WaitForRoomIfMoreReceivesArePostedThanCanBeAdvertised) {
     EXPECT_TRUE(std::ranges::equal(from->bytes(0, count), to->bytes(0, count)));
 }
 
+// The sender waits until the receive is advertised.
+TEST_F(NcclNetMessages, ArriveIfTheAdvertisementOfTheirReceiveFailsWithEnomem) {
+    constexpr std::size_t size = 3;
+    const auto from = memory(pair_.send, 2 * size);
+    const auto to = memory(pair_.receive, 2 * size);
+    for (const unsigned call : {1U, 2U}) {
+        fill(from->bytes(0, 2 * size), call);
+        ASSERT_EQ(softverbs_fail_call("ibv_post_send", call, ENOMEM), 0);
+        const Ticket received = receive(pair_.receive, {to->data(), to->data(size)}, {size, size},
+                                        {5, 5}, {to->handle(), to->handle()});
+        static_cast<void>(send(pair_.send, *from, 0, size, 5));
+        static_cast<void>(send(pair_.send, *from, size, size, 5));
+        EXPECT_THAT(finish(received), Each(3));
+        EXPECT_TRUE(std::ranges::equal(from->bytes(0, 2 * size), to->bytes(0, 2 * size)));
+    }
+}
+
 TEST_F(NcclNetMessages, ThatAreTooLongAreTruncated) {
     const auto from = memory(pair_.send, 64);
     const auto to = memory(pair_.receive, 64);

@@ -19,9 +19,9 @@ class HeldBuffers {
   public:
     explicit HeldBuffers(BouncePool& pool) noexcept : pool_(pool) {}
 
-    /// Returns true if the channel may take @p count more send buffers from the pool.
-    [[nodiscard]] bool may_hold(std::size_t count) const noexcept {
-        return pool_.unused() >= pool_.send_buffers() / 2 + count || may_hold_scarce(count);
+    /// Returns true if the channel may take another send buffer from the pool.
+    [[nodiscard]] bool may_hold() const noexcept {
+        return pool_.unused() > pool_.send_buffers() / 2 || may_hold_scarce();
     }
 
     /// Adds a send buffer.
@@ -51,15 +51,12 @@ class HeldBuffers {
   private:
     static constexpr std::size_t few = 8;
 
-    [[gnu::noinline]] bool may_hold_scarce(std::size_t count) const noexcept {
+    [[gnu::noinline]] bool may_hold_scarce() const noexcept {
         std::size_t held = 0;
         for (std::uint32_t i = first_; i != BouncePool::none && held < few; i = pool_.use(i).next) {
             ++held;
         }
-        const std::size_t left = held + count <= 1     ? 0
-                                 : held + count <= few ? pool_.send_buffers() / 4
-                                                       : pool_.send_buffers();
-        return pool_.unused() >= left + count;
+        return held < few && pool_.unused() > (held == 0 ? 0 : pool_.send_buffers() / 4);
     }
     void release_first() noexcept {
         const std::uint32_t buffer = first_;

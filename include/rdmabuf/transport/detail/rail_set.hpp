@@ -92,8 +92,6 @@ class RDMABUF_EXPORT RailSet {
     [[nodiscard]] bool can_send(std::uint32_t count = 1) const noexcept {
         return rails_[0].queue.has_room(reserve + count - 1);
     }
-    /// Returns true if the channel may take @p count more send buffers.
-    [[nodiscard]] bool may_hold(std::size_t count) const noexcept { return held_.may_hold(count); }
     /// Returns true if @p length bytes fit into the inline data of a work request. They then need
     /// no send buffer.
     [[nodiscard]] bool fits_inline(std::size_t length) const noexcept {
@@ -408,7 +406,7 @@ class RDMABUF_EXPORT RailSet {
     template <class Post>
     [[nodiscard]] bool with_buffer(const Header& header, std::span<const std::byte> body,
                                    const ibv_sge* data, const Post& post) noexcept {
-        if (!may_hold(1)) {
+        if (!held_.may_hold()) {
             return false;
         }
         const std::uint32_t buffer = shared_.pool.take();

@@ -24,10 +24,9 @@ class RDMABUF_EXPORT RendezvousReceiver {
                        const ChannelState* channel) noexcept
         : shared_(shared), rails_(rails), control_(control), channel_(channel) {}
 
-    /// Advertises a receive to the peer. Does nothing if an earlier receive without an
-    /// advertisement could match the same message, if CtsRing::capacity receives are advertised, if
-    /// the buffer has more than max_chunks regions, or if the message cannot be sent now. Must be
-    /// called before the receive is added to the TagMatcher.
+    /// Advertises a receive to the peer. Does nothing if can_advertise() returns false, or if the
+    /// buffer has more than max_chunks regions. If posting the message fails, advance() tries
+    /// again. Must be called before the receive is added to the TagMatcher.
     void advertise(ReceiveRequest& receive) noexcept;
     /// Returns true if there is room to advertise @p count more receives, and receives with this
     /// tag may be advertised; see Channel::can_advertise().
@@ -84,7 +83,9 @@ class RDMABUF_EXPORT RendezvousReceiver {
     /// @return the cancelled receive; nullptr for a protocol error
     [[nodiscard]] ReceiveRequest* cancelled_arrived(std::uint32_t number) const noexcept;
 
-    [[nodiscard]] bool has_work() const noexcept { return !answers_.empty() || cancels_ != 0; }
+    [[nodiscard]] bool has_work() const noexcept {
+        return !answers_.empty() || !unsent_.empty() || cancels_ != 0;
+    }
     /// Sends the control messages that wait for room in the send queue.
     /// @param finished  called with each receive whose `rget_done` message was sent; all its data
     ///                  has arrived
@@ -104,6 +105,9 @@ class RDMABUF_EXPORT RendezvousReceiver {
                 finished(receive);
             }
         }
+        if (!unsent_.empty() && !send_advertisements()) {
+            return; // The peer ignores the cancellation of a receive that is not advertised.
+        }
         if (cancels_ != 0 && rails_.can_send()) {
             send_cancels();
         }
@@ -115,6 +119,13 @@ class RDMABUF_EXPORT RendezvousReceiver {
   private:
     [[nodiscard]] CtsBody cts_body(const ReceiveRequest& receive,
                                    const ChunkTable& table) const noexcept;
+    /// Sends the advertisement of a receive. @param table  the regions of its buffer
+    /// @return false if it cannot be sent now
+    [[nodiscard]] bool send_advertisement(const ReceiveRequest& receive,
+                                          const ChunkTable& table) noexcept;
+    /// Sends the advertisements of the receives in unsent_.
+    /// @return false if not all of them can be sent now
+    [[nodiscard]] bool send_advertisements() noexcept;
     /// Starts to read the data of a message by RDMA. @return false if memory is exhausted
     [[nodiscard]] bool start_read(ReceiveRequest& receive, const RtsBody& body,
                                   std::span<const std::byte> bytes) noexcept;
@@ -136,7 +147,9 @@ class RDMABUF_EXPORT RendezvousReceiver {
 
     /// The receives whose CTS, NACK or `rget_done` message must be sent.
     List<ReceiveRequest, &ReceiveRequest::link> answers_;
-    /// The number of receives of this end that are advertised to the peer.
+    /// The receives whose advertisement could not be posted yet, in the order of irecv().
+    List<RequestState, &RequestState::list_link> unsent_;
+    /// The number of receives of this end that are advertised to the peer, or are in unsent_.
     std::uint32_t advertised_ = 0;
     /// The number of receives for which a cancellation message must be sent.
     std::uint32_t cancels_ = 0;

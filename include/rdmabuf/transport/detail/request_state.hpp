@@ -130,8 +130,8 @@ struct RequestState : RequestFlags {
     /// RdmaTransfer::next_of_request is the next one. Always nullptr if the channel has only one
     /// queue pair.
     RdmaTransfer* unconfirmed = nullptr;
-    /// The links of the request in ChannelState::loopback_queue_ or, after the request has ended,
-    /// in SharedState::completed.
+    /// The links of the request in ChannelState::loopback_queue_, in RendezvousReceiver::unsent_
+    /// or, after the request has ended, in SharedState::completed.
     Link<RequestState> list_link{};
 
     [[nodiscard]] RequestType type() const noexcept {
@@ -200,6 +200,8 @@ struct ReceiveProgress {
     Stage stage{};
     /// True if the receive was advertised to the peer and has not matched a message yet.
     bool advertised = false;
+    /// True if `advertised` is true and the advertisement could not be posted yet.
+    bool advertisement_unsent = false;
     /// True if the peer writes to the receive buffer without RTS and CTS, because this end had
     /// advertised the buffer.
     bool written_by_advertisement = false;
