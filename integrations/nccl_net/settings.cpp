@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <limits>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -24,34 +25,52 @@
 namespace nccl_net {
 namespace {
 
-std::string text_of(const char* name) {
-    const char* const value = std::getenv(name); // NOLINT(concurrency-mt-unsafe)
-    return value != nullptr ? value : "";
-}
-
-/// Returns the number in an environment variable; std::nullopt if the variable is not set, is
-/// negative (NCCL's value for "not set"), or is invalid.
-template <class Number>
-std::optional<Number> number_of(const char* name,
-                                unsigned max = std::numeric_limits<Number>::max()) {
-    const std::string text = text_of(name);
-    if (text.empty()) {
-        return std::nullopt;
+/// Reads environment variables.
+class Environment {
+  public:
+    [[nodiscard]] std::string text_of(const char* name) {
+        read_.insert(name);
+        const char* const value = std::getenv(name); // NOLINT(concurrency-mt-unsafe)
+        return value != nullptr ? value : "";
     }
-    errno = 0;
-    char* end = nullptr;
-    const long value = std::strtol(text.c_str(), &end, 0);
-    if (errno != 0 || *end != '\0' || (value > 0 && static_cast<unsigned long>(value) > max)) {
-        log::warn("init", std::string(name) + "=" + text +
-                              " is ignored: it is not a number up to " + std::to_string(max));
-        return std::nullopt;
+    /// Returns the number in an environment variable; std::nullopt if the variable is not set, is
+    /// negative (NCCL's value for "not set"), or is invalid.
+    template <class Number>
+    [[nodiscard]] std::optional<Number> number_of(
+        const char* name, unsigned max = std::numeric_limits<Number>::max()) {
+        const std::string text = text_of(name);
+        if (text.empty()) {
+            return std::nullopt;
+        }
+        errno = 0;
+        char* end = nullptr;
+        const long value = std::strtol(text.c_str(), &end, 0);
+        if (errno != 0 || *end != '\0' || (value > 0 && static_cast<unsigned long>(value) > max)) {
+            log::warn("init", std::string(name) + "=" + text +
+                                  " is ignored: it is not a number up to " + std::to_string(max));
+            return std::nullopt;
+        }
+        return value < 0 ? std::nullopt : std::optional(static_cast<Number>(value));
     }
-    return value < 0 ? std::nullopt : std::optional(static_cast<Number>(value));
-}
+    [[nodiscard]] bool flag_of(const char* name, bool otherwise) {
+        return number_of<std::uint8_t>(name).value_or(otherwise ? 1 : 0) != 0;
+    }
+    /// Logs the variables of NCCL's InfiniBand network that are set and were not read.
+    void report_unread() const {
+        for (char** variable = environ; *variable != nullptr; ++variable) {
+            const std::string_view text(*variable);
+            const std::string_view name = text.substr(0, text.find('='));
+            if ((name.starts_with("NCCL_IB_") || name == "NCCL_GDR_FLUSH_DISABLE") &&
+                text.size() > name.size() + 1 && !read_.contains(name)) {
+                log::info("init",
+                          std::string(name) + " has no effect: the plugin does not read it");
+            }
+        }
+    }
 
-bool flag_of(const char* name, bool otherwise) {
-    return number_of<std::uint8_t>(name).value_or(otherwise ? 1 : 0) != 0;
-}
+  private:
+    std::set<std::string_view> read_;
+};
 
 /// Returns the name of the first interface in @p all that @p list selects and that has an address
 /// of @p family. If @p family is AF_INET or AF_INET6, returns the address instead of the name.
@@ -80,9 +99,9 @@ std::optional<std::string> find_interface(const ifaddrs* all, const NameList& li
 }
 
 /// Returns the first interface that the environment selects; see Settings::listen.
-std::optional<std::string> find_interface() {
-    const std::string family = text_of("NCCL_SOCKET_FAMILY");
-    const std::string names = text_of("NCCL_SOCKET_IFNAME");
+std::optional<std::string> find_interface(Environment& environment) {
+    const std::string family = environment.text_of("NCCL_SOCKET_FAMILY");
+    const std::string names = environment.text_of("NCCL_SOCKET_IFNAME");
     if (names.empty() && family.empty()) {
         return std::string();
     }
@@ -101,42 +120,6 @@ std::optional<std::string> find_interface() {
         }
     }
     return found;
-}
-
-/// Logs the variables of NCCL's InfiniBand transport that are set and have no effect here.
-void report_without_effect() {
-    constexpr const char* one_write = "each message is one RDMA write with immediate data";
-    constexpr auto prefixes = std::to_array<std::pair<std::string_view, const char*>>({
-        {"NCCL_IB_ECE_ENABLE", "connections use no ECE"},
-        {"NCCL_IB_AR_THRESHOLD", one_write},
-        {"NCCL_IB_ADAPTIVE_ROUTING", one_write},
-        {"NCCL_IB_OOO_RQ", "receives are executed in order"},
-        {"NCCL_IB_SPLIT_DATA_ON_QPS", "long messages are striped over all queue pairs"},
-        {"NCCL_IB_FIFO_TC", "advertisements of receives have the traffic class of the data"},
-        {"NCCL_IB_USE_INLINE", "inline data is always used if the device supports it"},
-        {"NCCL_IB_RETURN_ASYNC_EVENTS", "fatal events of devices are always handled"},
-        {"NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", one_write},
-        {"NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "receive buffers are always posted"},
-        {"NCCL_IB_RESILIENCY_", "failed queue pairs, except the first one, are always replaced"},
-        {"NCCL_IB_MQP_RETRY_", "ibv_modify_qp is called once"},
-        {"NCCL_IB_QUERY_PORT_SPEED", "the speed is that of ibv_query_port"},
-        {"NCCL_IB_SUBNET_", "a connection uses the device that NCCL selects"},
-        {"NCCL_IB_WARN_RAIL_LOCAL", "a connection uses the device that NCCL selects"},
-        {"NCCL_IB_ROUTABLE_FLID_GID_INDEX", "connections to all subnets use the same GID"},
-        {"NCCL_GDR_FLUSH_DISABLE", "NCCL's flushes are always executed"},
-    });
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        const std::string_view text(*variable);
-        const std::string_view name = text.substr(0, text.find('='));
-        if (text.size() <= name.size() + 1) {
-            continue; // without a value
-        }
-        for (const auto& [prefix, reason] : prefixes) {
-            if (name.starts_with(prefix)) {
-                log::info("init", std::string(name) + " has no effect: " + reason);
-            }
-        }
-    }
 }
 
 } // namespace
@@ -176,35 +159,36 @@ bool NameList::selects(std::string_view name, int port, const Entry*& entry) con
 }
 
 Settings Settings::read() {
+    Environment environment;
     Settings settings;
-    settings.nccl_exports = flag_of("RDMABUF_NCCL_DMABUF", false);
-    settings.disabled = flag_of("NCCL_IB_DISABLE", false);
-    settings.devices = NameList(text_of("NCCL_IB_HCA"));
-    settings.listen = find_interface();
-    settings.pci_order = flag_of("NCCL_IB_DEVICE_PCI_ORDER", true);
-    settings.merge_functions = flag_of("NCCL_IB_MERGE_VFS", true);
-    settings.data_direct = flag_of("NCCL_IB_DATA_DIRECT", true);
-    settings.relaxed_ordering = flag_of("NCCL_IB_PCI_RELAXED_ORDERING", true);
-    settings.merge_devices = flag_of("NCCL_IB_MERGE_NICS", true);
+    settings.nccl_exports = environment.flag_of("RDMABUF_NCCL_DMABUF", false);
+    settings.disabled = environment.flag_of("NCCL_IB_DISABLE", false);
+    settings.devices = NameList(environment.text_of("NCCL_IB_HCA"));
+    settings.listen = find_interface(environment);
+    settings.pci_order = environment.flag_of("NCCL_IB_DEVICE_PCI_ORDER", true);
+    settings.merge_functions = environment.flag_of("NCCL_IB_MERGE_VFS", true);
+    settings.data_direct = environment.flag_of("NCCL_IB_DATA_DIRECT", true);
+    settings.relaxed_ordering = environment.flag_of("NCCL_IB_PCI_RELAXED_ORDERING", true);
+    settings.merge_devices = environment.flag_of("NCCL_IB_MERGE_NICS", true);
     // NCCL permits up to 128. A value above the maximum of this library is reduced to this maximum
     // instead of ignored, because the user wants many queue pairs.
-    settings.queue_pairs = std::clamp(
-        number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION").value_or(settings.queue_pairs), 1U,
-        static_cast<std::uint32_t>(rdmabuf::transport::max_queue_pairs_per_device));
-    settings.traffic_class = number_of<std::uint8_t>("NCCL_IB_TC");
-    settings.service_level = number_of<std::uint8_t>("NCCL_IB_SL", 15);
-    settings.pkey_index = number_of<std::uint16_t>("NCCL_IB_PKEY").value_or(settings.pkey_index);
+    settings.queue_pairs =
+        std::clamp(environment.number_of<std::uint32_t>("NCCL_IB_QPS_PER_CONNECTION")
+                       .value_or(settings.queue_pairs),
+                   1U, static_cast<std::uint32_t>(rdmabuf::transport::max_queue_pairs_per_device));
+    settings.traffic_class = environment.number_of<std::uint8_t>("NCCL_IB_TC");
+    settings.service_level = environment.number_of<std::uint8_t>("NCCL_IB_SL", 15);
+    settings.pkey_index =
+        environment.number_of<std::uint16_t>("NCCL_IB_PKEY").value_or(settings.pkey_index);
     settings.ack_timeout =
-        number_of<std::uint8_t>("NCCL_IB_TIMEOUT", 31).value_or(settings.ack_timeout);
+        environment.number_of<std::uint8_t>("NCCL_IB_TIMEOUT", 31).value_or(settings.ack_timeout);
     settings.retry_count =
-        number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
+        environment.number_of<std::uint8_t>("NCCL_IB_RETRY_CNT", 7).value_or(settings.retry_count);
 
-    report_without_effect();
-
-    settings.gid_index_ = number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
-    const auto version = number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);
-    const std::string family = text_of("NCCL_IB_ADDR_FAMILY");
-    const std::string range = text_of("NCCL_IB_ADDR_RANGE");
+    settings.gid_index_ = environment.number_of<std::uint8_t>("NCCL_IB_GID_INDEX");
+    const auto version = environment.number_of<std::uint8_t>("NCCL_IB_ROCE_VERSION_NUM", 2);
+    const std::string family = environment.text_of("NCCL_IB_ADDR_FAMILY");
+    const std::string range = environment.text_of("NCCL_IB_ADDR_RANGE");
     settings.selects_gid_ = version || !family.empty() || !range.empty();
     settings.gid_type_ = version == 1 ? rdmabuf::GidType::roce_v1 : rdmabuf::GidType::roce_v2;
     settings.ipv6_gid_ = family == "AF_INET6";
@@ -221,6 +205,7 @@ Settings Settings::read() {
         log::warn("init", "NCCL_IB_ADDR_RANGE=" + range + " is ignored: it is not an address of " +
                               "NCCL_IB_ADDR_FAMILY, a slash and a prefix length");
     }
+    environment.report_unread();
     return settings;
 }
 

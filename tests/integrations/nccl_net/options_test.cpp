@@ -66,32 +66,14 @@ TEST_F(NcclNetOptions, ThatAreNoNumbersAreIgnoredWithAWarning) {
 
 TEST_F(NcclNetOptions, WithoutEffectAreReported) {
     const Variable threshold("NCCL_IB_AR_THRESHOLD", "0");
-    const Variable control("NCCL_IB_FIFO_TC", "186");
+    const Variable flush("NCCL_GDR_FLUSH_DISABLE", "1");
+    const Variable without_value("NCCL_IB_ECE_ENABLE", "");
+    const Variable used("NCCL_IB_TC", "0");
     ASSERT_EQ(load(), Result::success);
     EXPECT_THAT(take_log(),
-                AllOf(HasSubstr("I NET/rdmabuf : NCCL_IB_AR_THRESHOLD has no effect: each message"),
-                      HasSubstr("I NET/rdmabuf : NCCL_IB_FIFO_TC has no effect: advertisements"),
-                      Not(HasSubstr("ADAPTIVE_ROUTING"))));
-}
-
-TEST_F(NcclNetOptions, OfNccl230WithoutEffectAreReported) {
-    std::vector<std::unique_ptr<Variable>> variables;
-    std::vector<std::string> lines;
-    for (const char* const name :
-         {"NCCL_IB_USE_INLINE", "NCCL_IB_RETURN_ASYNC_EVENTS",
-          "NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME", "NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS",
-          "NCCL_IB_RESILIENCY_PORT_FAILOVER", "NCCL_IB_RESILIENCY_PORT_RECOVERY",
-          "NCCL_IB_RESILIENCY_PORT_FAILOVER_MAX_ATTEMPTS", "NCCL_IB_MQP_RETRY_CNT",
-          "NCCL_IB_QUERY_PORT_SPEED", "NCCL_IB_SUBNET_AWARE_ROUTING", "NCCL_IB_SUBNET_PREFIX_LEN",
-          "NCCL_IB_WARN_RAIL_LOCAL", "NCCL_IB_ROUTABLE_FLID_GID_INDEX"}) {
-        variables.push_back(std::make_unique<Variable>(name, "1"));
-        lines.push_back(std::string(name) + " has no effect: ");
-    }
-    ASSERT_EQ(load(), Result::success);
-    const std::string log = take_log();
-    for (const std::string& line : lines) {
-        EXPECT_THAT(log, HasSubstr(line));
-    }
+                AllOf(HasSubstr("I NET/rdmabuf : NCCL_IB_AR_THRESHOLD has no effect: the plugin"),
+                      HasSubstr("I NET/rdmabuf : NCCL_GDR_FLUSH_DISABLE has no effect: the plugin"),
+                      Not(HasSubstr("NCCL_IB_ECE_ENABLE")), Not(HasSubstr("NCCL_IB_TC"))));
 }
 
 // Also in a network namespace that has no other interface than lo.
