@@ -38,11 +38,12 @@ class RegisteredMemory {
     [[nodiscard]] const rdmabuf::transport::Memory& memory() const noexcept { return memory_; }
 
   private:
-    /// Returns the indices of the devices of the endpoint that have not failed.
-    [[nodiscard]] std::vector<std::size_t> working_devices() const;
-    /// Passes the regions to Endpoint::use_regions(), and stores the result in `memory_`.
-    abi::Result use(const char* function, const Nic& nic, void* data, std::size_t size, bool host,
-                    std::span<const std::span<const rdmabuf::LocalChunk>> regions);
+    /// Passes the regions of the memory to Endpoint::use_regions().
+    /// @param call  registers the memory with each of these protection domains, and returns the
+    ///              regions of each
+    template <class Register>
+    abi::Result register_with(const char* function, const Nic& nic, void* data, std::size_t size,
+                              const Register& call);
 
     std::shared_ptr<SharedEndpoint> endpoint_;
     std::optional<rdmabuf::ChunkedRegion> region_;
