@@ -12,7 +12,6 @@
 #include "memory.hpp"
 #include "nccl_net_abi.hpp"
 #include "nic.hpp"
-#include "shared_endpoint.hpp"
 
 namespace nccl_net {
 

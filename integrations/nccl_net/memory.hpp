@@ -14,7 +14,6 @@
 
 #include "nccl_net_abi.hpp"
 #include "nic.hpp"
-#include "shared_endpoint.hpp"
 
 namespace nccl_net {
 

@@ -4,9 +4,10 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -302,11 +303,9 @@ std::vector<Nic> find_nics(const Settings& settings) {
     return nics;
 }
 
-std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> members,
-                              std::string& reason) {
-    const auto refuse = [&reason](std::string text) {
-        reason = std::move(text);
-        return std::nullopt;
+rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> members) {
+    const auto refuse = [](const std::string& reason) {
+        return rdmabuf::ErrorInfo(EINVAL, "", reason);
     };
     std::optional<Nic> merged;
     for (const int member : members) {
@@ -344,11 +343,11 @@ std::optional<Nic> merge_nics(const std::deque<Nic>& all, std::span<const int> m
     merged->options.queue_pairs_per_device = std::min(
         merged->options.queue_pairs_per_device,
         static_cast<std::uint32_t>(rdmabuf::transport::max_channel_rails / members.size()));
-    return merged;
+    return *std::move(merged);
 }
 
-rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const Settings& settings,
-                                                          int traffic_class) noexcept {
+std::shared_ptr<SharedEndpoint> open_nic(const Nic& nic, const Settings& settings,
+                                         int traffic_class) {
     auto options = nic.options;
     // As in NCCL's own InfiniBand transport, environment variables have priority over the
     // configuration of the communicator. An InfiniBand network without routers ignores the traffic
@@ -360,25 +359,11 @@ rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic, const 
         settings.service_level.value_or(nic.infiniband && configured && traffic_class <= 15
                                             ? static_cast<std::uint8_t>(traffic_class)
                                             : std::uint8_t{0});
-    std::unique_ptr<std::mutex> mutex;
-    auto opened = rdmabuf::attempt([&] {
-        mutex = std::make_unique<std::mutex>();
-        std::vector<Context> contexts;
-        for (const std::string& name : nic.verbs_devices) {
-            contexts.push_back(Context::open(name));
-        }
-        return contexts;
-    });
-    if (!opened) {
-        return opened.error_info();
+    std::vector<Context> devices;
+    for (const std::string& name : nic.verbs_devices) {
+        devices.push_back(Context::open(name));
     }
-    options.mutex = mutex.get();
-    auto endpoint = rdmabuf::transport::Endpoint::open(*opened, nic.resolver, options);
-    if (!endpoint) {
-        return endpoint.error_info();
-    }
-    return rdmabuf::attempt(
-        [&] { return std::make_shared<SharedEndpoint>(std::move(mutex), *std::move(endpoint)); });
+    return std::make_shared<SharedEndpoint>(devices, nic.resolver, options);
 }
 
 } // namespace nccl_net

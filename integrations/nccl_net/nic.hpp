@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/resolver.hpp>
@@ -17,7 +18,6 @@
 #include <rdmabuf/transport.hpp>
 
 #include "settings.hpp"
-#include "shared_endpoint.hpp"
 
 namespace nccl_net {
 
@@ -89,14 +89,49 @@ struct Nic {
 /// Merges several devices into one device, which stripes long messages over all of them.
 /// @param all      all devices
 /// @param members  the indices of the devices to merge; 1 to transport::max_rails indices
-/// @return the merged device; std::nullopt, with @p reason set, if the devices cannot be merged
-[[nodiscard]] std::optional<Nic> merge_nics(const std::deque<Nic>& all,
-                                            std::span<const int> members, std::string& reason);
+/// @return the merged device; EINVAL, with the reason, if the devices cannot be merged
+[[nodiscard]] rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all,
+                                              std::span<const int> members);
+
+/// An endpoint of one device, and its lock. Every call of the endpoint, and of its channels,
+/// listeners and connectors, needs the lock.
+///
+/// NCCL calls the plugin from several threads. Each NCCL communicator has a service thread, which
+/// connects and registers memory, and a progress thread, which sends, receives and tests. Both
+/// threads may use the same connection at the same time. The progress thread serves all connections
+/// of its NCCL communicator. Therefore:
+///   - There is one endpoint for each NCCL communicator, device and traffic class. The progress
+///     threads of different NCCL communicators then do not wait for each other, and one call of
+///     test() completes the requests of all connections. An endpoint for each connection would cost
+///     a protection domain, a completion queue, a shared receive queue and about 0.4 MB of buffers
+///     for each connection, and each buffer would be registered once for each connection.
+///   - A lock is needed, because the service thread connects while the progress thread is busy. In
+///     steady state the progress thread alone takes the lock. Memory is registered without it, and
+///     queue pairs are created and connected without it, except one: the first registration of GPU
+///     memory creates the queue pair for flushes with the lock.
+/// NCCL describes its communicators to the plugin from version 11 on. In older versions all NCCL
+/// communicators of the process share the endpoint of a device.
+struct SharedEndpoint {
+    /// @throws rdmabuf::Error with the errors of Endpoint::open()
+    SharedEndpoint(std::span<const rdmabuf::Context> devices, const rdmabuf::Resolver& resolver,
+                   rdmabuf::transport::EndpointOptions options)
+        : endpoint([&] {
+              options.mutex = &mutex;
+              return rdmabuf::transport::Endpoint::open(devices, resolver, options).value();
+          }()) {}
+
+    std::mutex mutex;
+    rdmabuf::transport::Endpoint endpoint;
+    /// Set to false when the close of a connection has timed out after EndpointOptions::linger. The
+    /// other connections are then closed without waiting, because NCCL closes its connections one
+    /// after another, and hundreds of them can lead to an unreachable peer.
+    bool lingers = true;
+};
 
 /// Opens the verbs devices and creates an endpoint.
 /// @param traffic_class  the traffic class that NCCL requests; abi::undefined_traffic_class: none
-[[nodiscard]] rdmabuf::Result<std::shared_ptr<SharedEndpoint>> open_nic(const Nic& nic,
-                                                                        const Settings& settings,
-                                                                        int traffic_class) noexcept;
+/// @throws rdmabuf::Error with the errors of Context::open() and Endpoint::open()
+[[nodiscard]] std::shared_ptr<SharedEndpoint> open_nic(const Nic& nic, const Settings& settings,
+                                                       int traffic_class);
 
 } // namespace nccl_net

@@ -110,10 +110,9 @@ abi::Result Plugin::merge(std::span<const int> members, int& device) {
         log::info("makeVDevice", "devices are not merged: NCCL_IB_MERGE_NICS=0");
         return abi::Result::invalid_usage;
     }
-    std::string reason;
-    auto merged = merge_nics(nics_, members, reason);
+    auto merged = merge_nics(nics_, members);
     if (!merged) {
-        log::info("makeVDevice", "devices are not merged: " + reason);
+        log::info("makeVDevice", "devices are not merged: " + merged.reason());
         return abi::Result::invalid_usage;
     }
     const auto known =
@@ -145,7 +144,7 @@ std::shared_ptr<SharedEndpoint> Plugin::open(const Context* context, const Nic& 
     if (auto endpoint = known->endpoint.lock()) {
         return endpoint;
     }
-    auto opened = open_nic(nic, settings_, traffic_class);
+    auto opened = rdmabuf::attempt([&] { return open_nic(nic, settings_, traffic_class); });
     if (!opened) {
         log::failed(function, nic.name, opened.error_info());
         return nullptr;

@@ -22,7 +22,6 @@
 #include "nccl_net_abi.hpp"
 #include "nic.hpp"
 #include "settings.hpp"
-#include "shared_endpoint.hpp"
 
 namespace nccl_net {
 
