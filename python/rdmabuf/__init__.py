@@ -626,7 +626,7 @@ class Region(_Closing):
 
     @property
     def trail(self) -> list[dict]:
-        """All attempts to register the memory: path, call, errno, device, exporter, meaning and remedy of each."""
+        """The attempts to register the memory: path, call, errno, device, exporter, meaning and remedy of each."""
         with self._lock:
             return json.loads(_text(_library.rdmabuf_trail_json(self._open())))
 

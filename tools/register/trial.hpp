@@ -60,7 +60,7 @@ struct Trial {
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     Access access{};
-    /// All attempts, in chronological order; empty for memory of the RDMA device.
+    /// The attempts, in chronological order; empty for memory of the RDMA device.
     Trail trail;
     /// Empty if the registration failed.
     std::optional<Registered> registered;
