@@ -43,6 +43,14 @@ void report_teardown_unless(std::initializer_list<Result> fine, Result result, i
     }
 }
 
+/// Appends a device to the devices in Availability::reason, for example "0000:3b:00.0,
+/// 0000:5e:00.0".
+/// @param pci_address  empty if the driver does not report the address
+inline void append_device(std::string& devices, const std::string& pci_address) {
+    devices.append(devices.empty() ? "" : ", ")
+        .append(pci_address.empty() ? "a device whose PCI address is unknown" : pci_address);
+}
+
 /// A result value and its name, for a driver that has no function which returns the name.
 struct StatusName {
     int status;

@@ -6,6 +6,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/cuda.hpp>
 
+#include "common/driver_result.hpp"
 #include "common/exported_memory.hpp"
 #include "common/process_driver.hpp"
 #include "cuda/cuda_memory.hpp"
@@ -103,7 +104,7 @@ class CudaExporter final : public detail::DriverAllocator<Driver> {
                 unfit = std::move(error);
                 continue;
             }
-            list.append(list.empty() ? "" : ", ").append(driver->pci_address(device));
+            detail::append_device(list, driver->pci_address(device));
         }
         if (list.empty() && unfit) {
             return unfit->availability();

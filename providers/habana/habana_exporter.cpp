@@ -6,6 +6,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/habana.hpp>
 
+#include "common/driver_result.hpp"
 #include "common/exported_memory.hpp"
 #include "common/table_exporter.hpp"
 #include "habana/thunk.hpp"
@@ -66,14 +67,15 @@ class DriverExporter final : public detail::TableExporter<HabanaExporter> {
         if (const auto error = thunk.check_device(options_.fd)) {
             return error->availability();
         }
-        return Availability::yes(thunk.library() + ", the program's Gaudi " +
-                                 thunk.pci_address(options_.fd));
+        const std::string address = thunk.pci_address(options_.fd);
+        return Availability::yes(thunk.library() + ", the program's Gaudi" +
+                                 (address.empty() ? "" : " " + address));
     }
 
     [[nodiscard]] static Availability availability_of_any(const Thunk& thunk) {
         std::string list;
         for (const std::string& address : thunk.pci_addresses()) {
-            list.append(list.empty() ? "" : ", ").append(address);
+            detail::append_device(list, address);
         }
         if (list.empty()) {
             return Availability::no(

@@ -9,6 +9,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/level_zero.hpp>
 
+#include "common/driver_result.hpp"
 #include "common/exported_memory.hpp"
 #include "common/process_driver.hpp"
 #include "level_zero/level_zero_export.hpp"
@@ -101,7 +102,7 @@ class LevelZeroExporter final : public detail::DriverAllocator<Driver> {
                 unfit = std::move(error);
                 continue;
             }
-            list.append(list.empty() ? "" : ", ").append(driver.pci_address(gpu.device));
+            detail::append_device(list, driver.pci_address(gpu.device));
         }
         if (list.empty() && unfit) {
             return unfit->availability();

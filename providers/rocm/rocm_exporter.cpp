@@ -7,6 +7,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/rocm.hpp>
 
+#include "common/driver_result.hpp"
 #include "common/exported_memory.hpp"
 #include "common/process_driver.hpp"
 #include "rocm/rocm_memory.hpp"
@@ -52,7 +53,7 @@ class RocmExporter final : public detail::DriverAllocator<Driver> {
         }
         std::string reason = driver.library();
         for (const Agent gpu : gpus) {
-            reason.append(", ").append(pci_address(driver, gpu));
+            detail::append_device(reason, pci_address(driver, gpu));
         }
         return Availability::yes(std::move(reason));
     }

@@ -46,6 +46,14 @@ TEST_F(CudaContexts, ThatAreDestroyedAreReported) {
                                              "was allocated has been destroyed"));
 }
 
+TEST_F(CudaAttributes, OfADeviceWithoutAPciAddressAreReported) {
+    fake::set_attribute(1, number(DeviceAttribute::dma_buf_supported), 0);
+    fake::fail("cuDeviceGetPCIBusId", abi::invalid_value);
+    const Availability found = make_cuda_exporter()->availability();
+    EXPECT_TRUE(found) << found.reason;
+    EXPECT_THAT(found.reason, ::testing::HasSubstr("a device whose PCI address is unknown"));
+}
+
 TEST_F(CudaAttributes, MakeCopiesSynchronousOnceForEachAllocation) {
     const std::uint64_t address = make(fake::Kind::device, 2 * page_size());
     (void)exporter_->export_range(address, 1);

@@ -13,6 +13,7 @@ namespace {
 using detail::habana::DeviceName;
 using ::testing::HasSubstr;
 
+constexpr const char* address_call = "hlthunk_get_pci_bus_id_from_fd";
 constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf_fd";
 
 /// Makes an exporter for a device that the program has opened.
@@ -63,6 +64,17 @@ TEST_F(HabanaAdding, ReportsWhyTheDriverRefuses) {
 TEST_F(HabanaDevice, OfAnyProcessIsListed) {
     EXPECT_EQ(make_habana_exporter()->availability().reason,
               "libhl-thunk.so, 0000:33:00.0, 0000:33:00.0");
+}
+
+TEST_F(HabanaDevice, IsAvailableWithoutItsPciAddress) {
+    fake::reset(1);
+    fake::fail(address_call, -ENODEV, 1, 2);
+    const Availability any = make_habana_exporter()->availability();
+    EXPECT_TRUE(any);
+    EXPECT_EQ(any.reason, "libhl-thunk.so, a device whose PCI address is unknown");
+    const Availability opened = exporter_of(DeviceName::gaudi2)->availability();
+    EXPECT_TRUE(opened);
+    EXPECT_EQ(opened.reason, "libhl-thunk.so, the program's Gaudi");
 }
 
 TEST_F(HabanaDevice, MustBeOpenAndAGaudi2OrNewer) {
