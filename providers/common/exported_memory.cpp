@@ -26,6 +26,14 @@ std::optional<std::uint64_t> dmabuf_size(int fd) noexcept {
     return end < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(end));
 }
 
+std::uint64_t known_dmabuf_size(int fd) {
+    const auto size = dmabuf_size(fd);
+    if (!size) {
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
+    }
+    return *size;
+}
+
 UniqueFd take_descriptor(int raw, const char* call) {
     UniqueFd fd(raw);
     if (!fd) {

@@ -18,6 +18,10 @@ namespace rdmabuf::detail {
 /// std::nullopt if the kernel reports no size. The file position of a memfd does not change.
 [[nodiscard]] std::optional<std::uint64_t> dmabuf_size(int fd) noexcept;
 
+/// Returns the size in bytes of a dma-buf that a driver has exported.
+/// @throws Error with the errno of lseek(2) if the kernel reports no size
+[[nodiscard]] std::uint64_t known_dmabuf_size(int fd);
+
 /// Holds a dma-buf, and the offset of the exported memory in the dma-buf, in bytes.
 struct ExportedMemory {
     UniqueFd fd;

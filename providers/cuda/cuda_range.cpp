@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cuda/cuda_range.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -83,11 +81,8 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) noexcept {
 
 /// Checks that the dma-buf that the driver returned is not shorter than the requested pages.
 void check_size(const UniqueFd& fd, const Extent& pages) {
-    const off_t size = ::lseek(fd.get(), 0, SEEK_END);
-    if (size < 0) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
-    }
-    if (static_cast<std::uint64_t>(size) < pages.length) {
+    const std::uint64_t size = known_dmabuf_size(fd.get());
+    if (size < pages.length) {
         throw Error(ERANGE, export_call,
                     "the driver's dma-buf has " + std::to_string(size) + " bytes instead of the " +
                         std::to_string(pages.length) + " bytes requested at " +

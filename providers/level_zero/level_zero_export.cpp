@@ -93,25 +93,22 @@ void check_begins(const Driver& driver, const Pointer& pointer, const Extent& ex
 /// throws an Error unless the dma-buf has the size of the mapping: then the offset is 0.
 void check_size(const Driver& driver, const Pointer& pointer, const UniqueFd& fd,
                 const Extent& extent) {
-    const auto size = dmabuf_size(fd.get());
-    if (!size) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
-    }
-    if (*size < extent.length) {
+    const std::uint64_t size = known_dmabuf_size(fd.get());
+    if (size < extent.length) {
         throw Error(
             ERANGE, export_call,
-            "the driver's dma-buf has " + std::to_string(*size) + " bytes, and the allocation at " +
+            "the driver's dma-buf has " + std::to_string(size) + " bytes, and the allocation at " +
                 hexadecimal(extent.base) + " has " + std::to_string(extent.length) +
                 ": the allocation is spread over several dma-bufs, as on a GPU with several tiles; "
                 "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
     }
-    if (*size != extent.length && is_mapped(driver, pointer)) {
+    if (size != extent.length && is_mapped(driver, pointer)) {
         throw Error(EOPNOTSUPP, export_call,
                     "the " + std::to_string(extent.length) + " bytes at " +
                         hexadecimal(extent.base) +
                         " are mapped by zeVirtualMemMap, and the driver does not report their "
                         "offset in the physical memory of " +
-                        std::to_string(*size) + " bytes; map the whole physical memory, or " +
+                        std::to_string(size) + " bytes; map the whole physical memory, or " +
                         descriptor_remedy);
     }
 }

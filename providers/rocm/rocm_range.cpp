@@ -82,13 +82,10 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
             begins +
                 "which is another position in a page: a NIC could not use the address as the iova");
     }
-    const auto size = dmabuf_size(fd);
-    if (!size) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
-    }
-    if (offset > *size || length > *size - offset) {
+    const std::uint64_t size = known_dmabuf_size(fd);
+    if (offset > size || length > size - offset) {
         throw Error(ERANGE, export_call,
-                    begins + "but the dma-buf has " + std::to_string(*size) +
+                    begins + "but the dma-buf has " + std::to_string(size) +
                         " bytes, too few for the " + std::to_string(length) +
                         " bytes requested from that offset on");
     }
