@@ -44,10 +44,10 @@ struct Row {
     std::uint32_t vendor = 0;
 };
 constexpr std::array rows{
-    Row{"cuda", "NVIDIA GPU", {"nvidia", "nvidia_peermem"}, nullptr, 0x10de},
-    Row{"level_zero", "Intel GPU", {"xe", "i915"}, nullptr, 0x8086},
-    Row{"rocm", "AMD GPU", {"amdgpu"}, nullptr, 0x1002},
-    Row{"habana", "Intel Gaudi", {"habanalabs"}, nullptr, 0x1da3},
+    Row{"cuda", "NVIDIA GPU", {"nvidia", "nvidia_peermem"}, nullptr, doctor::nvidia_vendor},
+    Row{"level_zero", "Intel GPU", {"xe", "i915"}, nullptr, doctor::intel_vendor},
+    Row{"rocm", "AMD GPU", {"amdgpu"}, nullptr, doctor::amd_vendor},
+    Row{"habana", "Intel Gaudi", {"habanalabs"}, nullptr, doctor::habana_vendor},
     Row{"neuron", "AWS Trainium, Inferentia", {"neuron"}, nullptr},
     Row{"drm", "dumb buffers of a DRM device", {"vgem"}, nullptr},
     Row{"dma_heap", "dma-heaps of the kernel", {}, nullptr},

@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <set>
 
+#include "../doctor/machine.hpp"
+
 namespace rdmabuf::tools::topology {
 
 namespace {
 
 constexpr std::uint32_t vendor_aspeed = 0x1a03;
 constexpr std::uint32_t vendor_matrox = 0x102b;
-constexpr std::uint32_t vendor_amazon = 0x1d0f;
 constexpr std::uint32_t base_class_display = 0x03;
 constexpr std::uint32_t base_class_accelerator = 0x12;
 constexpr std::uint32_t class_other_peripheral = 0x0880;
@@ -66,7 +67,7 @@ bool is_gpu(const PciFunction& function) noexcept {
         return false;
     }
     // Inferentia and Trainium have the class "other system peripheral".
-    const bool neuron = vendor == vendor_amazon && code >> 8U == class_other_peripheral;
+    const bool neuron = vendor == doctor::amazon_vendor && code >> 8U == class_other_peripheral;
     return code >> 16U == base_class_display || code >> 16U == base_class_accelerator || neuron;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "../doctor/machine.hpp"
 #include "../json.hpp"
 #include "machine.hpp"
 
@@ -31,15 +32,15 @@ std::vector<Memory> memories(const Topology& machine) {
 
 std::string vendor_name(std::uint32_t vendor) {
     switch (vendor) {
-        case 0x10de:
+        case doctor::nvidia_vendor:
             return "NVIDIA ";
-        case 0x1002:
+        case doctor::amd_vendor:
             return "AMD ";
-        case 0x8086:
+        case doctor::intel_vendor:
             return "Intel ";
-        case 0x1da3:
+        case doctor::habana_vendor:
             return "Habana ";
-        case 0x1d0f:
+        case doctor::amazon_vendor:
             return "AWS ";
         default:
             return "";
