@@ -196,6 +196,20 @@ void check_real_machine(Check& check) {
     }
 }
 
+/// Adds no finding if the machine is not recognised as a confidential guest: older kernels do not
+/// show that they run in a guest of SEV-SNP.
+void check_confidential_guest(Check& check) {
+    const bool tdx = check.machine().has_processor_flag("tdx_guest");
+    if (!tdx && !check.machine().exists("/sys/devices/system/cpu/sev/vmpl")) {
+        return;
+    }
+    check.fail({}, tdx ? "a guest of Intel TDX" : "a guest of AMD SEV-SNP",
+               {.means = "Devices cannot access the private memory of a confidential guest. The "
+                         "driver of an NVIDIA GPU in confidential mode exports no dma-bufs.",
+                .remedy = "Transfer memory that the guest shares with devices: of the dma-heap "
+                          "system_cc_shared or, on mlx5, of ibv_alloc_buf()."});
+}
+
 void check_gvisor(Check& check) {
     const std::string version = check.machine().line("/proc/version");
     if (version.find("gVisor") == std::string::npos) {
@@ -234,6 +248,9 @@ constexpr std::array kernel_list{
               "Linux, drivers/pci/p2pdma.c", check_host_bridge},
     Condition{"C-26", Severity::information, "sysfs shows the real distances",
               "NCCL, gpu_troubleshooting.rst", check_real_machine},
+    Condition{"C-62", Severity::information, "devices can access the memory of the machine",
+              "Linux, Documentation/ABI/testing/sysfs-devices-system-cpu",
+              check_confidential_guest},
     Condition{"C-27", Severity::information, "the sandbox passes the ioctls of drivers",
               "gVisor issue 13736", check_gvisor},
     Condition{"C-42", Severity::slows, "pages have 4 KiB", "torchcomms issue 1054",

@@ -193,7 +193,7 @@ std::string Machine::kernel_release() const {
     return line("/proc/sys/kernel/osrelease");
 }
 
-bool Machine::virtual_machine() const {
+bool Machine::has_processor_flag(std::string_view flag) const {
     const FileText file = read("/proc/cpuinfo");
     if (!file.text) {
         return false;
@@ -203,7 +203,7 @@ bool Machine::virtual_machine() const {
         return false;
     }
     const auto all = words(*flags);
-    return std::ranges::find(all, "hypervisor") != all.end();
+    return std::ranges::find(all, flag) != all.end();
 }
 
 std::string_view trimmed(std::string_view text) noexcept {

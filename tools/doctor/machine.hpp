@@ -111,8 +111,10 @@ class Machine {
     [[nodiscard]] bool has_sysfs() const { return exists("/sys/class"); }
     /// Returns the release of the kernel, such as "6.12.107"; empty if it is not known.
     [[nodiscard]] std::string kernel_release() const;
+    /// Returns true if /proc/cpuinfo has this word in its flags (x86).
+    [[nodiscard]] bool has_processor_flag(std::string_view flag) const;
     /// Returns true if the processors report that a hypervisor runs this machine.
-    [[nodiscard]] bool virtual_machine() const;
+    [[nodiscard]] bool virtual_machine() const { return has_processor_flag("hypervisor"); }
 
     /// The root without a slash at its end; empty for "/".
     [[nodiscard]] const std::string& root() const noexcept { return root_; }
