@@ -402,6 +402,21 @@ TEST_P(AnyInterface, RegistersNoHostMemoryWithMemoryOfADeviceInIt) {
     }
 }
 
+TEST_P(AnyInterface, RegistersNoHostMemoryWithMemoryOfADeviceBehindOtherMemoryOfItsExporter) {
+    const auto external = make_external_exporter();
+    const auto base = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    std::vector<AddedRange> ranges;
+    for (const MemoryKind kind : {MemoryKind::pinned_host, MemoryKind::device}) {
+        ranges.push_back(external->add(
+            exporter_->fd(),
+            {.address = base + 4096 * (ranges.size() + 1), .length = 4096, .kind = kind}));
+    }
+    resolver_ = Resolver({external});
+    EXPECT_THAT(refusal(base, host_memory_.size(), {.paths = {host}}),
+                fails_with(function, EPERM, "contains device memory of external"));
+    EXPECT_TRUE(registrations().empty());
+}
+
 // As after cuMemHostRegister() of memory that another driver owns.
 TEST_P(AnyInterface, PrefersTheExporterThatDoesNotReportPinnedHostMemory) {
     const auto pinned = std::make_shared<FakeExporter>(size);
@@ -461,6 +476,20 @@ TEST_P(AnyInterface, ExportsFromTheNextExporterThatKnowsTheMemory) {
     EXPECT_EQ(region.verify(), RegistrationState::registered);
     other->freed = true;
     EXPECT_EQ(region.verify(), RegistrationState::revoked);
+}
+
+TEST_P(AnyInterface, RegistersOnAllDevicesWithTheNextExporterThatKnowsTheMemory) {
+    const auto other = std::make_shared<FakeExporter>(size);
+    other->exporter_name = "other";
+    resolver_.add(other);
+    const std::array pds{basics_.pd, ProtectionDomain(basics_.context)};
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 2, ENOMEM), 0);
+    const Registration region = register_memory(pds, resolver_, device_address(), size);
+    EXPECT_EQ(region.exporter(), "other");
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 2U);
+    for (std::size_t i = 0; i < pds.size(); ++i) {
+        EXPECT_EQ(region.protection_domain(i), pds[i]);
+    }
 }
 
 TEST_P(AnyInterface, AsksNoOtherExporterForMemoryThatOneExports) {
