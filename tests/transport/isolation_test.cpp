@@ -409,13 +409,18 @@ INSTANTIATE_TEST_SUITE_P(devices, VisibleWithoutEvents, ::testing::Values(2));
 
 TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_port_of_the_second_device_is_down) {
     register_memory(Visibility::running_kernel);
-    ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
-    pass_to_device(100, true);
-    Request flush;
-    ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
-              code(0));
-    EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
-    EXPECT_EQ(right().state(), code(0)) << right().reason();
+    // Three failures in succession are tolerated, and a success between them resets their number.
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), 0);
+        pass_to_device(100, true);
+        Request flush;
+        ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 1, flush),
+                  code(0));
+        EXPECT_EQ(complete(right(), flush).error, code(0)) << right().reason();
+        ASSERT_EQ(right().state(), code(0)) << right().reason();
+        ASSERT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_ACTIVE), 0);
+        EXPECT_EQ(pass_to_device(100, true), 3) << "a copy, and a flush by each device";
+    }
 }
 
 TEST_P(VisibleWithoutEvents, data_is_flushed_although_the_second_device_has_failed) {

@@ -63,7 +63,11 @@ TEST_P(TransferLists, may_be_empty) {
 TEST_P(TransferLists, are_refused_as_a_whole_if_one_entry_is_invalid) {
     connect_with_memory();
     const RemoteMemory target = remote();
-    const TransferEntry good = {
+    const TestMemory short_memory = left_memory(100);
+    const TestMemory short_target_memory = right_memory(100);
+    const auto short_target = short_target_memory.memory().remote();
+    ASSERT_TRUE(short_target.ok()) << short_target.message();
+    TransferEntry good = {
         .memory = &from_->memory(), .address = from_->data(), .length = 10, .remote = &target};
     const auto refused = [&](const TransferEntry& bad) {
         const std::array<TransferEntry, 2> entries = {good, bad};
@@ -76,9 +80,26 @@ TEST_P(TransferLists, are_refused_as_a_whole_if_one_entry_is_invalid) {
     bad = good;
     bad.remote = nullptr;
     EXPECT_EQ(refused(bad), code(EINVAL));
-    // Requests prove the other checks of a transfer.
+    // Requests prove the other checks of a transfer. Only the ranges are checked again if both
+    // entries have the same memories.
     bad = good;
     bad.offset = memory_size - 9;
+    EXPECT_EQ(refused(bad), code(ERANGE));
+    bad = good;
+    bad.address = from_->data(memory_size - 9);
+    EXPECT_EQ(refused(bad), code(ERANGE));
+    bad.address = from_->data() - 1;
+    EXPECT_EQ(refused(bad), code(ERANGE));
+    good.remote = &*short_target;
+    bad = good;
+    bad.length = 101;
+    EXPECT_EQ(refused(bad), code(ERANGE));
+    good = {.memory = &short_memory.memory(),
+            .address = short_memory.data(),
+            .length = 10,
+            .remote = &target};
+    bad = good;
+    bad.length = 101;
     EXPECT_EQ(refused(bad), code(ERANGE));
     EXPECT_EQ(left().in_flight(), 0);
     settle();
