@@ -580,5 +580,16 @@ TEST_F(RegistrationCacheLifetime, KeepsNoHostMemoryThatNobodyCanCheck) {
     EXPECT_FALSE(cache.find(host(), 4096, Access::local_write));
 }
 
+TEST_F(RegistrationCacheLifetime, KeepsNoMemoryOfWhichOnlyAPartCanBeChecked) {
+    exporter_->allocation = {
+        .base = host(), .length = 4096, .generation = 1, .kind = MemoryKind::pinned_host};
+    exporter_->standard_error = ENOTSUP;
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    cache.acquire(host(), 8192, Access::local_write).reset();
+    EXPECT_EQ(live(), 0U);
+    cache.acquire(host(), 4096, Access::local_write).reset();
+    EXPECT_EQ(live(), 1U);
+}
+
 } // namespace
 } // namespace rdmabuf
