@@ -180,8 +180,12 @@ TEST_F(QueuePairs, share_the_completion_queue_of_their_device) {
     const std::size_t before = softverbs_live(SOFTVERBS_CQ);
     connect();
     EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), before + 4);
-    const auto& rail = *left_->endpoint()->shared.rails[1];
+    transport::detail::SharedState& shared = left_->endpoint()->shared;
+    const auto& rail = *shared.rails[1];
     const std::uint32_t first = rail.cq_reserved;
+    ASSERT_EQ(softverbs_fail_call("ibv_resize_cq", 2, ENOMEM), 0);
+    EXPECT_THROW(shared.reserve_completions(2, 8), Error);
+    EXPECT_EQ(shared.rails[0]->cq_reserved, first) << "the second device has failed";
     transport::Listener listener = listen();
     std::vector<Channel> channels;
     for (int i = 0; i < 4; ++i) {

@@ -154,15 +154,20 @@ class SetupFaults : public PreparedChannels, public ::testing::WithParamInterfac
             right_end().cache().invalidate(to_address, 100);
         }
     }
-    /// Attempts the part without a planned failure. @return the live objects afterwards
+    /// Attempts the part without a planned failure. @return the reserved completion queue entries
+    /// of the ends of a channel, and the live objects, after the channel was closed
     std::vector<std::size_t> succeed() {
         const Reported reported = GetParam().attempt(*this);
         EXPECT_FALSE(reported.failed()) << reported.left.message() << reported.right.message();
         pass_a_message();
-        left_.reset();
-        right_.reset();
         std::vector<std::size_t> live;
-        live.reserve(SOFTVERBS_KINDS);
+        for (std::optional<Channel>* const channel : {&left_, &right_}) {
+            if (*channel) {
+                const auto& rail = *(*channel)->endpoint()->shared.rails[0];
+                channel->reset();
+                live.push_back(rail.cq_reserved);
+            }
+        }
         for (int kind = 0; kind < SOFTVERBS_KINDS; ++kind) {
             live.push_back(softverbs_live(static_cast<softverbs_kind>(kind)));
         }
