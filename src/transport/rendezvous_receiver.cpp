@@ -111,7 +111,10 @@ ReceiveRequest* RendezvousReceiver::cancelled_arrived(std::uint32_t number) cons
 
 void RendezvousReceiver::stop() noexcept {
     answers_.clear();
-    unsent_.clear();
+    while (RequestState* const receive = unsent_.pop_front()) {
+        // Not in the list any more: see advertisement_used().
+        static_cast<ReceiveRequest*>(receive)->advertisement_unsent = false;
+    }
     cancels_ = 0;
 }
 
