@@ -19,7 +19,8 @@ namespace rdmabuf::detail {
 namespace {
 
 #if RDMABUF_HAVE_EFADV_H
-static_assert(sizeof(efadv::QpInitAttr) == sizeof(::efadv_qp_init_attr));
+// New versions of rdma-core append members.
+static_assert(sizeof(efadv::QpInitAttr) <= sizeof(::efadv_qp_init_attr));
 static_assert(offsetof(efadv::QpInitAttr, driver_qp_type) ==
               offsetof(::efadv_qp_init_attr, driver_qp_type));
 static_assert(efadv::driver_qp_type_srd == EFADV_QP_DRIVER_TYPE_SRD);
