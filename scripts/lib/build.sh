@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 
+# Removes from the environment what would decide which tests run, what they find, or how they are compiled.
+forget_environment() {
+    local prefix
+    for prefix in GTEST ASAN LSAN TSAN UBSAN SOFTVERBS NCCL UCX RDMABUF_NCCL; do
+        # The names of all variables that begin so.
+        eval "unset \"\${!${prefix}_@}\""
+    done
+    unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
+}
+
 # build_preset PRESET [TARGET...]
-# Configures and builds a preset of CMakePresets.json, or just some of its targets. Where there is ccache it
-# is used, and what it keeps serves every clone of the repository.
+# Configures and builds a preset of CMakePresets.json, or just some of its targets: with the options of the preset alone,
+# whatever the build folder was configured with before. Where there is ccache it is used, and what it keeps serves every
+# clone of the repository.
 build_preset() {
     local preset=$1 targets=() options=()
     shift
@@ -16,10 +27,13 @@ build_preset() {
     if (($# > 0)); then
         targets=(--target "$@")
     fi
-    # The tests make Debian packages of the release build, so its libraries are installed in Debian's directory.
-    if [[ $preset == release ]] && command -v dpkg-architecture >/dev/null; then
-        options+=(-D "CMAKE_INSTALL_LIBDIR=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)")
+    if [[ $preset == release ]]; then
+        options+=(-D CMAKE_C_COMPILER=gcc -D CMAKE_CXX_COMPILER=g++)
+        # The tests make Debian packages of this build, so its libraries are installed in Debian's directory.
+        if command -v dpkg-architecture >/dev/null; then
+            options+=(-D "CMAKE_INSTALL_LIBDIR=lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)")
+        fi
     fi
     echo "== build: $preset"
-    cmake --preset "$preset" "${options[@]}" && cmake --build --preset "$preset" "${targets[@]}"
+    cmake --fresh --preset "$preset" "${options[@]}" && cmake --build --preset "$preset" "${targets[@]}"
 }

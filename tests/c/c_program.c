@@ -96,7 +96,8 @@ int main(int argc, char** argv) {
     check(close(fd) == 0, "close", "");
     check(mr_of(region, 0)->length == 4096 && mr_of(region, 1) == NULL, "rdmabuf_mr",
           "a wrong region");
-    printf("%s\n", trail(region));
+    check(strstr(trail(region), "dmabuf: ") != NULL && strstr(trail(region), "external") != NULL,
+          "rdmabuf_trail", trail(region));
 
     /* The range leaves the memory. */
     rdmabuf_region* none = NULL;

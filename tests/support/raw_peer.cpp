@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "waiting.hpp"
+
 namespace rdmabuf::testing {
 namespace {
 
@@ -35,7 +37,7 @@ sockaddr_in loopback(std::uint16_t port) {
 }
 
 void limit_waits(const UniqueFd& socket) {
-    const timeval limit{.tv_sec = 10, .tv_usec = 0};
+    const timeval limit{.tv_sec = time_limit.count(), .tv_usec = 0};
     for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO}) {
         check(::setsockopt(socket.get(), SOL_SOCKET, option, &limit, sizeof limit) == 0,
               "setsockopt");

@@ -556,13 +556,11 @@ TEST_P(ProcessFaults, end_each_request_of_the_other_process_and_write_nothing_af
     const bool slow = GetParam() == Fate::stopped_and_killed ||
                       GetParam() == Fate::stopped_and_resumed; // runs end with a time limit
     unsigned step = 0;
-    unsigned repetitions = 0;
     // The number of calls depends on the number of devices, and so on the number of the step.
     for (int finished_runs = 0; finished_runs < 2 && !HasFailure();) {
         SCOPED_TRACE(step);
         const Outcome outcome = run(step);
-        if (outcome == Outcome::repeat) {
-            ASSERT_LT(++repetitions, 10U) << "the machine is too busy for the time limits";
+        if (outcome == Outcome::repeat) { // The machine was too busy for the time limits.
             continue;
         }
         finished_runs = outcome == Outcome::finished ? finished_runs + 1 : 0;
