@@ -75,8 +75,8 @@ class LibraryLoop : public MessageLoop {
 
 class ListLoop final : public LibraryLoop {
   public:
-    explicit ListLoop(std::size_t block)
-        : LibraryLoop(blocks * block), remote_(value(received_.remote())) {
+    ListLoop(std::size_t block, bool prepared)
+        : LibraryLoop(blocks * block), remote_(value(received_.remote())), prepared_(prepared) {
         for (std::size_t i = 0; i < blocks; ++i) {
             entries_.push_back({.memory = &sent_,
                                 .address = from_ + i * block,
@@ -84,12 +84,14 @@ class ListLoop final : public LibraryLoop {
                                 .remote = &remote_,
                                 .offset = i * block});
         }
+        check(to_receiver_->prepare_put_list(entries_, list_));
     }
 
     void run(std::size_t /*size*/, long count) override {
         for (long i = 0; i < count; i += blocks) {
             Request put;
-            check(to_receiver_->iput_list(entries_, put));
+            check(prepared_ ? to_receiver_->iput_list(list_, put)
+                            : to_receiver_->iput_list(entries_, put));
             while (!done(*to_receiver_, put)) {
             }
         }
@@ -100,12 +102,14 @@ class ListLoop final : public LibraryLoop {
 
     RemoteMemory remote_;
     std::vector<TransferEntry> entries_;
+    PreparedList list_;
+    bool prepared_;
 };
 
 } // namespace
 
-std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest) {
-    return std::make_unique<ListLoop>(largest);
+std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest, bool prepared) {
+    return std::make_unique<ListLoop>(largest, prepared);
 }
 
 std::unique_ptr<MessageLoop> make_library_loop(std::size_t largest) {

@@ -24,8 +24,8 @@ int main(int argc, char** argv) try {
     long count = 1000;
     CLI::App app("Exchanges messages between two ends of one process.");
     app.add_option("--system", system,
-                   "rdmabuf, ucx, or list: blocks of iput_list() instead of messages")
-        ->check(CLI::IsMember({"rdmabuf", "ucx", "list"}))
+                   "rdmabuf, ucx; list or prepared-list: blocks of iput_list() instead of messages")
+        ->check(CLI::IsMember({"rdmabuf", "ucx", "list", "prepared-list"}))
         ->capture_default_str();
     app.add_option("--size", size, "length of a message in bytes")->capture_default_str();
     app.add_option("--count", count, "number of messages")
@@ -35,10 +35,11 @@ int main(int argc, char** argv) try {
 
     // The loop is never destroyed: its destruction is not measured, and the destruction of UCX
     // endpoints would need their peers.
-    MessageLoop* const loop = (system == "ucx"    ? make_ucx_loop(size)
-                               : system == "list" ? make_list_loop(size)
-                                                  : make_library_loop(size))
-                                  .release();
+    MessageLoop* const loop =
+        (system == "ucx"       ? make_ucx_loop(size)
+         : system == "rdmabuf" ? make_library_loop(size)
+                               : make_list_loop(size, system == "prepared-list"))
+            .release();
     loop->run(size, 1000); // Connections, pools and caches are then in their steady state.
     measured_messages(loop, size, count);
     std::printf("%ld messages of %zu bytes\n", count, size);

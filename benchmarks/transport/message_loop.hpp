@@ -21,6 +21,7 @@ class MessageLoop {
 std::unique_ptr<MessageLoop> make_library_loop(std::size_t largest);
 /// Makes a loop whose run() calls iput_list() with lists of 256 blocks, in place of messages. One
 /// of its "messages" is a block. @throws std::exception
-std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest);
+/// @param prepared  true to check each list once, by prepare_put_list()
+std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest, bool prepared);
 /// Uses UCP with the transport rc_verbs. @throws std::exception
 std::unique_ptr<MessageLoop> make_ucx_loop(std::size_t largest);

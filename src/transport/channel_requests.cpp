@@ -350,9 +350,8 @@ int ChannelState::get(const BufferRef& buffer, const RemoteMemory& remote, std::
     return start_transfer(*get, remote, offset);
 }
 
-int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_read,
-                                std::span<const std::byte> notification, bool notifies,
-                                Request& request, void* context) noexcept {
+int ChannelState::prepare_list(std::span<const TransferEntry> entries, bool is_read,
+                               PreparedList& list) const noexcept {
     if (const int error = refusal(); error != 0) {
         return error;
     }
@@ -396,21 +395,37 @@ int ChannelState::transfer_list(std::span<const TransferEntry> entries, bool is_
             remote_length = remote->length();
         }
     }
+    list.entries_ = entries;
+    list.bytes_ = bytes;
+    list.channel_ = number_;
+    list.is_read_ = is_read;
+    return 0;
+}
+
+int ChannelState::start_list(const PreparedList& list, bool is_read,
+                             std::span<const std::byte> notification, bool notifies,
+                             Request& request, void* context) noexcept {
+    if (const int error = refusal(); error != 0) {
+        return error;
+    }
+    if (list.channel_ != number_ || list.is_read_ != is_read) {
+        return EINVAL;
+    }
     if (notification.size() > max_notification) {
         return EMSGSIZE;
     }
-    OneSidedRequest* list = nullptr;
+    OneSidedRequest* started = nullptr;
     if (const int error = begin_one_sided(
             is_read ? OneSidedRequest::Operation::get : OneSidedRequest::Operation::put, {},
-            request, context, list);
+            request, context, started);
         error != 0) {
         return error;
     }
-    list->bytes = bytes;
-    list->list = entries;
-    list->operand = 0;
-    set_notification(*list, notification, notifies);
-    return start(*list);
+    started->bytes = list.bytes_;
+    started->list = list.entries_;
+    started->operand = 0;
+    set_notification(*started, notification, notifies);
+    return start(*started);
 }
 
 int ChannelState::atomic(OneSidedRequest::Operation operation, const BufferRef& result,

@@ -19,6 +19,7 @@
 namespace rdmabuf::testing {
 namespace {
 
+using transport::PreparedList;
 using transport::TransferEntry;
 
 class ListPosting : public FeaturesTest {
@@ -111,6 +112,48 @@ TEST_F(ListPosting, goes_on_when_the_send_queue_has_room_again) {
     Request request = write_list();
     expect_written(request);
     EXPECT_EQ(posted(), 1000);
+}
+
+TEST_F(ListPosting, writes_and_reads_a_prepared_list_as_often_as_it_is_started) {
+    connect_with_list(40);
+    PreparedList list;
+    ASSERT_EQ(left().prepare_put_list(entries_, list), code(0));
+    for (std::uint8_t round = 1; round < 4; ++round) {
+        from_->fill(pattern(memory_size, round));
+        Request first;
+        Request second;
+        ASSERT_EQ(left().iput_list(list, first), code(0));
+        ASSERT_EQ(left().iput_list(list, second, std::as_bytes(std::span(&round, 1))), code(0));
+        expect_written(first);
+        expect_written(second);
+        EXPECT_EQ(next(), std::vector<std::byte>{std::byte{round}});
+    }
+    PreparedList read;
+    ASSERT_EQ(left().prepare_get_list(entries_, read), code(0));
+    from_->fill(std::vector<std::byte>(memory_size));
+    Request request;
+    ASSERT_EQ(left().iget_list(read, request), code(0));
+    expect_written(request);
+    EXPECT_FALSE(from_->bytes(0, block) == std::vector<std::byte>(block));
+}
+
+TEST_F(ListPosting, refuses_a_list_that_was_not_prepared_for_this_operation_of_this_channel) {
+    connect_with_list(2);
+    Request request;
+    PreparedList list;
+    EXPECT_EQ(left().iput_list(list, request), code(EINVAL));
+    entries_[1].length = memory_size + 1;
+    EXPECT_EQ(left().prepare_put_list(entries_, list), code(ERANGE));
+    EXPECT_EQ(left().iput_list(list, request), code(EINVAL));
+    entries_[1].length = block;
+    ASSERT_EQ(left().prepare_put_list(entries_, list), code(0));
+    EXPECT_EQ(left().iget_list(list, request), code(EINVAL));
+    transport::Listener listener = listen();
+    auto [another, its_peer] = connect_another(left_end(), listener);
+    EXPECT_EQ(another.iput_list(list, request), code(EINVAL));
+    static_cast<void>(left().close());
+    EXPECT_EQ(left().iput_list(list, request), code(EBADF));
+    EXPECT_EQ(left().prepare_put_list(entries_, list), code(EBADF));
 }
 
 TEST_F(ListPosting, posts_at_most_one_more_entry_after_it_was_cancelled) {

@@ -354,18 +354,58 @@ class Channel {
         std::span<const TransferEntry> entries, Request& request,
         std::optional<std::span<const std::byte>> notification = std::nullopt,
         void* context = nullptr) noexcept {
-        return begin([&](detail::ChannelState& channel) {
-            return channel.transfer_list(entries, false,
-                                         notification.value_or(std::span<const std::byte>()),
-                                         notification.has_value(), request, context);
-        });
+        PreparedList list;
+        const std::error_code error = prepare_put_list(entries, list);
+        return error ? error : iput_list(list, request, notification, context);
     }
     /// Reads all entries of a list from the peer's memory. The parameters have the same meaning as
     /// in iput_list().
     [[nodiscard]] std::error_code iget_list(std::span<const TransferEntry> entries,
                                             Request& request, void* context = nullptr) noexcept {
+        PreparedList list;
+        const std::error_code error = prepare_get_list(entries, list);
+        return error ? error : iget_list(list, request, context);
+    }
+    /// Checks the entries of a list for iput_list(), which can then start it many times with less
+    /// work for each entry.
+    /// @param entries  as for iput_list(). They, the Memory and RemoteMemory objects to which they
+    ///                 point, and the registrations of this memory must remain unchanged as long as
+    ///                 @p list is used.
+    /// @param list     output; unchanged after an error
+    /// @return the errors of iput_list() that concern the entries
+    [[nodiscard]] std::error_code prepare_put_list(std::span<const TransferEntry> entries,
+                                                   PreparedList& list) noexcept {
         return begin([&](detail::ChannelState& channel) {
-            return channel.transfer_list(entries, true, {}, false, request, context);
+            return channel.prepare_list(entries, false, list);
+        });
+    }
+    /// Like prepare_put_list(), for iget_list().
+    [[nodiscard]] std::error_code prepare_get_list(std::span<const TransferEntry> entries,
+                                                   PreparedList& list) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.prepare_list(entries, true, list);
+        });
+    }
+    /// Writes all entries of a prepared list, as iput_list() of its entries does. Each call starts
+    /// a request of its own. Returns EINVAL if the list was not prepared by prepare_put_list() of
+    /// this channel.
+    [[nodiscard]] std::error_code iput_list(
+        const PreparedList& list, Request& request,
+        std::optional<std::span<const std::byte>> notification = std::nullopt,
+        void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.start_list(list, false,
+                                      notification.value_or(std::span<const std::byte>()),
+                                      notification.has_value(), request, context);
+        });
+    }
+    /// Reads all entries of a prepared list, as iget_list() of its entries does. Each call starts a
+    /// request of its own. Returns EINVAL if the list was not prepared by prepare_get_list() of
+    /// this channel.
+    [[nodiscard]] std::error_code iget_list(const PreparedList& list, Request& request,
+                                            void* context = nullptr) noexcept {
+        return begin([&](detail::ChannelState& channel) {
+            return channel.start_list(list, true, {}, false, request, context);
         });
     }
     /// Adds @p addend to the 8-byte number at @p offset of the peer's memory. The address of this

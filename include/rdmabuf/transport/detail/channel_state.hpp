@@ -139,9 +139,10 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
             void* context) noexcept;
     int get(const BufferRef& buffer, const RemoteMemory& remote, std::uint64_t offset,
             Request& request, void* context) noexcept;
-    int transfer_list(std::span<const TransferEntry> entries, bool is_read,
-                      std::span<const std::byte> notification, bool notifies, Request& request,
-                      void* context) noexcept;
+    int prepare_list(std::span<const TransferEntry> entries, bool is_read,
+                     PreparedList& list) const noexcept;
+    int start_list(const PreparedList& list, bool is_read, std::span<const std::byte> notification,
+                   bool notifies, Request& request, void* context) noexcept;
     int atomic(OneSidedRequest::Operation operation, const BufferRef& result,
                const RemoteMemory& remote, std::uint64_t offset, std::uint64_t operand,
                std::uint64_t compare, Request& request, void* context) noexcept;
