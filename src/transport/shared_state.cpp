@@ -28,6 +28,41 @@ static_assert(loopback_completions == loopback_depth + loopback_receives);
 /// A new completion queue has entries for this number of channels. It is resized for further
 /// channels.
 constexpr std::uint32_t first_channels = 4;
+/// A completion queue of a provider that cannot resize it has entries for this number of channels.
+constexpr std::uint32_t most_channels = 256;
+
+/// A completion queue, and the largest number of its entries.
+struct Completions {
+    CompletionQueue cq;
+    std::uint32_t depth;
+    std::uint32_t largest_depth;
+};
+
+/// @param receives    number of entries for receives and for the loopback queue pair
+/// @param send_depth  number of entries for each channel
+Completions make_completions(const Context& context, const CompletionChannel& events,
+                             std::uint32_t receives, std::uint32_t send_depth) {
+    const auto largest =
+        static_cast<std::uint32_t>(std::max(context.attributes().native.orig_attr.max_cqe, 1));
+    const auto create = [&](std::uint32_t channels) {
+        const std::uint64_t wanted = receives + std::uint64_t{channels} * send_depth;
+        const auto depth = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, largest));
+        return Completions{.cq = CompletionQueue(context, {.depth = depth, .channel = &events}),
+                           .depth = depth,
+                           .largest_depth = largest};
+    };
+    Completions made = create(first_channels);
+    try {
+        made.cq.resize(made.depth); // To find out if the provider can resize it.
+    } catch (const Error& error) {
+        if (error.code().value() != EOPNOTSUPP) {
+            throw;
+        }
+        made = create(most_channels);
+        made.largest_depth = made.depth;
+    }
+    return made;
+}
 
 std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const EndpointOptions& options,
                                       const BouncePool& pool, bool first) {
@@ -39,16 +74,15 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
     const ibv_port_attr port = context.port(options.port);
     const std::uint32_t send_depth = at_most(options.send_depth, limits.max_qp_wr);
     const std::uint32_t receives = at_most(options.receive_buffers, limits.max_srq_wr);
-    const std::uint32_t cq_depth =
-        at_most(receives + loopback_completions + first_channels * send_depth, limits.max_cqe);
     CompletionChannel events(context);
-    CompletionQueue cq(context, {.depth = cq_depth, .channel = &events});
+    const std::uint32_t reserved = receives + loopback_completions;
+    Completions completions = make_completions(context, events, reserved, send_depth);
     SharedReceiveQueue srq(pd, {.max_wr = receives, .max_sge = 1});
     // NOLINTNEXTLINE(modernize-make-unique): an aggregate with designated initialisers
     auto rail = std::unique_ptr<SharedRail>(new SharedRail{
         .pd = pd,
         .events = std::move(events),
-        .cq = std::move(cq),
+        .cq = std::move(completions.cq),
         .srq = std::move(srq),
         .bounce_buffers = MemoryRegion(pd, pool.data(), pool.size(),
                                        MemoryRegionOptions{.access = Access::local_write}),
@@ -62,8 +96,9 @@ std::unique_ptr<SharedRail> make_rail(const ProtectionDomain& pd, const Endpoint
         // the data evenly. Beside a device of known speed, such a device gets only a very small
         // part of a long transfer.
         .speed = std::max(link_speed(port), std::uint32_t{1}),
-        .cq_depth = cq_depth,
-        .cq_reserved = receives + loopback_completions,
+        .cq_depth = completions.depth,
+        .cq_largest_depth = completions.largest_depth,
+        .cq_reserved = reserved,
         .send_depth = send_depth,
         .failure = nullptr,
         .port_down = port.state != IBV_PORT_ACTIVE});
@@ -140,16 +175,15 @@ void SharedState::create_loopback() {
 void SharedState::reserve_completions(SharedRail& rail, std::uint32_t entries) {
     const std::uint32_t needed = rail.cq_reserved + entries;
     if (needed > rail.cq_depth) {
-        const auto largest =
-            static_cast<std::uint32_t>(rail.pd.context().attributes().native.orig_attr.max_cqe);
-        if (needed > largest) {
+        if (needed > rail.cq_largest_depth) {
             throw Error(ENOSPC, "ibv_resize_cq",
                         "the device has no completion queue for so many channels: reduce "
                         "EndpointOptions::send_depth or "
                         "EndpointOptions::queue_pairs_per_device, or use several "
                         "endpoints");
         }
-        const std::uint32_t depth = std::min(largest, std::max(needed, 2 * rail.cq_depth));
+        const std::uint32_t depth =
+            std::min(rail.cq_largest_depth, std::max(needed, 2 * rail.cq_depth));
         rail.cq.resize(depth);
         rail.cq_depth = depth;
     }

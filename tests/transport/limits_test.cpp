@@ -144,5 +144,35 @@ TEST_F(PortLimits, also_limit_the_length_of_eager_messages) {
     }
 }
 
+using CompletionQueues = FeaturesTest;
+
+// The providers hns, qedr, erdma, siw and others have no ibv_resize_cq(3).
+TEST_F(CompletionQueues, that_cannot_be_resized_have_room_for_many_channels) {
+    constexpr std::size_t channels = 8;
+    options_.receive_buffers = 16;
+    options_.send_depth = 32;
+    change_device([&](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.max_cqe =
+            static_cast<int>(options_.receive_buffers + transport::loopback_completions +
+                             channels * options_.send_depth);
+    });
+    for (const unsigned endpoint : {1U, 2U}) {
+        ASSERT_EQ(softverbs_fail_call("ibv_resize_cq", endpoint, EOPNOTSUPP), 0);
+    }
+    open();
+    ASSERT_EQ(softverbs_pending_faults(), 0);
+    ASSERT_EQ(softverbs_fail_call("ibv_resize_cq", 1, EOPNOTSUPP), 0);
+    transport::Listener listener = listen();
+    std::vector<std::pair<Channel, Channel>> connected;
+    for (std::size_t i = 0; i < channels; ++i) {
+        connected.push_back(connect_another(left_end(), listener));
+    }
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    EXPECT_EQ(meet(*connector, listener), code(ENOSPC));
+    EXPECT_EQ(softverbs_pending_faults(), 1); // ibv_resize_cq() was not called.
+    softverbs_clear_faults();
+}
+
 } // namespace
 } // namespace rdmabuf::testing

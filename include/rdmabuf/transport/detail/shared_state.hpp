@@ -108,6 +108,9 @@ struct SharedRail {
     std::uint32_t speed = 1;
     /// The number of completions that the completion queue can hold.
     std::uint32_t cq_depth = 0;
+    /// The largest depth to which the completion queue can be resized: max_cqe, or cq_depth if the
+    /// provider cannot resize completion queues.
+    std::uint32_t cq_largest_depth = 0;
     /// The number of completion queue entries that are reserved: for the shared receive queue, the
     /// loopback queue pair, the SetupQueuePair, and the queue pairs of all channels.
     std::uint32_t cq_reserved = 0;
