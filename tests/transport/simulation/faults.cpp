@@ -58,6 +58,9 @@ void World::watch_posts(const Node& node) {
 }
 
 void World::fault() {
+    if (first_port_is_down_) {
+        return;
+    }
     const std::uint64_t choice = random_.below(20);
     if (choice >= 18) {
         calls_until_full = 1 + random_.below(40);
@@ -71,6 +74,10 @@ void World::fault() {
         log("fault " + std::to_string(kind) + " at packet " + std::to_string(nth));
         expect(softverbs_fail_packet(kind, nth, static_cast<unsigned>(1 + random_.below(20))) == 0,
                "a packet can fail");
+        return;
+    }
+    if (choice == 5) {
+        take_down_first_port();
         return;
     }
     if (choice < 9 && devices_ > 1) {
@@ -102,6 +109,36 @@ void World::fault() {
     } else if (random_.one_in(3)) {
         lie(which);
     }
+}
+
+void World::take_down_first_port() {
+    // A device repeats packets for longer than the short times.
+    const std::uint64_t time =
+        random_.one_of({millisecond, 20 * millisecond, 100 * millisecond, 20 * second});
+    const bool is_long = time > second;
+    log("port of device 0 down for " + std::to_string(time) + " ns");
+    expect(softverbs_set_port_state(0, 1, IBV_PORT_DOWN) == 0, "a port can change");
+    if (is_long) {
+        for (const auto& link : links_) {
+            link->may_fail = true;
+        }
+    }
+    first_port_is_down_ = true;
+    for (std::uint64_t actions = random_.below(20); actions > 0; --actions) {
+        act();
+        softverbs_advance(random_.below(20 * microsecond));
+    }
+    pass_time(time);
+    for (std::size_t i = 0; i < nodes_.size() && is_long; ++i) {
+        for (const std::size_t at : links_of(i)) {
+            const Side& side = links_[at]->sides[side_of(at, i)];
+            expect(side.channel->state().value() == 0 || side.channel->in_flight() == 0 ||
+                       computes(*nodes_[i]),
+                   "the requests of a failed channel end although the port stays down");
+        }
+    }
+    first_port_is_down_ = false;
+    expect(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE) == 0, "a port can change");
 }
 
 void World::fail_device(std::size_t which) {

@@ -159,8 +159,8 @@ void World::close_or_connect(std::size_t which) {
     const bool are_connected = std::ranges::any_of(links_of(which), [&](std::size_t link) {
         return links_[link]->sides[1 - side_of(link, which)].node == other;
     });
-    if (!port_is_down_ && other != which && !nodes_[other]->dead && !computes(*nodes_[other]) &&
-        (!are_connected || random_.one_in(8))) {
+    if (!port_is_down_ && !first_port_is_down_ && other != which && !nodes_[other]->dead &&
+        !computes(*nodes_[other]) && (!are_connected || random_.one_in(8))) {
         connect(which, other);
     }
 }

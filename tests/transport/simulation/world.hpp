@@ -335,6 +335,8 @@ class World {
     void fault();
     /// Moves a queue pair to the error state.
     void fail_queue_pair(std::size_t at, std::size_t side);
+    /// Takes the port of the first device down for a while, during which the programs go on.
+    void take_down_first_port();
     void fail_device(std::size_t which);
     /// Starts a request, and revokes its memory.
     void revoke(std::size_t which);
@@ -371,7 +373,9 @@ class World {
     std::uint64_t receives_first_ = 0;
     std::array<std::uint64_t, static_cast<std::size_t>(Action::count)> weights_{};
     bool finishing_ = false;
+    /// True while the port of the second device is down.
     bool port_is_down_ = false;
+    bool first_port_is_down_ = false;
 };
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
