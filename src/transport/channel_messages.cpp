@@ -233,22 +233,37 @@ int ChannelState::post_loopback(RequestState& request) noexcept {
     if (receive.stage == ReceiveRequest::Stage::flushing) {
         return loopback_.flush(receive, rails_.devices());
     }
-    if (receive.unexpected != nullptr) {
-        receive.bounce_buffer = shared_.pool.take_copy_buffer();
-        if (receive.bounce_buffer == BouncePool::none) {
-            return ENOBUFS;
-        }
-        std::ranges::copy(receive.unexpected->body(),
-                          shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
-        UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
-    }
     return loopback_.copy(receive,
                           shared_.pool.receive_buffer(receive.bounce_buffer) + sizeof(Header));
 }
 
 void ChannelState::queue_loopback(RequestState& request) noexcept {
     request.queued = true;
+    if (request.type() == RequestType::receive) {
+        auto& receive = static_cast<ReceiveRequest&>(request);
+        if (receive.stage == ReceiveRequest::Stage::copying && receive.unexpected != nullptr) {
+            shared_.copies.push_back(&receive);
+            give_copy_buffers();
+            return;
+        }
+    }
     loopback_queue_.push_back(&request);
+}
+
+void ChannelState::give_copy_buffers() noexcept {
+    while (!shared_.copies.empty()) {
+        const std::uint32_t buffer = shared_.pool.take_copy_buffer();
+        if (buffer == BouncePool::none) {
+            return;
+        }
+        auto& receive = static_cast<ReceiveRequest&>(*shared_.copies.pop_front());
+        receive.bounce_buffer = buffer;
+        std::ranges::copy(receive.unexpected->body(),
+                          shared_.pool.receive_buffer(buffer) + sizeof(Header));
+        UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
+        receive.channel->loopback_queue_.push_back(&receive);
+        receive.channel->wake();
+    }
 }
 
 void ChannelState::start_loopback() noexcept {
@@ -257,9 +272,6 @@ void ChannelState::start_loopback() noexcept {
         i = LoopbackQueue::next(i);
         request.flushed = false;
         const int error = post_loopback(request);
-        if (error == ENOBUFS) {
-            continue; // Requests behind this one may hold the copy buffers.
-        }
         if (error == EAGAIN) {
             return;
         }
@@ -280,11 +292,23 @@ void ChannelState::start_loopback() noexcept {
 }
 
 void ChannelState::drop_loopback(int error) noexcept {
-    while (RequestState* const request = loopback_queue_.pop_front()) {
-        request->queued = false;
-        request->error = request->error != 0 ? request->error : error;
-        if (request->pending == 0) { // Otherwise its posted work requests end the request.
-            loopback_ended(*request);
+    for (const auto& rail : shared_.rails) {
+        rail->suspects = 0; // Those of this channel are not repeated.
+    }
+    // First those without a copy buffer, so that none of them gets a buffer of the others.
+    for (LoopbackQueue* const queue : {&shared_.copies, &loopback_queue_}) {
+        for (RequestState* i = queue->front(); i != nullptr;) {
+            RequestState& request = *i;
+            i = LoopbackQueue::next(i);
+            if (request.channel != this || (request.error == 0 && error == 0)) {
+                continue;
+            }
+            request.error = request.error != 0 ? request.error : error;
+            request.queued = false;
+            queue->remove(&request);
+            if (request.pending == 0) { // Otherwise its posted work requests end the request.
+                loopback_ended(request);
+            }
         }
     }
 }
@@ -293,7 +317,7 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
     --request.pending;
     wake();
     if (status == IBV_WC_WR_FLUSH_ERR) {
-        request.flushed = true; // Another work request has failed: repeat this one.
+        request.flushed = request.suspect = true; // Repeat it, because another one may have failed.
     } else if (status == IBV_WC_RETRY_EXC_ERR) {
         fail(EHOSTUNREACH, "a device of this side does not deliver to its own port", &request,
              EHOSTUNREACH);
@@ -309,9 +333,12 @@ void ChannelState::loopback_completed(RequestState& request, ibv_wc_status statu
         return;
     }
     if (request.flushed && request.error == 0) {
-        queue_loopback(request);
+        // Before the requests that wait: the cause of the failure must be found soon.
+        request.queued = true;
+        loopback_queue_.push_front(&request);
         return;
     }
+    request.suspect = false;
     loopback_ended(request);
 }
 
@@ -321,7 +348,9 @@ void ChannelState::loopback_ended(RequestState& request) noexcept {
         if (receive.stage == ReceiveRequest::Stage::copying) {
             if (receive.unexpected != nullptr) {
                 UnexpectedMessage::destroy(std::exchange(receive.unexpected, nullptr));
-            } else if (!shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
+            } else if (shared_.pool.give_back_copy_buffer(receive.bounce_buffer)) {
+                give_copy_buffers();
+            } else {
                 shared_.repost(0, receive.bounce_buffer);
             }
             if (receive.error == 0) {

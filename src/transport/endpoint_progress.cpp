@@ -317,6 +317,7 @@ void EndpointState::loopback_completed(SharedRail& shared_rail, const WorkId& id
     shared_rail.tested = false;
     ibv_wc_status status = completion.status;
     Loopback& loopback = *shared_rail.loopback;
+    RequestState* const request = shared.request(id.number);
     if (status != IBV_WC_SUCCESS) {
         loopback.failed = true;
         // If a flush read cannot access its memory, the loopback queue pair enters the error
@@ -337,20 +338,19 @@ void EndpointState::loopback_completed(SharedRail& shared_rail, const WorkId& id
             shared_rail.suspects = loopback.queue.in_flight();
         } else if (first && status == IBV_WC_WR_FLUSH_ERR &&
                    attempt([&] { static_cast<void>(loopback.queue_pair.state()); })) {
-            shared_rail.suspects -= std::min(shared_rail.suspects, loopback.queue.in_flight());
+            shared_rail.suspects = 0; // The cause is found.
             status = IBV_WC_GENERAL_ERR;
         }
     } else {
         shared_rail.undelivered = 0;
-        shared_rail.suspects -=
-            std::min(shared_rail.suspects, std::uint32_t{id.work == Work::loopback});
+        const bool is_suspect = id.work == Work::loopback && request != nullptr && request->suspect;
+        shared_rail.suspects -= std::min(shared_rail.suspects, std::uint32_t{is_suspect});
     }
     if (id.work == Work::loopback_receive) {
         --loopback.receives;
     } else {
         loopback.queue.completed(id.sequence);
     }
-    RequestState* const request = shared.request(id.number);
     if (request != nullptr && request->in_use && request->channel != nullptr) {
         ChannelState& channel = *request->channel;
         channel.loopback_completed(*request, status);

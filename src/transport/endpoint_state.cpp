@@ -643,7 +643,7 @@ void EndpointState::end_late_requests(std::int64_t now) noexcept {
     shared.receives.for_each(end);
     shared.one_sided.for_each(end);
     if (stuck) {
-        end_loopback_requests(EIO);
+        end_loopback_requests(0);
     }
 }
 

@@ -147,6 +147,35 @@ TEST_F(Deadlines, of_a_copy_to_device_memory_end_the_channel_and_the_receive) {
     expect_failed(left());
 }
 
+TEST_F(Deadlines, of_a_copy_to_device_memory_do_not_end_copies_of_other_failed_channels) {
+    connect_with_memory();
+    connect_third();
+    const TestMemory device = right_memory(4096, Kind::dmabuf);
+    const TestMemory source = memory_of(*third_end_, 4096);
+    const Request first_sent = send(100);
+    Request sent;
+    ASSERT_EQ(third().isend(source.memory(), source.data(), 100, 1, sent), code(0));
+    settle();
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    const StoppedClock clock;
+    Request late;
+    Request missing;
+    Request later;
+    ASSERT_EQ(right().irecv(device.memory(), device.data(), 100, 1, late), code(0));
+    ASSERT_EQ(right_of_third().irecv(to_->memory(), to_->data(), 100, 2, missing), code(0));
+    StoppedClock::advance(limit / 2);
+    ASSERT_EQ(right_of_third().irecv(device.memory(), device.data(200), 100, 1, later), code(0));
+    StoppedClock::advance(limit / 2);
+    EXPECT_EQ(finish(right(), late).error, code(ETIMEDOUT));
+    EXPECT_EQ(finish(right_of_third(), missing).error, code(ETIMEDOUT));
+    expect_failed(right());
+    EXPECT_FALSE(after_a_while(right_of_third(), later).done);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    EXPECT_EQ(finish(right_of_third(), later).error, code(0));
+    expect_failed(right_of_third());
+    static_cast<void>(first_sent);
+}
+
 TEST_F(Deadlines, of_a_receive_from_any_channel_do_not_end_the_channels) {
     connect_with_memory();
     Request request;

@@ -315,6 +315,67 @@ TEST_P(Visible, revoked_memory_ends_no_receives_of_other_channels) {
     static_cast<void>(sent);
 }
 
+TEST_P(Visible, a_flush_of_revoked_memory_ends_beside_many_others) {
+    register_memory(Visibility::next_kernel);
+    const TestMemory revoked = right_memory(memory_size, Kind::dmabuf);
+    ASSERT_EQ(softverbs_revoke_mr(revoked.memory().state()->lease.registration().native()), 0);
+    std::array<Request, 200> flushes;
+    const auto start = [&](Request& flush) {
+        ASSERT_EQ(right().iflush(*memory_, reinterpret_cast<void*>(buffer_->address()), 10, flush),
+                  code(0));
+    };
+    std::ranges::for_each(flushes, start);
+    Request culprit;
+    ASSERT_EQ(right().iflush(revoked.memory(), revoked.data(), 10, culprit), code(0));
+    // A flush that has ended is started again, until the failure ends the channel.
+    Completion ended;
+    for (std::size_t others = 0; !ended.done;) {
+        right_end().progress();
+        ended = right().test(culprit);
+        for (Request& flush : flushes) {
+            if (!right().state() && right().test(flush).done) {
+                ASSERT_LT(++others, 10 * flushes.size());
+                start(flush);
+            }
+        }
+    }
+    EXPECT_EQ(ended.error, code(EFAULT));
+}
+
+TEST_P(Visible, many_copies_of_a_channel_do_not_delay_those_of_another) {
+    constexpr std::size_t messages = 300;
+    constexpr std::size_t at_a_time = 48; // more than there are copy buffers
+    options_.depth = 2 * messages;
+    ASSERT_NO_FATAL_FAILURE(connect_third());
+    register_memory(Visibility::next_kernel);
+    const TestMemory source = memory_of(*third_end_, memory_size);
+    std::vector<Request> sent(messages);
+    for (Request& each : sent) {
+        ASSERT_EQ(third().isend(source.memory(), source.data(), 100, 1, each), code(0));
+        progress_all();
+    }
+    const Request alone = send(100);
+    settle();
+    void* const data = reinterpret_cast<void*>(buffer_->address());
+    const auto start = [&](Request& receive) {
+        ASSERT_EQ(right_of_third().irecv(*memory_, data, 100, 1, receive), code(0));
+    };
+    std::array<Request, at_a_time> receives;
+    std::ranges::for_each(receives, start);
+    Request request;
+    ASSERT_EQ(right().irecv(*memory_, data, 100, 1, request), code(0));
+    std::size_t ended = 0;
+    while (!right().test(request).done) {
+        for (Request& receive : receives) {
+            if (right_of_third().test(receive).done) {
+                ASSERT_LT(++ended, 2 * at_a_time);
+                start(receive);
+            }
+        }
+    }
+    static_cast<void>(alone);
+}
+
 TEST_P(Visible, a_copy_before_a_flush_of_revoked_memory_is_repeated) {
     pass_beside_revoked_memory(false);
 }

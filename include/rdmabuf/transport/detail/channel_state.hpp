@@ -255,6 +255,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     [[nodiscard]] bool requests_ended() const noexcept { return ended_; }
     /// Ends, with @p error, the requests of a failed channel that wait for the loopback queue
     /// pairs. A request that has already posted work requests there ends when these have completed.
+    /// @param error  0 to end only the requests whose RequestState::error is set
     void drop_loopback(int error) noexcept;
 
     void give_back(RequestState& request) noexcept;
@@ -270,7 +271,6 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
 
   private:
     using Sends = List<SendRequest, &SendRequest::link>;
-    using LoopbackQueue = List<RequestState, &RequestState::list_link>;
 
     /// Returns the maximum length of an eager message that both ends and the ports of both ends
     /// support, in bytes.
@@ -360,11 +360,14 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// Ends a receive whose data has arrived. If MemoryState::flush_on_receive is true, flush reads
     /// are posted first, and the receive ends when these reads have completed.
     void finish_receive(ReceiveRequest& receive) noexcept;
-    /// Adds a request to loopback_queue_.
+    /// Adds a request to loopback_queue_, or to SharedState::copies if it needs a copy buffer.
     void queue_loopback(RequestState& request) noexcept;
+    /// Moves as many requests of all channels as there are free copy buffers from
+    /// SharedState::copies to the loopback_queue_ of their channels.
+    void give_copy_buffers() noexcept;
     /// Posts the work requests of one request: the copy to GPU memory, or the flush reads.
     /// @return 0; EAGAIN if a loopback queue pair has no room for them or is being replaced;
-    ///         ENOBUFS if no copy buffer is free; another errno value of LoopbackCopy
+    ///         another errno value of LoopbackCopy
     [[nodiscard]] int post_loopback(RequestState& request) noexcept;
     /// Posts the work requests of as many requests in loopback_queue_ as possible.
     void start_loopback() noexcept;

@@ -337,6 +337,8 @@ class RDMABUF_EXPORT EndpointState : public std::enable_shared_from_this<Endpoin
     /// requests. The requests are repeated with new loopback queue pairs.
     void reset_loopback() noexcept;
     /// Ends, with @p error, the requests of failed channels that need the loopback queue pairs.
+    /// @param error  0 to end only the requests whose RequestState::error is set. The others are
+    ///               repeated with new loopback queue pairs.
     void end_loopback_requests(int error) noexcept;
     /// Ends the requests of failed channels that need the loopback queue pairs, if the port of the
     /// first device has been down for so long that a channel would have failed. They could not end

@@ -88,11 +88,14 @@ struct RequestFlags {
     bool simple = false;
     /// True if a loopback work request was flushed, because another loopback work request has
     /// failed. The request is then repeated on a new loopback queue pair.
-    bool flushed = false;
+    bool flushed : 1 = false;
+    /// True if a loopback work request was flushed, and the request has not ended since then. It
+    /// may have caused the failure. See SharedRail::suspects.
+    bool suspect : 1 = false;
     /// True if `context` points to the LeasedMemory of the request, which contains the `context`
     /// pointer of the program.
     bool leased = false;
-    /// True while the request is in ChannelState::loopback_queue_.
+    /// True while the request is in ChannelState::loopback_queue_ or SharedState::copies.
     bool queued = false;
 };
 static_assert(sizeof(RequestFlags) == 8);
@@ -130,8 +133,8 @@ struct RequestState : RequestFlags {
     /// RdmaTransfer::next_of_request is the next one. Always nullptr if the channel has only one
     /// queue pair.
     RdmaTransfer* unconfirmed = nullptr;
-    /// The links of the request in ChannelState::loopback_queue_, in RendezvousReceiver::unsent_
-    /// or, after the request has ended, in SharedState::completed.
+    /// The links of the request in ChannelState::loopback_queue_, SharedState::copies or
+    /// RendezvousReceiver::unsent_; after the request has ended, in SharedState::completed.
     Link<RequestState> list_link{};
 
     [[nodiscard]] RequestType type() const noexcept {
@@ -146,6 +149,8 @@ struct RequestState : RequestFlags {
 
     static constexpr std::uint32_t type_shift = 20;
 };
+
+using LoopbackQueue = List<RequestState, &RequestState::list_link>;
 
 struct SendRequest : RequestState {
     enum class Stage : std::uint8_t {

@@ -140,9 +140,9 @@ struct SharedRail {
     /// The number of loopback queue pairs in succession that have failed with IBV_WC_RETRY_EXC_ERR
     /// while the port was active.
     unsigned undelivered = 0;
-    /// The number of work requests that were flushed with a failed loopback queue pair and of which
-    /// any may have caused the failure. While it is not 0, the requests are repeated one at a time,
-    /// so that the cause fails alone.
+    /// The number of work requests that were flushed with a failed loopback queue pair, of which
+    /// any may have caused the failure, and that have not succeeded since then. While it is not 0,
+    /// the requests are repeated one at a time, so that the cause fails alone.
     std::uint32_t suspects = 0;
 
     /// Sets port_down, and down_since_ns if the port has gone down.
@@ -300,6 +300,9 @@ class RDMABUF_EXPORT SharedState {
     List<ChannelLinks, &ChannelLinks::busy> busy;
     /// The channels that have failed and that Endpoint::poll_failed() has not reported.
     List<ChannelLinks, &ChannelLinks::failed> failed;
+    /// The receives of unexpected messages for GPU memory that wait for a copy buffer, in the order
+    /// in which they will get one, whatever their channels.
+    LoopbackQueue copies;
     /// The completed requests that were started with a `context` pointer and that
     /// Endpoint::poll_completions() has not reported.
     List<RequestState, &RequestState::list_link> completed;
