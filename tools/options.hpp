@@ -38,9 +38,9 @@ void check_device_name(const std::string& name, const std::vector<std::string>& 
 /// Opens the selected device.
 /// @throws UsageError if the device does not exist, Error if it cannot be opened
 [[nodiscard]] Context open_device(const DeviceOptions& options);
-/// Returns the selected entry of the GID table.
+/// Returns the entry of the GID table with the index --gid-index. The default is best_gid().
 /// @throws UsageError if the port does not exist or has no GID at the index; Error if the device
-///         cannot be queried
+///         cannot be queried or the port has no GID
 [[nodiscard]] GidEntry choose_gid(const Context& context, const DeviceOptions& options);
 
 /// The options that select the memory.

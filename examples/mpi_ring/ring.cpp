@@ -25,9 +25,8 @@ RingMemory::RingMemory(const Endpoint& endpoint, const rdmabuf::Resolver& resolv
     const void* const address =
         buffer_ ? reinterpret_cast<const void*>(buffer_->address()) : host_.data();
     registered_ = value_of(endpoint.register_memory(address, size));
-    // The description contains the registration path (the method, for example `dmabuf`), which the
-    // cache entry of the memory reports. If the memory needs several regions, the cache has no
-    // entry for the memory.
+    // The cache entry of the memory has the registration path, for example `dmabuf`. Memory that
+    // needs several regions has no cache entry.
     const auto lease = endpoint.cache().find(registered_->address(), size, registered_->access());
     description_ = kind + " memory, path " +
                    (lease ? to_string(lease.registration().path()) : "of several regions");

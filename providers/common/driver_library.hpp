@@ -64,7 +64,7 @@ class LoadedLibrarySearch {
     [[nodiscard]] std::optional<DriverLibrary> find(std::span<const char* const> names);
 
   private:
-    /// The value of loaded_objects() (a count of loaded libraries) at the last unsuccessful search.
+    /// The value of loaded_objects() (libraries loaded so far) at the last unsuccessful search.
     std::atomic<unsigned long long> searched_{0};
 };
 

@@ -145,7 +145,7 @@ class ProcessDriver {
     std::string_view remedy_;
     std::atomic<const Copy*> first_{nullptr};
     std::atomic<const Copy*> others_{nullptr};
-    /// The value of loaded_objects() (a count of loaded libraries) at the last search for copies.
+    /// The value of loaded_objects() (libraries loaded so far) at the last search for copies.
     std::atomic<unsigned long long> searched_{0};
     LoadedLibrarySearch search_;
 };

@@ -39,7 +39,7 @@ struct Pointer {
 /// of its memory.
 struct Met {
     Pointer pointer;
-    /// The number of the allocation; 0 if HSA does not report when the memory is freed.
+    /// 0 if HSA does not report when the memory is freed.
     std::uint64_t generation = 0;
 };
 

@@ -25,7 +25,7 @@ inline int ioctl_retrying(int fd, unsigned long request, void* argument) noexcep
 /// uses one Deadline for all waits.
 class Deadline {
   public:
-    /// @param timeout  begins with the construction of the object; a negative timeout never expires
+    /// @param timeout  a negative timeout never expires
     explicit Deadline(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
 
     /// Returns the remaining time in milliseconds: zero after the timeout, negative if the timeout

@@ -96,10 +96,10 @@ class EntryHints {
         std::uint64_t key;
         std::uint64_t hash;
 
-        /// Among some thousand multipliers, this multiplier causes the fewest collisions for
-        /// addresses at equal distances.
+        /// Of thousands of multipliers that were compared, this one causes the fewest collisions
+        /// for addresses at equal distances.
         static constexpr std::uint64_t mixer = 0x51652ef7;
-        /// A multiplier for the access flags, which can be any large odd number.
+        /// A multiplier for the access flags. Any large odd number is suitable.
         static constexpr std::uint64_t access_mixer = 0x51ed270b;
     };
     [[nodiscard]] static Hint& hint_at(std::byte* hints, std::size_t offset) noexcept {

@@ -27,11 +27,12 @@ using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 /// @return null if @p timeout expired
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
-/// A step of connecting, for error messages: the name of the librdmacm function and the address of
-/// the peer.
+/// A step of connecting or listening, for error messages.
 struct Step {
+    /// The name of the librdmacm function.
     const char* function;
-    /// The IP address and the port of the peer, such as "192.0.2.1:4711".
+    /// An IP address and a port, such as "192.0.2.1:4711": those of the peer, or the local ones
+    /// while listening and if the local address was refused.
     std::string peer;
 };
 

@@ -54,13 +54,14 @@ QueuePairType peer_type(QueuePairType type) noexcept {
     }
 }
 
-/// Returns true if queue pairs of this type receive reliable requests, such as RDMA reads, from
-/// their peer.
+/// Returns true if queue pairs of this type have the attributes max_dest_rd_atomic and
+/// min_rnr_timer.
 bool is_reliable_target(QueuePairType type) noexcept {
     return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_receive;
 }
 
-/// Returns true if queue pairs of this type send reliable requests to their peer.
+/// Returns true if queue pairs of this type must have the attributes timeout, retry_cnt, rnr_retry
+/// and max_rd_atomic.
 bool is_reliable_initiator(QueuePairType type) noexcept {
     return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_send;
 }

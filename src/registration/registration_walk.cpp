@@ -268,7 +268,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
     try {
         check_exported(*range);
     } catch (const Error& error) {
-        // No other mapping is tried, because the arguments are wrong for every mapping.
+        // No other mapping is tried, because the arguments or the exporter are wrong.
         fail_attempt(begin(choice_, range->mapping()), error);
         return false;
     }

@@ -82,7 +82,8 @@ class RegistrationWalk {
     /// is memory of a kind that this path does not support, or because an exporter could not be
     /// queried. Adds the reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
-    /// Returns false if a NIC has no on-demand paging. Adds the reason to the trail.
+    /// Returns false if a NIC has no on-demand paging or cannot be queried. Adds the reason to the
+    /// trail.
     [[nodiscard]] bool has_on_demand_paging();
     /// Adds @p exporter to `owners_` if it knows the memory. If the query fails, sets `unanswered_`
     /// and adds a failed attempt to the trail.
@@ -133,8 +134,8 @@ class RegistrationWalk {
     /// parts, so that few descriptors are open at the same time. But if the driver permits only one
     /// import of a dma-buf, each piece is a part.
     [[nodiscard]] RangePieces parts() const noexcept;
-    /// Exports the parts of the range for the NICs of a group, if there are several parts. If the
-    /// driver permits only one import of a dma-buf, exports each part for each NIC.
+    /// Exports the parts of the range for the NICs of a group, unless the dma-buf of the range is
+    /// enough. If the driver permits only one import of a dma-buf, exports each part for each NIC.
     /// @return the dma-bufs of all parts for the first NIC, then for the second NIC, and so on.
     ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
     ///         dma-buf of the range, which is also the case after an error if the NICs can share

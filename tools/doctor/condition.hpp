@@ -40,7 +40,7 @@ struct ConditionGroup {
     std::span<const Condition> conditions;
 };
 
-// The groups, in the order in which they are checked.
+// The groups. The order of the checks is in run.cpp.
 [[nodiscard]] ConditionGroup library_conditions() noexcept;
 [[nodiscard]] ConditionGroup kernel_conditions() noexcept;
 [[nodiscard]] ConditionGroup container_conditions() noexcept;

@@ -7,8 +7,8 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Returns shell lines that set the variables of UCX, NCCL and NVSHMEM, so that each selected GPU
-/// uses its nearest NICs. Comments in the lines give the reasons.
+/// Returns shell lines for each selected GPU. They set the variables of UCX, NCCL and NVSHMEM for a
+/// process that uses only this GPU, with its nearest NICs. Comments give the reasons.
 [[nodiscard]] std::string format_environment(const Check& check);
 
 } // namespace rdmabuf::tools::doctor

@@ -184,7 +184,7 @@ class Collector {
                 }
             }
         } else if (!S_ISREG(status.st_mode)) {
-            // No condition opens other device nodes, and opening that of a GPU can take seconds.
+            // No condition opens other nodes, and opening the node of a GPU can take seconds.
             const int error = path.starts_with("/dev/infiniband/") ? machine_.open_error(path) : 0;
             files_[path] = error == 0 ? "" : std::to_string(error);
         } else if (const FileText file = machine_.read(path); file.text) {

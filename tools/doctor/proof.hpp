@@ -68,7 +68,8 @@ struct Proof {
     /// True if the driver of the GPU moved the memory to system memory when it was registered. Only
     /// amdgpu reports this.
     bool moved = false;
-    /// The failed call and its meaning, or the reason why the proof was not made.
+    /// The reason why the proof failed (a failed call or lost bytes) or was not made; empty after
+    /// success.
     std::string text = {};
     std::string remedy = {};
     /// True if this process cannot allocate the memory, so that no NIC was used.

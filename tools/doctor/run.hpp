@@ -9,7 +9,7 @@
 
 namespace rdmabuf::tools::doctor {
 
-/// Executes all checks of the machine, the cheap ones first, and then the proofs (test transfers).
+/// Executes all checks of the machine, and then the proofs (test transfers).
 /// @param on_section  called after each group of checks, so that the output appears before the
 ///                    proofs begin; may be empty
 /// @throws UsageError if the options name a device or a GPU that the machine does not have

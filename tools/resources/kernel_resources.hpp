@@ -54,11 +54,12 @@ struct DeviceResources {
 /// The result of `rdmabuf resources`.
 struct Report {
     std::vector<DeviceResources> devices = {};
-    /// The reason why `devices` is empty; empty if `devices` is not empty.
+    /// The reason why `devices` is empty or incomplete; otherwise empty.
     std::string reason = {};
 };
 
-/// Queries the kernel by NETLINK_RDMA. Errors are stored in the result.
+/// Queries the kernel by NETLINK_RDMA, and the limits of each device by verbs. Errors of these
+/// queries are stored in the result.
 [[nodiscard]] Report read_resources();
 
 // The functions below add the contents of one message of the kernel to the result. Unknown and

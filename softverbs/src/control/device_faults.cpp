@@ -25,8 +25,8 @@ std::optional<DeviceFault> parse_flap(std::string_view text) {
     return fault;
 }
 
-/// Parses "<device>[/<port>]" and stores the device number and the port number in @p fault. Does
-/// not change @p fault if the text is empty. Returns false if the text is invalid.
+/// Parses "<device>[/<port>]" and stores both in @p fault; the default port is 1. Does not change
+/// @p fault if the text is empty. Returns false if the text is invalid.
 bool parse_target(std::string_view text, DeviceFault& fault) {
     if (text.empty()) {
         return true;

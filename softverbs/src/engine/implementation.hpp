@@ -201,8 +201,8 @@ struct Engine::Implementation : fabric::Handler {
 
     // Functions in srd_requester.cpp and srd_responder.cpp, for queue pairs of the type SRD:
 
-    /// Sends the posted requests of an SRD queue pair. For queue pairs of other types, run() does
-    /// this.
+    /// Called by run() for an SRD queue pair: sends the posted requests, or delays them (see
+    /// send_all_held()).
     void run_srd(Qp& qp);
     /// Sends all posted requests that SRD queue pairs delay. The delay changes the order of
     /// requests, because SRD does not guarantee an order.

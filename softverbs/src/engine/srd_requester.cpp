@@ -22,8 +22,8 @@ using Kind = PacketHeader::Kind;
 using SrdState = SrdRequest::State;
 using efa::Status;
 
-/// Maximum number of posted requests that a queue pair delays. The next request to be sent is
-/// selected from these at random, because SRD does not keep the order of requests.
+/// Maximum number of posted requests that a queue pair delays. When one more is posted, a random
+/// one of all these requests is sent, because SRD does not keep their order.
 constexpr std::size_t most_held = 3;
 constexpr std::uint64_t hold_ns = 50'000;
 /// Maximum number of retransmissions of a request to which the responder does not respond.

@@ -47,7 +47,7 @@ struct SrdRequest {
     unsigned retries = 0;
     /// Number of retransmissions after an RNR NAK since the last progress of the request.
     unsigned rnr_retries = 0;
-    /// Time at which the request is retransmitted if it has not completed, in nanoseconds of
+    /// Time at which the request times out, or is retransmitted after an RNR NAK, in nanoseconds of
     /// fabric::now_ns().
     std::uint64_t deadline = 0;
     /// The connection on which the last packet of the request was sent. Null: the destination is in

@@ -141,8 +141,8 @@ class RDMABUF_EXPORT OneSided {
             return !entries.empty();
         }
     };
-    /// Returns how many of @p entries one call of ibv_post_send() posts: an equal part for each
-    /// queue pair in use, but at most @p most.
+    /// Returns the maximum number of work requests of one ibv_post_send() call: an equal part of @p
+    /// entries for each queue pair in use, but at most @p most.
     [[nodiscard]] std::uint32_t share_of_list(std::size_t entries,
                                               std::uint32_t most) const noexcept;
     /// Counts work requests of a list that were posted on queue pair @p rail.
@@ -168,7 +168,7 @@ class RDMABUF_EXPORT OneSided {
     std::uint32_t take_alike(const OneSidedRequest& request, ListPosition& at,
                              const TransferEntry& like, std::size_t rail, std::span<ibv_sge> local,
                              ibv_send_wr* works) const noexcept;
-    /// Returns the index of the queue pair for the next entry of a transfer list.
+    /// Returns the index of the queue pair for the next ibv_post_send() call of a transfer list.
     [[nodiscard]] std::size_t next_rail() noexcept;
     /// Counts a posted work request of a transfer list or of a fence, except on the first queue
     /// pair.

@@ -79,9 +79,8 @@ class SendQueue {
     /// After suspend(), has_room() returns false until resume().
     void suspend() noexcept { depth_ = 0; }
     void resume() noexcept { depth_ = full_depth_; }
-    /// Returns true if all posted work requests have completed.
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
-    /// Returns the number of posted work requests that have not completed.
+    /// An unsignaled work request is in flight until a later work request has completed.
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return posted_ - completed_; }
     /// Returns true if a posted, signaled work request has not completed.
     [[nodiscard]] bool awaits_completion() const noexcept { return !is_completed(signaled_); }
