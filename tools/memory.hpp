@@ -25,7 +25,7 @@ struct Origin {
     /// The registration path: "dm" for memory of the RDMA device, or the name of a
     /// RegistrationPath.
     std::string path;
-    /// The name of the exporter of the dma-buf; empty if no dma-buf was registered.
+    /// The name of the exporter that owns the memory; empty if there is none.
     std::string exporter;
     /// Details of the exporter, such as the device and the driver "/dev/dri/card0, vgem"; may be
     /// empty.

@@ -55,7 +55,7 @@ struct MemoryOptions {
 };
 /// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();
-/// Checks that all options apply to the selected type of memory.
+/// Checks that the options for dma_heap and drm apply to the selected type of memory.
 /// @throws UsageError if an option belongs to another type of memory
 void check(const MemoryOptions& options);
 

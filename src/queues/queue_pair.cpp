@@ -85,8 +85,8 @@ DeviceLimits query_limits(const Context& context, const QueuePairOptions& option
     return {context.attributes(), srd};
 }
 
-/// Returns the IBV_QP_EX_WITH_* flags of all operations that the queue pair type and the device
-/// support in a batch().
+/// Returns the IBV_QP_EX_WITH_* flags of the sends, writes, reads and atomics that the queue pair
+/// type and the device support.
 std::uint64_t extended_operations(QueuePairType type, const DeviceLimits& limits) noexcept {
     if (limits.srd) {
         return detail::srd_operations(*limits.srd);

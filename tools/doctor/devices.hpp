@@ -27,7 +27,7 @@ struct OpenedDevice {
 class Devices {
   public:
     /// Opens the devices, and adds their data-direct functions to Machine::topology().
-    /// @param only  the name of the only device to open; empty for all
+    /// @param only  the name of the only device to list and open; empty for all
     Devices(Machine& machine, std::string_view only);
 
     [[nodiscard]] const std::vector<OpenedDevice>& all() const noexcept { return devices_; }

@@ -199,7 +199,7 @@ class Collector {
     Json files_ = Json(std::initializer_list<Json::Member>());
 };
 
-/// Returns the files that Topology::read() reads.
+/// Returns the files that Topology::read() reads, and the file with the release of the kernel.
 std::vector<std::string> files_of(const Topology& topology, const Machine& machine) {
     std::vector<std::string> paths{"/proc/sys/kernel/osrelease"};
     for (const PciFunction& function : topology.pci_functions()) {

@@ -19,7 +19,7 @@ struct Figures {
     double p99 = 0;
     double p999 = 0;
     double max = 0;
-    /// The time from posting the first measured transfer to the last completion.
+    /// The time from posting the first measured transfer to the end of the last one.
     double elapsed = 0;
 };
 

@@ -37,10 +37,10 @@ class Transfers {
     Checked finish();
 
     /// Returns the times that the initiator measured. The time of a transfer begins before its
-    /// first request is posted, and ends when its last completion was polled. The times are moved
-    /// out of this object.
+    /// first request is posted. It ends when the answer has arrived, or without an answer, when the
+    /// request has completed. The times are moved out of this object.
     [[nodiscard]] std::vector<std::chrono::nanoseconds> take_times() { return std::move(times_); }
-    /// Returns the time from posting the first measured transfer to the last completion.
+    /// Returns the time from posting the first measured transfer to the end of the last one.
     [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return last_ - first_; }
 
   private:

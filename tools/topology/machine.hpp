@@ -36,8 +36,8 @@ struct Node {
 /// Returns the NUMA nodes of the NICs and GPUs, in increasing order.
 [[nodiscard]] std::vector<int> numa_nodes(const Topology& machine);
 
-/// Returns the host bridges of the machine, each with the PCI bridges that lead to NICs, GPUs and
-/// data-direct functions. The pointers in the result are valid as long as @p machine exists.
+/// Returns the host bridges and PCI bridges that lead to NICs, GPUs and data-direct functions. The
+/// pointers in the result are valid as long as @p machine exists.
 [[nodiscard]] std::vector<Node> tree(const Topology& machine);
 
 [[nodiscard]] std::string to_text(const Topology& machine, const TextStyle& style);

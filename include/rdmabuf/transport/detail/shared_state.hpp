@@ -167,7 +167,8 @@ class RDMABUF_EXPORT SharedState {
 
     /// Creates the loopback queue pairs, which requests with GPU memory need, on each working
     /// device whose port is active, unless they exist.
-    /// @throws Error with the errno value of creating or connecting a queue pair
+    /// @throws Error with the errno value of query_port(), or of creating or connecting a queue
+    ///         pair
     void create_loopback();
     /// Queries whether the port of a device is active, and sets SharedRail::port_down.
     /// @throws Error with the errno value of the query. After EIO, the device has failed.
