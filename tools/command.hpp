@@ -10,8 +10,8 @@ class App;
 
 namespace rdmabuf::tools {
 
-/// A subcommand of `rdmabuf`. Each function below adds one subcommand with its options to the
-/// program and returns it. program.cpp has a list of these functions.
+/// A subcommand of `rdmabuf`. Each of the functions add_devices() to add_topology() adds one
+/// subcommand with its options to the program and returns it. program.cpp has a list of them.
 struct Command {
     CLI::App* app;
     /// Executes the subcommand after the command line was parsed.

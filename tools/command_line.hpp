@@ -21,8 +21,8 @@ class HelpFormatter : public CLI::Formatter {
                           CLI::AppFormatMode mode) const override;
 };
 
-/// Accepts the values of a list. The error text for another value contains the list and the nearest
-/// value.
+/// Accepts the values of a list. The error text for another value contains the list, and the
+/// suggestion() for the value.
 class OneOf : public CLI::Validator {
   public:
     explicit OneOf(std::vector<std::string> values);

@@ -8,9 +8,10 @@
 
 namespace rdmabuf::tools {
 
-/// Returns the candidate that differs from @p name in the fewest characters; empty if every
-/// candidate differs in more than two characters, or in more than half of the characters of
-/// @p name. The comparison ignores upper and lower case, and '-' equals '_'.
+/// Returns the candidate that needs the fewest edits to become @p name; empty if every candidate
+/// needs more than two edits, or more edits than half the length of @p name. An edit exchanges two
+/// adjacent characters, or inserts, deletes or replaces one. The comparison ignores upper and lower
+/// case, and '-' equals '_'.
 [[nodiscard]] std::string nearest_name(std::string_view name,
                                        std::span<const std::string> candidates);
 

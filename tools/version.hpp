@@ -18,7 +18,7 @@ struct FoundLibrary {
     std::string version;
 };
 
-/// A function that only newer versions of rdma-core have, and that rdmabuf looks up at run time.
+/// A function of rdma-core that rdmabuf looks up at run time, because some machines do not have it.
 struct OptionalFunction {
     std::string name;
     std::string library;

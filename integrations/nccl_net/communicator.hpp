@@ -52,8 +52,8 @@ class Communicator {
     /// Closes the channel. If all requests have completed, and SharedEndpoint::lingers is true,
     /// first waits, for at most EndpointOptions::linger, until the peer's device has received all
     /// messages. Other threads can use the endpoint during the wait. If a request has not
-    /// completed, the destructor does not wait: NCCL is then aborting the NCCL communicator, and
-    /// the peer may be unreachable.
+    /// completed, the destructor does not wait for the peer: NCCL is then aborting the NCCL
+    /// communicator, and the peer may be unreachable.
     ~Communicator();
 
     [[nodiscard]] const Nic& nic() const noexcept { return nic_; }

@@ -18,7 +18,7 @@
 namespace nccl_net {
 
 /// Memory that NCCL has registered. The registration may outlive the connection for which NCCL has
-/// requested it; all connections of the same NCCL communicator and device can use it.
+/// requested it; all connections of the same endpoint can use it.
 class RegisteredMemory {
   public:
     explicit RegisteredMemory(std::shared_ptr<SharedEndpoint> endpoint) noexcept

@@ -59,7 +59,7 @@ struct EndpointObject {
 using Listener = EndpointObject<rdmabuf::transport::Listener>;
 
 /// The plugin, independent of the version of NCCL's function table. It is thread safe, except that
-/// two threads must not use the same listener, handle or communicator at the same time.
+/// two threads must not use the same listener or handle at the same time. See also Communicator.
 class Plugin {
   public:
     [[nodiscard]] static Plugin& instance();
@@ -76,8 +76,8 @@ class Plugin {
     ///         plugin, or selects no network interface
     abi::Result start(abi::Logger logger, int traffic_class, void** context);
     /// Ends an NCCL communicator: the counterpart of start() with a context. When all communicators
-    /// have ended, closes the listeners that NCCL has forgotten: those of communicators that were
-    /// aborted before a peer has connected.
+    /// have ended, closes the listeners and connection attempts that NCCL has forgotten: those of
+    /// communicators that were aborted before both ends were connected.
     void stop(void* context) noexcept;
 
     /// Returns the number of devices: those that start() has found, and the merged devices that

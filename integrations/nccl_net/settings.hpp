@@ -41,8 +41,8 @@ class NameList {
 };
 
 /// The environment variables of the plugin. NCCL's own variables have the meaning that they have
-/// for NCCL's InfiniBand network. A value that is not a number, or that is out of range, is logged
-/// as a warning and ignored.
+/// for NCCL's InfiniBand network. A value that is not a number, or that is too large, is logged as
+/// a warning and ignored. A negative number is the same as no value.
 struct Settings {
     /// RDMABUF_NCCL_DMABUF=1: NCCL exports GPU memory as dma-bufs, even if this library can export
     /// it.
@@ -54,7 +54,7 @@ struct Settings {
     NameList devices;
     /// The interface at which the plugin listens, as NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY
     /// select it: its name, or its address if the family is given. Empty: Endpoint::listen()
-    /// chooses the interface. std::nullopt: no interface matches.
+    /// chooses the interface. std::nullopt: no interface matches, or getifaddrs(3) has failed.
     std::optional<std::string> listen = std::string();
     /// NCCL_IB_DEVICE_PCI_ORDER: 0 keeps the order in which libibverbs returns the devices.
     bool pci_order = true;
@@ -66,7 +66,8 @@ struct Settings {
     bool relaxed_ordering = true;
     /// NCCL_IB_MERGE_NICS: 0 disables merged devices.
     bool merge_devices = true;
-    /// NCCL_IB_QPS_PER_CONNECTION: queue pairs of a connection on each device.
+    /// NCCL_IB_QPS_PER_CONNECTION: queue pairs of a connection on each device. A number above
+    /// transport::max_queue_pairs_per_device is reduced to it.
     std::uint32_t queue_pairs = 1;
     /// NCCL_IB_TC: the traffic class. It has priority over the traffic class that NCCL passes for
     /// each communicator.

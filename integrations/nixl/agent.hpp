@@ -134,12 +134,13 @@ using Notification = std::pair<std::string, std::string>;
 /// The functions that a backend of NIXL needs, implemented with one endpoint. Every function that
 /// makes progress also accepts connections of remote agents, so there is no function to accept a
 /// connection. A remote agent needs the connection_info() of this agent to connect. Several threads
-/// may call all functions at the same time. Functions throw std::runtime_error or rdmabuf::Error
-/// for failures, unless their comments describe another result.
+/// may call the functions at the same time, but only one of them progress_and_sleep(). Functions
+/// throw std::runtime_error or rdmabuf::Error for failures, unless their comments describe another
+/// result.
 class Agent {
   public:
     /// @param name    the name of this agent, which remote agents report with its notifications
-    /// @param device  the name of the RDMA device; empty for the first device
+    /// @param device  the name of the RDMA device; empty for Context::open_first()
     /// @param host    the address at which the agent listens; see Endpoint::listen()
     Agent(std::string name, const std::string& device, const std::string& host);
     Agent(const Agent&) = delete;
@@ -207,7 +208,7 @@ class Agent {
     /// @param delay  the duration of the sleep if no descriptor reports the next event, for example
     ///               while a connection is being closed
     void progress_and_sleep(std::chrono::microseconds delay);
-    /// Ends the current or the next sleep of progress_and_sleep().
+    /// Ends the current or the next sleep of progress_and_sleep(), unless it sleeps for `delay`.
     void interrupt() const noexcept;
 
   private:

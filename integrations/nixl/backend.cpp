@@ -301,8 +301,8 @@ const char* plugin_name() {
 const char* plugin_version() {
     return RDMABUF_NIXL_VERSION;
 }
-/// Returns the parameters of the backend: the RDMA device (empty: the first one), and the address
-/// or interface at which the agent listens.
+/// Returns the parameters of the backend: the RDMA device (empty: Context::open_first()), and the
+/// address or interface at which the agent listens.
 nixl_b_params_t backend_options() {
     return {{"device", ""}, {"host", ""}};
 }
