@@ -226,9 +226,10 @@ class RDMABUF_EXPORT Exporter {
     /// address; std::nullopt if no such allocation is found. If an exporter finds device memory in
     /// a range, the range is not registered as host memory. The default implementation calls find()
     /// for the first and the last byte, and for the bytes between them in steps of one page or
-    /// more: in about 16 steps up to 32 MiB, in steps of 2 MiB up to 2 TiB, and in about 2^20 steps
-    /// for longer ranges. An exporter that has a table of its allocations should override the
-    /// function, because the default implementation misses allocations between two steps.
+    /// more: in at most about 16 steps up to 32 MiB, in steps of 2 MiB up to 2 TiB, and in about
+    /// 2^20 steps for longer ranges. An exporter that has a table of its allocations should
+    /// override the function, because the default implementation misses allocations between two
+    /// steps.
     /// @throws Error for the same reasons as find()
     [[nodiscard]] virtual std::optional<Allocation> find_overlapping(std::uintptr_t address,
                                                                      std::size_t length) const;

@@ -20,7 +20,8 @@ namespace rdmabuf::transport {
 namespace detail {
 
 /// Maximum number of regions in a RemoteMemory or in a message of the wire protocol.
-/// Memory needs several regions only if it is longer than the device's max_mr_size.
+/// Memory has several regions only if it is longer than the device's max_mr_size, or if the program
+/// has registered it so (Endpoint::use_regions()).
 inline constexpr std::size_t max_chunks = 8;
 
 /// A memory region that the peer may access by RDMA, with one rkey for each device (rail).
@@ -72,8 +73,9 @@ class RemoteMemory {
     static constexpr std::size_t max_wire_size = 416;
     /// Returns the bytes to send to the peer: 48 bytes, plus 4 for each device, plus 48 for each
     /// region after the first. Memory has several regions only if it is longer than max_mr_size of
-    /// a device. The bytes are the beginning of this object, so a program can also send the whole
-    /// object as a message of fixed size.
+    /// a device, or if the program has registered it so (Endpoint::use_regions()). The bytes are
+    /// the beginning of this object, so a program can also send the whole object as a message of
+    /// fixed size.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first(wire_size());
     }
