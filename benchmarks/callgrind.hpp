@@ -13,7 +13,8 @@
 namespace callgrind {
 
 /// Runs this program with @p arguments under callgrind. Returns the number of instructions in
-/// @p function, which must have C linkage, and in its callees. Throws if callgrind counts nothing.
+/// @p function, which must have C linkage, and in its callees. Throws if valgrind cannot be started
+/// or counts nothing.
 inline long count(const std::string& function, const std::string& arguments) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
     const std::string command =

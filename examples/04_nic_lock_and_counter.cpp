@@ -2,7 +2,7 @@
 //
 // Places a lock and a counter in the device memory of a NIC. Several workers, which could run on
 // several machines, change the lock by compare-and-swap and the counter by fetch-and-add. The NIC
-// executes these atomics without access to host memory.
+// executes these atomics in its own memory.
 #include <cstddef>
 #include <cstdio>
 #include <future>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sends one buffer to several peers. The data crosses PCIe only once, into the device memory of the
-// NIC, and the NIC sends the data from this memory to all peers. From host memory, the NIC would
-// read the data over PCIe once for each peer.
+// Sends one buffer to several peers. The data crosses the PCIe of the sender only once, into the
+// device memory of the NIC, and the NIC sends the data from this memory to all peers. From host
+// memory, the NIC would read the data over PCIe once for each peer.
 #include <cstdio>
 #include <list>
 #include <vector>
@@ -48,7 +48,7 @@ int main() try {
     }
     rdmabuf::DeviceMemory memory(context, message_size);
     const rdmabuf::DeviceMemoryMR region(pd, memory);
-    memory.copy_in(0, message); // the only transfer over PCIe
+    memory.copy_in(0, message); // the only transfer over the PCIe of the sender
 
     // All sends are posted before the first wait, so that the NIC executes them at the same time.
     for (const Peer& peer : peers) {

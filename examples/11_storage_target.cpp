@@ -23,7 +23,7 @@
 using namespace rdmabuf;
 using namespace std::chrono_literals;
 
-constexpr std::size_t block_size = 4096, blocks = 16; // one initiator reads each block
+constexpr std::size_t block_size = 4096, blocks = 16; // a separate initiator reads each block
 
 void run_target(const std::string& address, int pipe) {
     cm::EventChannel channel;

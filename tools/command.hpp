@@ -32,7 +32,8 @@ int run_program(int argc, char** argv);
 [[nodiscard]] Command add_resources(CLI::App& program);
 [[nodiscard]] Command add_topology(CLI::App& program);
 
-/// The exit statuses of the subcommands. exit_usage means that the command line is wrong.
+/// The exit statuses of the subcommands. exit_usage means that the command line is wrong; for
+/// `doctor`, also that the result is not known (see doctor::exit_status()).
 inline constexpr int exit_success = 0;
 inline constexpr int exit_failure = 1;
 inline constexpr int exit_usage = 2;

@@ -74,7 +74,7 @@ class Ring {
 
 /// Replaces the @p count numbers at the start of @p memory by the sums over all ranks. A ring
 /// reduce-scatter gives each rank the sums of one segment; an all-gather then sends the sums to all
-/// ranks. Each rank sends 2 (ranks - 1) / ranks times the size of the numbers.
+/// ranks. Each rank sends about 2 (ranks - 1) / ranks times the size of the numbers.
 /// @param memory  has all_reduce_size() bytes
 /// @throws std::system_error if the connection to a neighbour fails
 void all_reduce(Ring& ring, RingMemory& memory, std::size_t count);

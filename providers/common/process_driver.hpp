@@ -68,7 +68,8 @@ class ProcessDriver {
 
     /// Loads the library if the process has not loaded it. After a failure, the next call tries
     /// again.
-    /// @return the driver with all its functions, or the reason why the driver cannot be used
+    /// @return the driver, which lacks at most optional functions, or the reason why it cannot be
+    ///         used
     [[nodiscard]] Result<const Driver*> load() {
         const Copy* copy = first_.load(std::memory_order_acquire);
         if (copy == nullptr) {

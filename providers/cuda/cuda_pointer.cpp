@@ -20,7 +20,7 @@ bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute
     return driver.functions().pointer_get_attribute(&value, attribute, address) == success;
 }
 
-/// Queries all attributes of an address in one call.
+/// Sets the members of @p pointer, whose `address` is queried in one call.
 /// @param with_pools  true: the attribute for memory pools is queried too. Drivers before CUDA 11.2
 ///                    do not support this attribute, and refuse a call that contains it
 Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
@@ -61,7 +61,7 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
 }
 
 /// Returns true if @p address is not memory of CUDA. The driver reports a memory type for all
-/// memory of CUDA, and refuses this query for other memory.
+/// memory of CUDA. For other memory, it refuses this query or reports MemoryType::none.
 bool is_foreign(const Driver& driver, DevicePointer address) {
     MemoryType type = MemoryType::none;
     const Result queried =
@@ -181,8 +181,8 @@ Extent extent_of(const Driver& driver, const Pointer& pointer) {
             return *mapping;
         }
     }
-    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory,
-    // `range_start` and `range_size` are the extent. If `range_size` is 0, the extent is unknown.
+    // For managed memory and for host memory, `range_start` and `range_size` are the extent. If
+    // `range_size` is 0, the extent is unknown.
     if (pointer.range_size == 0) {
         throw Error(EIO, "cuPointerGetAttributes",
                     "the driver reports that the memory at " + hexadecimal(pointer.address) +

@@ -30,7 +30,7 @@ struct Pointer {
     /// Size in bytes of the allocation or of the reserved range that begins at range_start.
     std::size_t range_size = 0;
 
-    /// True for memory that is mapped into a reserved range (cuMemMap). A reserved range can
+    /// True for device memory that is mapped into a reserved range (cuMemMap). A reserved range can
     /// contain several adjacent mappings.
     [[nodiscard]] bool mapped() const noexcept {
         return type == MemoryType::device && context == nullptr && !managed && !pooled;

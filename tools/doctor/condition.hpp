@@ -70,8 +70,8 @@ class Check {
   public:
     using Subject = std::vector<std::string>;
 
-    /// @param system  the functions that query the running system; nullopt if a copy of the files
-    ///                of a machine is checked (Machine::recorded())
+    /// @param system  the functions that query the running system; nullopt if only files are
+    ///                checked, as for a recorded machine (Machine::recorded())
     Check(const Machine& machine, const Devices& devices, const Options& options,
           std::optional<SystemQueries> system = SystemQueries());
 
@@ -87,8 +87,8 @@ class Check {
     /// those of the selected NICs that are nearest to it.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
 
-    /// Returns the functions that query the running system; nullptr if a copy of the files of a
-    /// machine is checked (Machine::recorded()).
+    /// Returns the functions that query the running system; nullptr if only files are checked, as
+    /// for a recorded machine (Machine::recorded()).
     [[nodiscard]] const SystemQueries* system() const noexcept {
         return system_ ? &*system_ : nullptr;
     }

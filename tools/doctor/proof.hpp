@@ -49,7 +49,7 @@ struct Proof {
     std::string software = {};
     /// pass: all bytes arrived in both directions. fail: a call failed, or bytes differ.
     Verdict verdict = Verdict::unknown;
-    /// True if all RDMA writes transferred the right bytes.
+    /// True if the RDMA writes before the measurement of the bandwidth transferred the right bytes.
     bool wrote = false;
     /// True if all RDMA reads transferred the right bytes.
     bool read = false;

@@ -49,7 +49,8 @@ void check_selection(const Machine& machine, const Options& options) {
 }
 
 /// If libibverbs lists no RDMA device, exports memory of each driver as a dma-buf, to show which
-/// drivers are ready. Otherwise returns no findings.
+/// drivers are ready. Returns no findings if there is a device, if the machine is recorded, or with
+/// --fix-script.
 Section make_exports(const Check& check, const Options& options) {
     Section section{.title = "Exports of device memory, without an RDMA device", .findings = {}};
     if (check.machine().recorded() || options.fix_script || !check.devices().all().empty()) {

@@ -25,7 +25,7 @@ struct SystemQueries {
     std::function<bool(const char* name, const char* version)> has_function = doctor::has_function;
     std::function<ibv_fork_status()> fork_status = ::ibv_is_fork_initialized;
     std::function<resources::Report()> resources = resources::read_resources;
-    // The following functions load the driver of a GPU.
+    // The following functions can load the driver of a GPU.
     std::function<CudaDevices()> cuda = query_cuda_devices;
     std::function<std::optional<Bar1>(const std::string& pci_address)> bar1 = query_bar1;
     std::function<Availability(const std::string& exporter)> exporter = query_exporter;

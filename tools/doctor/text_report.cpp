@@ -283,7 +283,7 @@ std::vector<Cause> likely_causes(const Report& report) {
     return causes.empty() ? path_causes(report) : causes;
 }
 
-/// Joins the first three texts, and counts the others.
+/// Joins up to four texts. If there are more, joins the first three, and counts the others.
 std::string shortened(const std::vector<std::string>& texts) {
     constexpr std::size_t most = 3;
     const std::size_t listed = texts.size() <= most + 1 ? texts.size() : most;
