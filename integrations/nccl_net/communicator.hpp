@@ -66,8 +66,8 @@ class Communicator {
     // Therefore the caller must initialise `request` to nullptr.
 
     /// Sends a message as soon as the peer has advertised a receive with the tag @p tag, so that
-    /// the message is one RDMA write; a message without data does not wait. Sends at most as many
-    /// bytes as the advertised buffer has.
+    /// the data is written directly to the receive buffer. A message without data does not wait.
+    /// Sends at most as many bytes as the advertised buffer has.
     abi::Result send(const MemoryHandle& memory, void* data, std::size_t size, int tag,
                      void*& request) noexcept;
     /// Posts a grouped receive, as soon as all its receives can be advertised. The messages can

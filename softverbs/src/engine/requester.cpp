@@ -198,7 +198,7 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
     }
     // A direct copy between memory of the requester and of the responder has failed. Transfer the
     // data of the next 2^n requests in packets. n is the number of direct copies that have failed
-    // since the last successful direct copy.
+    // since the last successful direct copy, but at most 20.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);

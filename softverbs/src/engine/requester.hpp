@@ -42,9 +42,9 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// request with another state.
 void retire(Qp& qp);
 
-/// If all requests are unsignaled, only every 16th request has the ACK request flag, because an ACK
-/// also acknowledges all earlier requests. If the last requests do not have the flag, the requester
-/// retransmits them with the flag when its timer expires.
+/// At least every 16th unsignaled request has the ACK request flag. The others need none, because
+/// an ACK acknowledges all earlier requests. If the last requests do not have the flag, the
+/// requester retransmits them with the flag when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the send request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,

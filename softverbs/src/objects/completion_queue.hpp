@@ -39,7 +39,8 @@ struct Completion {
     __be64 tag = 0;
     /// The queue pair of the work request. When the program polls the completion, the queue entry
     /// of this work request is freed. Null for completions without a queue entry: those of messages
-    /// in tagged buffers, those of ibv_post_srq_ops(), and those that a test has added.
+    /// in tagged buffers, those of ibv_post_srq_ops(), those whose shared receive queue has been
+    /// destroyed, and those that a test has added.
     Qp* qp = nullptr;
     /// For a receive completion, the shared receive queue of the receive request. For a completion
     /// of ibv_post_srq_ops(), the shared receive queue of the operation; "qp" is null then.

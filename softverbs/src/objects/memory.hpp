@@ -178,7 +178,7 @@ void unimport_dm(Dm& dm);
 /// and on whether the memory is local or remote.
 enum class Denied : std::uint8_t {
     no,
-    key,     // the key is unknown
+    key,     // the key is unknown, or its window is bound on another queue pair
     domain,  // the protection domain differs
     bounds,  // the range exceeds the memory
     access,  // an access flag is missing, or the pages cannot be faulted in

@@ -159,8 +159,9 @@ void reset(Qp& qp) {
 
 namespace {
 
-/// With the device profile efa, returns EOPNOTSUPP if the efa kernel driver does not support an
-/// attribute in the attribute mask, or the value of its port or P_Key index. Otherwise returns 0.
+/// With the device profile efa, returns EOPNOTSUPP for attributes in the mask that the efa kernel
+/// driver does not support, for a port other than 1, and for a P_Key index other than 0. Otherwise
+/// returns 0.
 int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
     constexpr int supported = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
                               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN |

@@ -23,8 +23,8 @@
 
 namespace softverbs {
 
-/// The state of softverbs in this process. Process::lock protects all of the state. Verbs take this
-/// lock; the functions that they call must be called with the lock held, except as noted. Functions
+/// The state of softverbs in this process. Process::lock protects the state. Verbs take this lock;
+/// the functions that they call must be called with the lock held, except as noted. Functions
 /// that wait for events release the lock while they wait.
 struct Process {
     Lock lock;
