@@ -176,7 +176,7 @@ template <class Driver, class Functions>
 class DriverBase {
   public:
     /// Takes the functions that make() has looked up.
-    /// @param library  file name of the library
+    /// @param library  name or path of the library
     /// @param lacking  error ENOSYS if at least one function for export or allocation is missing,
     ///                 otherwise std::nullopt
     DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
@@ -218,7 +218,7 @@ class DriverBase {
     /// otherwise std::nullopt.
     [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// Returns the file name of the library: "libcuda.so.1".
+    /// Returns the name or the path of the library: "libcuda.so.1".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
   private:

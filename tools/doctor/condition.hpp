@@ -24,12 +24,12 @@ struct Condition {
     /// The requirement, such as "an RDMA device exists".
     const char* statement = nullptr;
     const char* source = nullptr;
-    /// Adds one finding for each device, file or memory that the condition concerns. Adds none if
-    /// the condition does not apply to the machine.
+    /// Adds findings on the devices, files or memory that the condition concerns. Adds none if the
+    /// condition does not apply to the machine.
     void (*check)(Check& check) = nullptr;
     /// If not 0, the condition concerns only GPUs with this PCI vendor ID.
     std::uint32_t vendor = 0;
-    /// True if a failure prevents only that dma-bufs are registered: a peer memory module can still
+    /// True if a failure prevents only the registration of dma-bufs: a peer memory module can still
     /// register the memory.
     bool only_dmabufs = false;
 };
@@ -92,12 +92,11 @@ class Check {
     [[nodiscard]] const SystemQueries* system() const noexcept {
         return system_ ? &*system_ : nullptr;
     }
-    /// Returns the reason why the driver of a GPU cannot be queried: the machine is recorded. Empty
-    /// on a running machine.
+    /// Returns the reason why the driver of a GPU cannot be queried; empty if system() is not null.
     [[nodiscard]] std::string why_no_driver() const;
-    /// Returns the devices of the CUDA driver. Returns an empty list with the reason if the machine
-    /// is recorded, or if its NVIDIA kernel modules cannot export dma-bufs. The driver is queried
-    /// once, because cuInit() can take seconds.
+    /// Returns the devices of the CUDA driver; an empty list with the reason if system() is null,
+    /// or if the open kernel modules of NVIDIA, which alone export dma-bufs, are not loaded. The
+    /// driver is queried once, because cuInit() can take seconds.
     [[nodiscard]] const CudaDevices& cuda();
 
     /// Calls Condition::check. If it throws, adds a finding with Verdict::unknown.

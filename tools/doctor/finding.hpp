@@ -53,7 +53,7 @@ struct Finding {
     std::string source = {};
     /// If not 0, the condition concerns only GPUs with this PCI vendor ID.
     std::uint32_t vendor = 0;
-    /// True if a failure prevents only that dma-bufs are registered: a peer memory module can still
+    /// True if a failure prevents only the registration of dma-bufs: a peer memory module can still
     /// register the memory.
     bool only_dmabufs = false;
 };

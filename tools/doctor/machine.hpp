@@ -63,7 +63,7 @@ struct NicFiles {
     std::string pci = {};
     /// The name of the kernel driver: "mlx5_core", "efa", "rxe"; empty if sysfs does not have it.
     std::string driver = {};
-    /// True for a device that is software: Soft-RoCE, Soft-iWARP or softverbs.
+    /// True for a device that is software, such as Soft-RoCE, Soft-iWARP or softverbs.
     bool software = false;
 };
 
@@ -91,7 +91,7 @@ class Machine {
     [[nodiscard]] std::string line(const std::string& path) const;
     /// Returns the non-negative decimal number at the start of a file; nullopt if there is none.
     [[nodiscard]] std::optional<std::uint64_t> number(const std::string& path) const;
-    /// Returns the sorted names in a directory; empty if it does not exist.
+    /// Returns the sorted names in a directory; empty if it cannot be read.
     [[nodiscard]] std::vector<std::string> list(const std::string& path) const;
     /// Returns the last component of the target of a symbolic link; empty if it cannot be read.
     [[nodiscard]] std::string link_name(const std::string& path) const;

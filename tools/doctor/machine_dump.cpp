@@ -94,8 +94,7 @@ class Collector {
   public:
     explicit Collector(const Machine& machine) : machine_(machine) {}
 
-    /// Adds a file or directory with the symbolic links on its path. Does nothing if it does not
-    /// exist.
+    /// Adds the symbolic links on a path and, if it exists, the file or directory at its end.
     /// @param listed  true to add the names in the directory as well
     void add(std::string_view path, bool listed = false) {
         // The resolved beginning of the path, which contains no symbolic links.

@@ -22,7 +22,8 @@ class ReplayedMachine {
   public:
     /// @param dump  a file of write_dump(), or the output of `rdma_topo dump` of rdma-core, which
     ///              contains only the PCI functions
-    /// @throws UsageError if the file is not such a dump; Error if a file cannot be read or written
+    /// @throws UsageError if the file is not such a dump; std::system_error if a file cannot be
+    ///         read or written
     explicit ReplayedMachine(const std::filesystem::path& dump);
     ~ReplayedMachine();
     ReplayedMachine(const ReplayedMachine&) = delete;

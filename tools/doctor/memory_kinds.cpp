@@ -69,7 +69,7 @@ MemoryKindEntry memory_of(const char* type, const Availability& exporter = Avail
 }
 
 /// Adds one entry for each selected GPU of NVIDIA. If sysfs lists no GPU, adds those that CUDA
-/// lists.
+/// lists, or one entry with the reason why the exporter cannot be used.
 void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const Availability& exporter) {
     const CudaDevices cuda = exporter ? query_cuda_devices() : CudaDevices{};
     if (check.machine().gpus().empty()) {
@@ -102,7 +102,8 @@ void add_cuda(std::vector<MemoryKindEntry>& all, const Check& check, const Avail
     }
 }
 
-/// Adds the memory of a driver if the machine has a GPU of this driver.
+/// Adds the memory of a driver if a GPU of its vendor is selected, or if the driver may have a GPU
+/// that sysfs does not list.
 void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Resolver& resolver,
                 const MemoryDriver& driver) {
     const auto is_vendor = [&driver](const Gpu* gpu) { return gpu->vendor == driver.vendor; };

@@ -33,7 +33,7 @@ constexpr std::array rdma_modules{
     RdmaModule{0x1414, "mana_ib"},          RdmaModule{0x1dd8, "ionic_rdma"},
 };
 
-/// A network function of a vendor that makes RDMA devices, to which no RDMA device belongs.
+/// A network function without an RDMA device, of a vendor in rdma_modules.
 struct NetworkFunction {
     std::string address;
     const PciFunction* pci;
@@ -65,7 +65,7 @@ std::vector<NetworkFunction> functions_without_device(const Machine& machine) {
     return found;
 }
 
-/// Returns what makes an RDMA device of the function.
+/// Says how the function can become an RDMA device.
 Advice advice_for(const NetworkFunction& function) {
     Advice advice{.means = "Nothing can be registered with this NIC.", .remedy = {}, .command = {}};
     if (function.driver.empty()) {
@@ -88,7 +88,8 @@ Advice advice_for(const NetworkFunction& function) {
     return advice;
 }
 
-/// Returns true if none of @p others is nearer to the GPU, and each RDMA device is farther.
+/// Returns true if no function of @p others is nearer to the GPU than @p function, and all RDMA
+/// devices are farther away.
 bool is_nearest(const Topology& topology, const Gpu& gpu, const NetworkFunction& function,
                 const std::vector<NetworkFunction>& others) {
     const auto type_of = [&](const Nic& nic) {

@@ -127,7 +127,7 @@ std::string boot_with(const Machine& machine, const std::string& parameter) {
         parameter);
 }
 
-/// Returns the parameter of the kernel with which the IOMMU translates no addresses of devices.
+/// Returns the kernel parameter with which the IOMMU does not translate addresses of devices.
 std::string passthrough(const Machine& machine) {
     // Only the processors of Arm have this line.
     const FileText processors = machine.read("/proc/cpuinfo");

@@ -23,8 +23,8 @@ struct MemoryKindEntry {
     std::string remedy = {};
     /// True if a GPU or an accelerator holds the memory.
     bool on_gpu = false;
-    /// The PCI address of the GPU that holds the memory; empty for other memory, and if the driver
-    /// does not report the address.
+    /// The PCI address of the GPU that holds the memory; empty for other memory, and if the
+    /// address is not known.
     std::string gpu = {};
     /// False for ordinary host memory. A proof with host memory shows that the NIC works, and not
     /// that a dma-buf or device memory can be used.
@@ -57,13 +57,12 @@ struct Proof {
     std::string path = {};
     /// The mapping of the dma-buf that was exported: "standard" or "pcie"; empty without a dma-buf.
     std::string mapping = {};
-    /// The distance between GPU and NIC, such as "PIX"; empty for memory that is not on a GPU.
+    /// The distance between GPU and NIC, such as "PIX"; empty if `gpu` is empty.
     std::string distance = {};
     /// The bandwidth of RDMA writes in bytes per second.
     std::optional<double> bandwidth = std::nullopt;
-    /// The bandwidth in bytes per second that the path permits: Path::bandwidth for memory of a
-    /// GPU, Nic::port_speed for other memory. Empty if not known, and for devices that are
-    /// software.
+    /// The bandwidth in bytes per second that the path permits: Nic::port_speed if `gpu` is empty,
+    /// otherwise Path::bandwidth. Empty if not known, and for devices that are software.
     std::optional<double> link = std::nullopt;
     /// True if the driver of the GPU moved the memory to system memory when it was registered. Only
     /// amdgpu reports this.
@@ -80,9 +79,9 @@ struct Proof {
 [[nodiscard]] Finding prove_export(const MemoryKindEntry& memory);
 
 /// Allocates memory and registers it on the device. Writes 1 byte, one byte less than a page, and
-/// half of the memory (at most 2 MiB) to odd offsets by RDMA; only 1 byte if the memory is smaller
-/// than 8 pages. Compares all bytes of the memory without RDMA, and then reads the written bytes
-/// back by RDMA. Then measures the bandwidth.
+/// at most half of the memory to odd offsets by RDMA; only 1 byte if the memory is smaller than 8
+/// pages. Compares all bytes of the memory without RDMA, and then reads the written bytes back by
+/// RDMA. Then measures the bandwidth.
 [[nodiscard]] Proof prove(const MemoryKindEntry& memory, const NicFiles& nic,
                           const Context& context, const Machine& machine);
 

@@ -142,7 +142,7 @@ void check_acs(Check& check) {
     }
     for (const std::string& bridge : redirecting) {
         const unsigned control = PciConfig(check.machine(), bridge).acs_control().value_or(0);
-        // The kernel uses only the last parameter of this name, so that one has to list all
+        // The kernel uses only the last parameter of this name, so one parameter has to list all
         // bridges.
         const std::string keep =
             bridge == redirecting.front()

@@ -276,8 +276,8 @@ std::vector<Cause> path_causes(const Report& report) {
     return causes;
 }
 
-/// Returns the conditions that explain why no pair works: those of the paths only if no other
-/// condition failed.
+/// Returns the conditions that explain why no pair works: those that block pairs, or if there are
+/// none, those of the paths.
 std::vector<Cause> likely_causes(const Report& report) {
     std::vector<Cause> causes = blocking_causes(report);
     return causes.empty() ? path_causes(report) : causes;
@@ -343,8 +343,8 @@ std::string describe_paths(const Report& report) {
     return texts.empty() ? "" : fmt::format(" Slow or failing: {}.", fmt::join(texts, "; "));
 }
 
-/// Says why nothing is known of memory of GPUs: the reasons why no proof with it was made, and what
-/// excludes dma-bufs but not a peer memory module.
+/// Says that the result is not known: names the conditions that exclude only dma-bufs, and the
+/// reasons why memory of GPUs was not tested.
 std::string describe_unknown(const Report& report) {
     std::vector<std::string> dmabufs;
     for_each_failed(report, [&](const Finding& finding) {

@@ -56,7 +56,8 @@ struct Trial {
     /// for example "udmabuf, /dev/udmabuf, up to 64 MiB per buffer". Only the type if the
     /// allocation failed.
     std::string memory;
-    /// The address of the first registered byte; 0 for memory of the RDMA device.
+    /// The address of the first registered byte; 0 for memory of the RDMA device, and if the
+    /// allocation failed.
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     Access access{};
