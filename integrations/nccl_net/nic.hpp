@@ -32,7 +32,7 @@ inline constexpr std::size_t max_message = std::size_t{1} << 30U;
 /// of a verbs device, or several ports that NCCL has merged. The verbs devices are open only while
 /// a listener, a connection attempt or a communicator uses them.
 struct Nic {
-    /// The name of the verbs device, with "_dma" if it has a data-direct function; the names of
+    /// The name of the verbs device, with "_dma" if its data-direct function is used; the names of
     /// merged devices are joined by "+".
     std::string name;
     /// The NCCL device indices of the merged devices. Contains only the index of this device if it
@@ -40,9 +40,9 @@ struct Nic {
     std::vector<int> members;
     /// The names of the verbs devices, in the order of `members`.
     std::vector<std::string> verbs_devices;
-    /// The directory in /sys of the PCI device, or of its data-direct function; empty for a
-    /// software device. For a device without a data-direct function, the PCI function in the path
-    /// is replaced by 0, so that the ports of a card have the same path. The PCI device number is
+    /// The directory in /sys of the data-direct function if it is used, otherwise of the PCI
+    /// device; empty for a software device. In the path of the PCI device, the PCI function is
+    /// replaced by 0, so that the ports of a card have the same path. The PCI device number is
     /// replaced by 0, too, because virtual functions have numbers of their own; NCCL_IB_MERGE_VFS=0
     /// keeps the number.
     std::string pci_path;

@@ -169,10 +169,10 @@ class Agent {
     /// Starts to connect to a remote agent whose connection information was loaded. The call does
     /// not wait. It is optional: the first transfer or notification also starts to connect.
     void connect(const std::string& remote_agent);
-    /// Forgets a remote agent. Does not wait. Its transfers that have not started end with the
-    /// state disconnected, and so do those that are in flight when the connection closes. Later
-    /// calls that make progress, or the destructor, send the messages that notify() has accepted,
-    /// for at most EndpointOptions::linger, and then close the connection.
+    /// Forgets a remote agent. Does not wait. Transfers that have not started, or that are in
+    /// flight when the connection closes, end with the state disconnected. Later calls that make
+    /// progress, or the destructor, send the messages that notify() has accepted, for at most
+    /// EndpointOptions::linger, and then close the connection.
     void disconnect(const std::string& remote_agent);
 
     // Transfers

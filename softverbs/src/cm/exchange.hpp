@@ -48,7 +48,7 @@ class Exchange {
 
     /// Sends a message to the process @p to, or queues it if the process cannot receive it now.
     /// Returns 0 or an errno: ENOENT (there is no such process), EACCES (the process belongs to
-    /// another user), EMFILE, ENOMEM.
+    /// another user), EAGAIN (the process accepts no connections now), EMFILE, ENOMEM.
     [[nodiscard]] virtual int send(const Peer& to, const Message& message) noexcept = 0;
     /// Returns a file descriptor that becomes readable when progress() must be called. The Exchange
     /// owns it.

@@ -82,8 +82,8 @@ class NetworkExchange final : public Exchange {
     void set_timer() noexcept;
 
   private:
-    /// Time limit in nanoseconds for the handshake of a TCP connection, and for a query to the
-    /// service directory of another host. After this time, the query is sent again on a new
+    /// Time limit in nanoseconds for the handshake of an accepted TCP connection, and for a query
+    /// to the service directory of another host. After this time, the query is sent again on a new
     /// connection. Because of SO_REUSEPORT, another process of that host may then respond.
     static constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
 
