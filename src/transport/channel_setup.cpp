@@ -95,8 +95,8 @@ void ChannelSetup::create_queue_pairs() {
     const auto has_active_port = [&](std::size_t device) {
         return rails[device]->pd.context().port(all.port).state == IBV_PORT_ACTIVE;
     };
-    // A channel uses the first devices of the list, up to the first one that has failed or whose
-    // port is down. The devices after it are not used, even if they work.
+    // A channel uses device 0, and the next devices until one has failed or its port is down. The
+    // devices after that one are not used, even if they work.
     std::size_t devices = 1;
     while (devices < rails.size() && endpoint_->works(devices) &&
            // If `port_down` is set, query the port, because `port_down` may be out of date: see

@@ -20,13 +20,13 @@ std::uint32_t test_first_count = 0;
 
 namespace {
 
-/// The number of send queue entries of a loopback queue pair. Its receive queue has twice as many,
-/// because receives may complete after their sends.
+/// The maximum number of send queue entries of a loopback queue pair. Its receive queue has up to
+/// twice as many, because receives may complete after their sends.
 constexpr std::uint32_t loopback_depth = 64;
 constexpr std::uint32_t loopback_receives = 2 * loopback_depth;
 static_assert(loopback_completions == loopback_depth + loopback_receives);
-/// A new completion queue has entries for this number of channels. It is resized for further
-/// channels.
+/// A new completion queue has entries for this number of channels with one queue pair per device.
+/// It is resized for further channels.
 constexpr std::uint32_t first_channels = 4;
 /// A completion queue of a provider that cannot resize it has entries for this number of channels.
 constexpr std::uint32_t most_channels = 256;

@@ -34,9 +34,9 @@ namespace rdmabuf::transport {
 /// its message arrives. Up to a limit (see EndpointOptions::depth), messages that no posted receive
 /// accepts do not delay other messages.
 ///
-/// **Requests.** The functions whose name begins with i start a request. test(), wait() or
-/// wait_any() report its completion; the program may test its requests in any order. If a request
-/// is started with a `context` pointer, Endpoint::poll_completions() reports its completion
+/// **Requests.** The functions with the prefix i, such as isend(), start a request. test(), wait()
+/// or wait_any() report its completion; the program may test its requests in any order. If a
+/// request is started with a `context` pointer, Endpoint::poll_completions() reports its completion
 /// instead. The program must not reuse or free the memory of a request before the completion of
 /// this request is reported. Requests make progress only while the program calls functions of the
 /// endpoint or of its channels. Therefore the program must call test(), wait() or progress()
@@ -55,14 +55,15 @@ namespace rdmabuf::transport {
 ///   - the errors of Endpoint::register_memory(), if the call has no parameter `memory`;
 ///     Endpoint::registration_error() has the error text
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
-///   - EINVAL: the Memory is empty or belongs to another endpoint, and the length is not 0; or the
-///     RemoteMemory is empty or has regions for fewer devices than the channel uses; or the address
-///     of an atomic operation is not a multiple of 8
+///   - EINVAL: the Memory is empty or belongs to another endpoint, and the length is not 0; the
+///     RemoteMemory is empty or has regions for fewer devices than the channel uses; a pointer of a
+///     TransferEntry is nullptr; the address of an atomic operation is not a multiple of 8; or its
+///     result touches two regions
 ///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
 ///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
 ///   - EMSGSIZE: a notification is longer than max_notification
 ///   - ENOMEM: no memory for another request
-///   - EBADF: the channel is closed
+///   - EBADF: the channel is closed, or was created by the parent process before fork(2)
 ///   - the error that state() returns, if the channel has failed. irecv() of an eager message that
 ///     has already arrived, and iflush(), still work then
 ///
@@ -89,12 +90,13 @@ namespace rdmabuf::transport {
 ///   - EBADF: this side closed the channel
 ///   - EIO: the device of this side failed, or a device of the peer failed and lost data that it
 ///     had acknowledged
+///   - another errno value: posting a work request of this request failed with it
 ///
 /// Every error except EMSGSIZE and ECANCELED ends the channel and all its requests in flight; see
-/// reason(). These requests end only after the devices of this side no longer access their memory,
-/// or in close() after a time limit, if a queue pair can be neither moved to the error state nor
-/// destroyed. If only a queue pair other than the first fails, for example because of
-/// its port, no request fails; see working_rails().
+/// reason(). These requests end only after the devices of this side no longer access their memory.
+/// If a queue pair can be neither moved to the error state nor destroyed, close() ends them after a
+/// time limit. If only a queue pair other than the first fails, for example because of its port, no
+/// request fails; see working_rails().
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -214,10 +216,11 @@ class Channel {
     [[nodiscard]] std::optional<std::uint64_t> advertised_receive(Tag tag) const noexcept {
         return channel_ ? channel_->advertised_receive(tag) : std::nullopt;
     }
-    /// Returns true if irecv() will advertise receives that are longer than the eager limit; if the
-    /// limit is 0, also receives of 0 bytes. Each end of a channel can advertise 32 receives at a
-    /// time. A receive is not advertised if an earlier receive, which is not advertised either, may
-    /// match the same message.
+    /// Returns true if irecv() will advertise the next @p count receives, provided that each is
+    /// longer than the eager limit (if the limit is 0: of any length) and touches at most 8
+    /// regions. Each end of a channel can advertise 32 receives at a time. A receive is not
+    /// advertised if an earlier receive, which is not advertised either, may match the same
+    /// message.
     /// @param tag    the tag of the receives. If the receives have several tags, call this function
     ///               once for each tag, with the same @p count.
     /// @param count  the total number of receives, whatever their tags
@@ -262,8 +265,9 @@ class Channel {
     }
     /// Cancels a receive, iput_list(), iget_list(), or the notification of iput_notify(). After
     /// success, the request ends with ECANCELED. A receive may still end normally, if its message
-    /// was already in flight. A list transfers only its posted entries and, if there are any, at
-    /// most one more; iput_notify() transfers its data. Neither sends its notification.
+    /// was already in flight. A list of which nothing is posted transfers nothing; otherwise, at
+    /// most one entry is still transferred after the posted ones. iput_notify() transfers its data.
+    /// Neither sends its notification.
     /// @return no error; EALREADY if the request has ended, was cancelled before, or cannot be
     ///         cancelled: a receive that has matched a message, a posted list with at most one
     ///         entry and no notification left to post, a notification that was posted or must be

@@ -34,7 +34,8 @@ class Connector {
     ///     library
     ///   - EBUSY: a verbs call of one of the ends failed with EAGAIN, because of too few resources
     ///   - EBADF: an earlier call has already set a channel
-    ///   - the errno value with which one of the ends failed to create or connect its queue pairs
+    ///   - another errno value: a call of one of the ends failed, for example to create or connect
+    ///     its queue pairs
     [[nodiscard]] std::error_code try_connect(std::optional<Channel>& channel) noexcept {
         switch (detail::advance(handshake_, channel, error_)) {
             case detail::SetupProgress::waiting:

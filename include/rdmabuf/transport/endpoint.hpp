@@ -90,7 +90,8 @@ class Endpoint {
     /// @param visibility  the readers to which received data in GPU memory must be visible
     /// @return the memory, or an error of rdmabuf::register_memory(), whose message lists every
     ///         registration method that was tried; EINVAL for Visibility::running_kernel without
-    ///         Access::remote_read
+    ///         Access::remote_read; for memory that the CPU does not access, also the errors of
+    ///         PreparedQueuePair
     [[nodiscard]] Result<Memory> register_memory(
         const void* address, std::size_t length, Access access = default_access,
         Visibility visibility = Visibility::next_kernel) const noexcept {
@@ -104,7 +105,8 @@ class Endpoint {
     /// @param address  the address by which requests refer to the first byte of the range: for
     ///                 example the GPU pointer of this memory, or any other number. Unlike
     ///                 DmaBufRange::address, 0 is an address too
-    /// @return the memory, or an error of DmaBufMR
+    /// @return the memory, or an error of DmaBufMR or PreparedQueuePair; EINVAL as in
+    ///         register_memory()
     [[nodiscard]] Result<Memory> register_dmabuf(
         int fd, std::uint64_t offset, std::size_t length, std::uintptr_t address,
         Access access = default_access,
@@ -128,7 +130,8 @@ class Endpoint {
     ///         device, if the element of a working device is empty, if a region is empty, if the
     ///         lengths or iovas are not as described, or if a message of
     ///         EndpointOptions::eager_limit bytes can touch more than 8 regions of memory that the
-    ///         CPU cannot access; and the errors of register_memory() for @p visibility
+    ///         CPU cannot access; EINVAL for @p visibility and the errors of PreparedQueuePair as
+    ///         in register_memory()
     [[nodiscard]] Result<Memory> use_regions(
         const void* address, std::size_t length, Access access, bool host,
         std::span<const std::span<const LocalChunk>> regions,

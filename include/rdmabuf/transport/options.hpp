@@ -79,8 +79,8 @@ struct EndpointOptions {
     std::uint32_t inline_data = 128;
     /// If true, the peer reads a long message of this end by RDMA, provided that the memory of the
     /// message has Access::remote_read and the peer has not advertised the receive buffer yet. The
-    /// CPU of this end is then not needed during the transfer. If false, this end always writes the
-    /// data of its messages.
+    /// CPU of this end is then not needed during the transfer. If false, this end writes the data
+    /// of its long messages.
     bool read_long_messages = true;
     /// Minimum length in bytes of the range that one queue pair transfers, if a transfer is striped
     /// over several queue pairs. Only the last range may be shorter.
@@ -99,8 +99,8 @@ struct EndpointOptions {
     /// one; 0: never. Both ends create a new queue pair, and use it for transfers after a test
     /// write of 0 bytes has succeeded. If the new queue pair fails, the time until the next attempt
     /// is doubled, to at most 64 times this value. A queue pair is not replaced while the port of
-    /// its device is down, or if its device has failed. The functions that make progress create the
-    /// new queue pairs.
+    /// its device is down, or if its device has failed or has not reported its completions. The
+    /// functions that make progress create the new queue pairs.
     std::chrono::milliseconds probation{1000};
     /// Time limit for each of two steps of connecting to a listener: the connector proves that it
     /// has the handle; then both ends connect their queue pairs. Also the maximum time for which a

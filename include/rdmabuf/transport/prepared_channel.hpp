@@ -40,7 +40,8 @@ class RDMABUF_EXPORT ChannelAddress {
     /// launchers append padding. The bytes may come from an untrusted peer.
     /// @return an address, or an error: EPROTO for bytes that are not an address, contain
     ///         impossible values or were modified in transit; EPROTONOSUPPORT for an address of
-    ///         another version of this library; EMSGSIZE for fewer bytes than wire_size
+    ///         another version of this library; EMSGSIZE for an address that is truncated after its
+    ///         version
     [[nodiscard]] static Result<ChannelAddress> decode(std::span<const std::byte> bytes) noexcept;
 
     // Only PreparedChannel calls the following functions.
@@ -99,6 +100,7 @@ class RDMABUF_EXPORT PreparedChannel {
     ///   - EINVAL: @p peer is the address of this object
     ///   - EPROTO: @p peer contains impossible values
     ///   - EBADF: connect() was already called
+    ///   - EIO: a device of this end has failed
     ///   - ENOSPC: the device does not support a completion queue that is large enough
     ///   - the errno value with which creating an AddressHandle or PreparedQueuePair::connect()
     ///     failed

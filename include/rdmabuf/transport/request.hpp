@@ -21,7 +21,8 @@ using Tag = std::uint64_t;
 inline constexpr Tag full_mask = std::numeric_limits<Tag>::max();
 
 /// Identifies a request. A Request can be copied and destroyed without an effect on the operation.
-/// When the completion of a request is reported, its Request becomes empty.
+/// When test(), wait() or wait_any() reports the completion, the Request that was passed becomes
+/// empty.
 struct Request {
     static constexpr std::uint32_t empty_index = 0xffffffff;
     /// The value of `index` for a send that completed inside the call that started it. `generation`
@@ -33,7 +34,7 @@ struct Request {
     std::uint32_t index = empty_index;
 };
 
-/// The state of a request, as Channel::test() returns it.
+/// The state of a request; see Channel::test() and Endpoint::poll_completions().
 struct Completion {
     /// True if the request has ended, successfully or not.
     bool done = false;

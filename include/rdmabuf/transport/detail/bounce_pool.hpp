@@ -13,9 +13,9 @@
 namespace rdmabuf::transport::detail {
 
 /// The bounce buffers of an endpoint, for all its channels. Messages arrive in receive buffers.
-/// Short messages are copied to a send buffer, so that the program can reuse its own memory at
-/// once. The pool also contains a few bytes whose contents are not used: the target of keepalive
-/// writes, and the destination of fence reads and flush reads.
+/// Short messages that do not fit into inline data are copied to a send buffer, so that the program
+/// can reuse its own memory at once. The pool also contains a few bytes whose contents are not
+/// used: the target of keepalive writes, and the destination of fence reads and flush reads.
 class RDMABUF_EXPORT BouncePool {
   public:
     static constexpr std::size_t line = 64;

@@ -55,14 +55,14 @@ struct ChannelRail {
     /// True if a posted work request, or an RDMA write of the peer with immediate data, has
     /// completed on this queue pair since the last call of ChannelState::check().
     bool heard = false;
-    /// The time of the last check that did not find the queue pair silent: `heard` was true, no
-    /// completion was awaited, or the queue pair had failed.
+    /// The time of the last check() at which `heard` was true, no completion was awaited, or the
+    /// queue pair had failed; at first the time of creation.
     std::int64_t heard_ns = now_ns();
     /// The number of RDMA writes with immediate data that this end has posted on this queue pair.
     /// The number wraps around. Not counted on the first queue pair.
     std::uint32_t immediates_posted = test_first_count;
-    /// The peer has received the RDMA write with this sequence number (see immediates_posted). The
-    /// number is the highest of a fence that has succeeded, or of a write whose whole transfer has
+    /// The highest sequence number (see immediates_posted) of an RDMA write that the peer has
+    /// certainly received: a fence that has succeeded, or a write whose whole transfer has
     /// succeeded.
     std::uint32_t immediates_confirmed = test_first_count;
     /// The number of RDMA writes with immediate data that the peer has posted on this queue pair

@@ -310,7 +310,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     int start_receive(const BufferRef& buffer, UnexpectedMessage* message, Tag tag, Tag mask,
                       Request& request, void* context) noexcept;
     /// Matches a receive with a message that has already arrived, and takes @p message from the
-    /// TagMatcher. The caller must call advance() afterwards.
+    /// TagMatcher. If the message is an RTS, the next advance() answers it.
     void match_unexpected(ReceiveRequest& receive, UnexpectedMessage& message) noexcept;
     [[nodiscard]] EagerProtocol::Sent try_send(SendRequest& request) noexcept;
     void send_queued() noexcept;
@@ -375,7 +375,7 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     /// receive whose data has been copied is flushed first if its memory needs it.
     void loopback_ended(RequestState& request) noexcept;
     /// Starts the requests and sends the control messages that were waiting for free send queue
-    /// entries or for earlier transfers to be posted.
+    /// entries, for credits, or for earlier transfers to be posted.
     void start_queued() noexcept;
     void end_requests(int error) noexcept;
     /// Called when all work requests of an RdmaTransfer of @p request are posted. For a send,

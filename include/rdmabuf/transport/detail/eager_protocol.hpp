@@ -46,12 +46,10 @@ class RDMABUF_EXPORT EagerProtocol {
     ~EagerProtocol() = default;
 
     [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
-    /// Returns true if a message of this length may be sent as an eager message now. If the message
-    /// is too long, or this end has no credits left for eager messages, the message is sent with an
-    /// RTS instead.
+    /// Returns true if a message of this length may be sent as an eager message now: it is not
+    /// longer than limit(), and this end has credits for it.
     [[nodiscard]] bool fits(std::uint64_t length) const noexcept;
-    /// Returns true if the data of a message is copied when the message is sent. Such a message
-    /// needs no SendRequest object, unless it must wait.
+    /// Returns true if the data of an eager message is copied when the message is sent.
     [[nodiscard]] static bool is_copied(const BufferRef& buffer) noexcept {
         return buffer.length <= BouncePool::copy_limit && buffer.is_host();
     }

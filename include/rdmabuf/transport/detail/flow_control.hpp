@@ -165,7 +165,7 @@ class MessageWindow {
 
 /// Limits for the most frequent operations of a channel. Within its limit, an operation can take a
 /// short path, which does not check the state of the channel. Above the limit, it takes a longer
-/// path, which does. RailSet::fail() sets all limits to 0.
+/// path, which does. A failure of the channel sets all limits to 0.
 struct FastLimits {
     /// The number of short messages that may be sent on the short path. Set after a short message
     /// has taken the longer path. Each work request on the first queue pair decrements it.

@@ -38,7 +38,8 @@ enum class SetupProgress : std::uint8_t { waiting, ready, failed };
 class RDMABUF_EXPORT Handshake {
   public:
     /// Starts to connect to the listener that created @p handle.
-    /// @throws Error EINVAL for an empty handle; otherwise the errno value of connect(2)
+    /// @throws Error EINVAL for an empty handle; otherwise the errno value of socket(2) or
+    ///         connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
     /// Creates the listener's end of a handshake. The connector must have proved, with a

@@ -51,8 +51,9 @@ class RDMABUF_EXPORT OneSided {
     /// Ends a transfer list with ECANCELED: immediately if nothing of it is posted, otherwise after
     /// the first entry that is not posted completely. This entry is still posted, because the last
     /// work request of a list must be signaled. An unposted notification is dropped.
-    /// @return 0; EALREADY if something is posted, at most one entry is not posted completely, and
-    ///         the request has no unposted notification, or needs it (OneSidedRequest::unsignaled)
+    /// @return 0; EALREADY if there is nothing to drop: work requests are posted, at most one entry
+    ///         is not posted completely, and no unposted notification may be dropped (see
+    ///         OneSidedRequest::unsignaled)
     [[nodiscard]] int cancel(OneSidedRequest& request) noexcept;
     /// Counts a completed work request of a transfer list or of a fence, on a queue pair other than
     /// the first.
@@ -218,7 +219,8 @@ class RDMABUF_EXPORT OneSided {
     NotificationFences fences_{.number = (test_first_count + 1) & Immediate::max_request};
     /// NotificationFences::number of the last notification that has arrived.
     std::uint32_t last_notification_ = test_first_count & Immediate::max_request;
-    /// For each queue pair, NotificationFences::number of the last fence that has arrived.
+    /// For each queue pair, NotificationFences::number of the last notification that needs no
+    /// further fence of this queue pair.
     std::array<std::uint32_t, max_channel_rails> fences_arrived_{};
     std::size_t next_rail_ = 0;
     /// On a channel with several queue pairs: the transfer lists and fences that have not ended, in

@@ -99,7 +99,8 @@ class RDMABUF_EXPORT RailSet {
     }
 
     /// Sends a message that consists of @p header and @p body. The send queue must have room: see
-    /// can_send(). Control messages may also use the entries that `reserve` keeps free.
+    /// can_send(). Credit messages and the close message may also use the entries that `reserve`
+    /// keeps free.
     /// @param request        the request that waits for the completion, or nullptr
     /// @param always_signal  true to get a completion even if @p request is nullptr
     /// @return false if the channel may hold no more send buffers, or if posting failed

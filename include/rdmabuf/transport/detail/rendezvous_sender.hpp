@@ -91,7 +91,7 @@ class RDMABUF_EXPORT RendezvousSender {
     std::uint32_t unanswered_ = 0;
 
     /// The advertised receives of the peer, to which this end may write; nullptr until the first
-    /// advertisement arrives, because most channels never need the ring.
+    /// one is stored, because most channels never need the ring.
     std::unique_ptr<CtsRing> ring_;
     SentTags sent_tags_;
     /// The sends whose FIN must be sent.

@@ -83,8 +83,8 @@ struct RequestFlags {
     /// True if `simple` is true and the receive has completed successfully.
     bool delivered = false;
     /// True if ChannelState::receive() started the request on its short path: a receive of one
-    /// channel, into host memory, without a `context` pointer, and never advertised. If `delivered`
-    /// is also true, RequestPool::recycle() may be called in place of give_back().
+    /// channel, into host memory, without a `context` pointer or a lease, and never advertised. If
+    /// `delivered` is also true, RequestPool::recycle() may be called in place of give_back().
     bool simple = false;
     /// True if a loopback work request was flushed, because another loopback work request has
     /// failed. The request is then repeated on a new loopback queue pair.
@@ -115,7 +115,8 @@ struct RequestState : RequestFlags {
     /// The length of the message or transfer in bytes. For a receive, valid only after it has
     /// matched a message.
     std::uint64_t bytes = 0;
-    /// ChannelState::number() of the channel, also after the channel was closed.
+    /// ChannelState::number() of the channel, also after the channel was closed. For a receive from
+    /// any channel that has not matched a message: EndpointState::any_channel.
     std::uint32_t channel_number = 0;
     /// The number of posted work requests of this request that have not completed.
     std::uint32_t pending = 0;
@@ -154,7 +155,7 @@ using LoopbackQueue = List<RequestState, &RequestState::list_link>;
 
 struct SendRequest : RequestState {
     enum class Stage : std::uint8_t {
-        /// The message waits for credits or for room in the send queue, behind earlier messages.
+        /// The message waits for credits, for room in the send queue, or for earlier messages.
         queued,
         /// The RTS was sent. Its answer (`cts`, `rget_done` or `nack`) has not arrived yet.
         waiting_for_cts,

@@ -63,7 +63,7 @@ struct Loopback {
     std::uint32_t receive_depth = 0;
     /// The number of posted receives that have not completed.
     std::uint32_t receives = 0;
-    /// True if the queue pair is in the error state. Nothing is posted until it is replaced.
+    /// True if the queue pair is in the error state. Requests wait until it is replaced.
     bool failed = false;
     /// True if the work request that has caused the failure has completed, or if no work request
     /// has caused it.
@@ -96,12 +96,12 @@ struct SharedRail {
     /// fence reads of peers access this memory.
     MemoryRegion probe_line;
     ReceiveReplenisher replenisher;
-    /// Created by create_loopback() if the port is active. Empty before that. Also empty after a
-    /// failed queue pair was destroyed, until create_loopback() creates another one. Stays empty
-    /// after the device has failed.
+    /// Created by create_loopback() if the port is active. Empty before that. Also empty after the
+    /// queue pair was destroyed, until create_loopback() creates another one. Stays empty after the
+    /// device has failed.
     std::optional<Loopback> loopback;
-    /// True after SharedState::create_loopback(): if `loopback` is empty, requests then wait for a
-    /// new loopback queue pair. Otherwise they fail with EOPNOTSUPP.
+    /// True after SharedState::create_loopback(): if `loopback` is empty, requests wait for a new
+    /// loopback queue pair. While this flag is false, they fail with EOPNOTSUPP.
     bool needs_loopback = false;
     /// The speed of the port in Mbit/s; 1 if it is unknown. A faster device transfers a longer part
     /// of each striped transfer.

@@ -151,8 +151,8 @@ struct NotificationFences {
     }
 };
 
-/// The immediate data of an RDMA write. The write is either the last one of a queue pair to a
-/// receive buffer, or a fence of a notification (see NotificationFences).
+/// The immediate data of an RDMA write. The write is either the last one of a queue pair to the
+/// memory of one CTS or advertisement, or a fence of a notification (see NotificationFences).
 struct Immediate {
     /// The number of bits of `request`, which are the lower bits of the immediate data.
     static constexpr unsigned request_bits = 27;
