@@ -78,11 +78,11 @@ class RDMABUF_EXPORT Channel {
 
     /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
     /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
-    /// connection. To distinguish these two events, request POLLIN and POLLRDHUP: poll(2) reports
-    /// POLLRDHUP only after the connection has ended: the peer has closed it, or its process has
-    /// ended. Messages that arrived before can still be received. If the machine or the network of
-    /// the peer fails, an idle connection ends after about two minutes (TCP keepalive). Returns -1
-    /// after a move from this object and after an error that closed the channel.
+    /// connection. To distinguish these two events, request POLLIN and POLLRDHUP. poll(2) reports
+    /// POLLRDHUP only after the peer has closed the connection or its process has ended. Messages
+    /// that arrived before can still be received. If the machine or the network of the peer fails,
+    /// an idle connection ends after about two minutes (TCP keepalive). Returns -1 after a move
+    /// from this object and after an error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.

@@ -115,9 +115,9 @@ class RDMABUF_EXPORT AsyncConnection {
 
     /// Returns the state of the connection.
     ///
-    /// This function and the functions below throw Error EBADF after a move from this object. A
-    /// function that requires a certain state throws Error ENOTCONN in any other state; the error
-    /// text contains the current state.
+    /// This function and the functions below, except native(), throw Error EBADF after a move from
+    /// this object. A function that requires a certain state throws Error ENOTCONN in any other
+    /// state; the error text contains the current state.
     [[nodiscard]] State state() const;
 
     /// Returns the device of the connection; throws Error ENOTCONN before the address is resolved.

@@ -70,8 +70,8 @@ class RDMABUF_EXPORT MulticastGroup {
     MulticastGroup& operator=(const MulticastGroup&) = delete;
     ~MulticastGroup();
 
-    /// The functions below throw Error EBADF after a move from this object. If a function requires
-    /// an event that was not reported yet, it throws Error ENOTCONN.
+    /// The functions below, except native(), throw Error EBADF after a move from this object. If a
+    /// function requires an event that was not reported yet, it throws Error ENOTCONN.
 
     /// Returns the device through which the group is reached. Requires the event `resolved`.
     /// librdmacm owns the ibv_context: the program must not close it.

@@ -235,7 +235,7 @@ class [[nodiscard]] Result {
     [[nodiscard]] std::error_code code() const noexcept { return error_.code(); }
     /// Returns the cause of the error, without the function and the errno value; empty if ok().
     [[nodiscard]] const std::string& reason() const noexcept { return error_.reason(); }
-    /// Returns the text of Error::what(); empty if ok().
+    /// Returns the text of ErrorInfo::message(); empty if ok().
     [[nodiscard]] std::string message() const noexcept { return error_.message(); }
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
@@ -251,16 +251,17 @@ class [[nodiscard]] Result {
 };
 
 namespace detail {
-/// Calls @p thunk with @p argument, and catches an exception that @p thunk throws.
+/// Calls @p thunk with @p argument, and catches a std::exception that @p thunk throws. Another
+/// exception ends the process.
 /// @param error  receives the contents of the exception
 /// @return true if @p thunk returned without an exception
 RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& error) noexcept;
 } // namespace detail
 
-/// Calls @p make, and returns an exception that @p make throws as an error value. Intended for
-/// programs that are compiled without exceptions (`-fno-exceptions`), which cannot catch. In such a
-/// program, @p make should contain only one call: an object that @p make itself owns leaks when an
-/// exception passes through @p make.
+/// Calls @p make, and returns a std::exception that @p make throws as an error value. Another
+/// exception ends the process. Intended for programs that are compiled without exceptions
+/// (`-fno-exceptions`), which cannot catch. In such a program, @p make should contain only one
+/// call: an object that @p make itself owns leaks when an exception passes through @p make.
 ///
 ///     Result<Context> context = attempt([] { return Context::open("mlx5_0"); });
 ///

@@ -33,9 +33,10 @@ namespace rdmabuf {
 /// The provider may hold the lock of the completion queue while a batch exists. Use the batch in
 /// one thread only, and neither poll nor destroy the queue while the batch exists.
 ///
-/// The functions that read a field of the completion require that operator bool() returns true and
-/// that the field is in ExtendedCompletionQueueOptions::fields. If one of these conditions is not
-/// met, the behaviour is undefined; builds with assertions abort if the field is missing.
+/// The functions that read the completion require that operator bool() returns true. Those whose
+/// comment names a field of CompletionFields also require that this field is in
+/// ExtendedCompletionQueueOptions::fields. If one of these conditions is not met, the behaviour is
+/// undefined; builds with assertions abort if the field is missing.
 class RDMABUF_EXPORT CompletionBatch {
   public:
     CompletionBatch(const CompletionBatch&) = delete;

@@ -178,8 +178,8 @@ struct RegisteredSet {
 /// **Revocation.** The memory behind a registered dma-buf can become invalid: its owner frees it, a
 /// driver is unbound, or a virtual function is reset. Verbs does not report this. The program only
 /// sees failed completions or IBV_EVENT_QP_ACCESS_ERR. The program then calls mark_revoked() from
-/// any thread, or verify(), which queries the exporter. Afterwards check() returns ENODEV, and all
-/// functions that return a key throw ENODEV.
+/// any thread, or verify(), which queries the exporter. Afterwards check() returns ENODEV, and the
+/// functions that return a key throw ENODEV, except ChunkedRegion::chunks() and find().
 ///
 /// Deregistration calls only verbs, and never the vendor's driver, because the memory may already
 /// have been freed.

@@ -239,7 +239,7 @@ class RDMABUF_EXPORT Topology {
     /// @return not available, with the reason, if the device has no data-direct function, if
     ///         libmlx5 or the kernel cannot report it, or in the cases of set_data_direct()
     Availability query_data_direct(const Context& context);
-    /// Sets the data-direct function (a PCI function) of the NIC with the name @p nic.
+    /// Sets the data-direct function of the NIC with the name @p nic.
     /// @param sysfs_path  the directory of the PCI function, with or without "/sys". Only the last
     ///                    component, which is the PCI address, is used.
     /// @return not available, with the reason, if this topology does not contain the NIC or the PCI

@@ -11,8 +11,7 @@
 
 namespace rdmabuf::detail {
 
-/// Every encoded object begins with this header: a type identifier of four letters, and a format
-/// version.
+/// The first bytes of an encoded object: a type identifier of four letters, and a format version.
 struct WireHeader {
     std::array<char, 4> kind;
     std::uint16_t version;

@@ -56,7 +56,8 @@ namespace __gnu_cxx { // NOLINT(cert-dcl58-cpp, bugprone-reserved-identifier)
 
 namespace {
 
-/// Called by dlclose(3). Frees the exception pool of the copy of libstdc++ in this library.
+/// Called by dlclose(3) and at the end of the process. Frees the exception pool of the copy of
+/// libstdc++ in this library.
 [[gnu::destructor]] void unload() {
     if (__gnu_cxx::__freeres != nullptr) {
         __gnu_cxx::__freeres();

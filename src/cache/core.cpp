@@ -87,8 +87,8 @@ bool CacheCore::hold() noexcept {
 
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // A thread that returns a lease (a use count of an entry) may still read the entry in a
-        // read-side section. wait() returns when all these sections have ended.
+        // A thread that returns a lease may still read the entry in a read-side section. wait()
+        // returns when all these sections have ended.
         read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }

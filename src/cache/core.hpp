@@ -139,7 +139,7 @@ class CacheCore {
         std::thread::id thread{};
         const Pending* pending = nullptr;
     };
-    /// The exporter of the memory in a range, and the allocation that contains the range.
+    /// The exporter of the first byte of a range, and the allocation that contains this byte.
     struct Owner {
         /// True if the whole range is in one allocation. Also true if no exporter finds the first
         /// or the last byte of the range.

@@ -34,9 +34,8 @@ struct EntryDetails {
     /// memory has no generation to compare. The resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// True if an exporter finds the memory, but the cache has no generation (allocation number) to
-    /// compare. Either the exporter reports no generations, or the memory belongs to more than one
-    /// allocation.
+    /// True if an exporter finds the memory, but the cache has no generation to compare. Either the
+    /// exporter reports no generations, or the memory belongs to more than one allocation.
     bool mixed = false;
     /// True if the entry is deregistered when its last lease is returned.
     bool watched = false;

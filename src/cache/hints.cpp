@@ -9,8 +9,8 @@ namespace {
 constexpr unsigned least_bits = 8;
 /// The largest table has 2^20 hints (pointers to cache entries), which need 8 MiB.
 constexpr unsigned most_bits = 20;
-/// If all places in the table for a new hint (a pointer to a cache entry) are in use, only one in
-/// this number of insertions replaces an old hint. The other insertions do nothing.
+/// If all places in the table for a new hint are in use, only one in this number of insertions
+/// replaces an old hint. The other insertions do nothing.
 constexpr unsigned replacement_interval = 64;
 
 } // namespace
@@ -54,7 +54,7 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
 bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
     // Up to its largest size, the table has at least four places for each cache entry, because hash
-    // values collide and an entry can have several hints (pointers from different addresses).
+    // values collide and an entry can have hints for several addresses.
     while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }

@@ -35,8 +35,8 @@ class EntryHints {
     // cache.
 
     /// Returns an entry that may cover @p address; the caller must check the entry. Reads only the
-    /// first two of the places where a hint (a pointer to an entry) for the address may be. May
-    /// return nullptr although the table has a hint for the address.
+    /// first two of the places where a hint for the address may be. May return nullptr although the
+    /// table has a hint for the address.
     [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -67,8 +67,8 @@ class EntryHints {
     }
     void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
-    /// Grows the table, if it is too small for the hints (pointers) to @p entries cache entries and
-    /// has not reached its largest size. The caller must hold the lock of the cache.
+    /// Grows the table, if it is too small for the hints to @p entries cache entries and has not
+    /// reached its largest size. The caller must hold the lock of the cache.
     /// @return true if an empty table has replaced the previous table
     /// @throws Error ENOMEM if mmap(2) has no memory; std::bad_alloc
     bool fit(std::size_t entries);
@@ -79,12 +79,12 @@ class EntryHints {
     /// The value 0 means that there is no hint.
     using Hint = std::atomic<std::uint64_t>;
     static constexpr unsigned tag_bits = 16;
-    /// The number of places in the table where a hint (a pointer to an entry) for one address may
-    /// be. These places are in one cache line.
+    /// The number of places in the table where a hint for one address may be. These places are in
+    /// one cache line.
     static constexpr std::size_t ways = 64 / sizeof(Hint);
 
-    /// Computes the key and the hash value of a hint (a pointer to a cache entry) from the page of
-    /// the address and from the access flags.
+    /// Computes the key and the hash value of a hint from the page of the address and from the
+    /// access flags.
     struct Place {
         Place(std::uintptr_t address, Access access) noexcept
             : key((address >> 12U) + static_cast<std::uint64_t>(access) * access_mixer),

@@ -43,7 +43,7 @@ class RangeIndex {
     /// @p visit may remove this entry from the index.
     template <class Visit>
     void for_each_touching(std::uintptr_t begin, std::uintptr_t end, Visit visit) const {
-        // The search skips the leaves (arrays of entries) in which all entries end before `begin`.
+        // The search skips the leaves in which all entries end before `begin`.
         const Root& root = *root_.load(std::memory_order_relaxed);
         std::size_t i = first_touching(root, begin);
         for (; i < root.size(); ++i) {
@@ -61,7 +61,7 @@ class RangeIndex {
     }
 
   private:
-    /// The value of `ends` for an entry that was removed from its leaf (an array of entries).
+    /// The value of `ends` for an entry that was removed from its leaf.
     static constexpr std::uintptr_t gone = 0;
     static constexpr std::size_t leaf_capacity = 64;
 
@@ -78,20 +78,19 @@ class RangeIndex {
         explicit Root(std::size_t size) : keys(size), leaves(size) {}
         [[nodiscard]] std::size_t size() const noexcept { return keys.size(); }
 
-        /// The keys of the leaves (arrays of entries). No entry of a leaf begins before the key of
-        /// this leaf. The first key is 0.
+        /// The keys of the leaves. No entry of a leaf begins before the key of this leaf. The first
+        /// key is 0.
         std::vector<std::uintptr_t> keys;
         std::vector<std::atomic<Leaf*>> leaves;
     };
 
     [[nodiscard]] static std::size_t first_touching(const Root& root,
                                                     std::uintptr_t begin) noexcept;
-    /// Replaces the leaf (an array of entries) with the index @p i by @p first, and, unless @p
-    /// second is null, also by @p second. If @p first is empty and there are other leaves, the leaf
-    /// is only removed.
+    /// Replaces the leaf with the index @p i by @p first, and, unless @p second is null, also by @p
+    /// second. If @p first is empty and there are other leaves, the leaf is only removed.
     void replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second);
-    /// Replaces the leaf (an array of entries) with the index @p i by a copy without the removed
-    /// entries. Does nothing if there is no memory for the copy.
+    /// Replaces the leaf with the index @p i by a copy without the removed entries. Does nothing if
+    /// there is no memory for the copy.
     void compact(std::size_t i) noexcept;
 
     RetireList& retire_list_;

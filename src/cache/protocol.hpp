@@ -10,8 +10,8 @@ namespace rdmabuf::detail {
 
 // This file synchronises threads that find entries of a cache (readers) with the thread that
 // removes entries (the writer, which holds the lock of the cache). A reader writes only to words of
-// its own thread slot, without memory barriers. The writer calls P::barrier(), and then sees the
-// earlier stores of all threads.
+// its own thread slot, and needs no memory barriers if P::barrier_is_enough(): the writer calls
+// P::barrier(), and then sees the earlier stores of all threads.
 //
 // The template parameter P provides the atomics and the barrier. In programs, P is the class
 // Platform with real atomics and membarrier(2). Tests use a model for P that tries all
@@ -61,8 +61,8 @@ class ReadSideSections {
     alignas(64) std::array<typename P::template Atomic<bool>, P::thread_slots> words_;
 };
 
-/// The state of one cache entry and the number of its leases. After settle() has returned true, the
-/// object can be used for another entry.
+/// The state of one cache entry and the number of its leases (uses of the entry). After settle()
+/// has returned true, the object can be used for another entry.
 ///
 /// Each thread slot has a word for the entry, which counts the leases taken minus the leases
 /// returned. If no more leases are taken, the sum of these words is the number of leases. The words
@@ -84,7 +84,7 @@ class LeaseState {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Returns a lease (a use count of the entry): decrements the lease count of this thread slot.
+    /// Returns a lease: decrements the lease count of this thread slot.
     /// The caller must be in a read-side section.
     /// @return true if the caller must call settle() after the section
     template <class Q = P>

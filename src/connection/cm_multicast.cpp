@@ -65,7 +65,8 @@ class detail::MulticastState final : public AsyncId {
     rdmabuf::detail::CreatorProcess creator_;
     bool is_resolved_ = false;
     const char* function_ = "rdma_resolve_addr";
-    /// The queue pair that joins or has joined the group; null before join(). Not owned.
+    /// The queue pair that joins or has joined the group; null before join() and after leave(). Not
+    /// owned.
     ibv_qp* queue_pair_ = nullptr;
     /// The protection domain of the queue pair, for the address handle of the group.
     std::optional<ProtectionDomain> pd_;

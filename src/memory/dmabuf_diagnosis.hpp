@@ -17,6 +17,7 @@ struct DescriptorFacts {
     /// dma-buf.
     std::string exporter;
     /// The target of the link in /proc/self/fd: a path, or a text such as "anon_inode:[eventfd]".
+    /// The text is "another file" if the link cannot be read.
     std::string file;
     /// False if the link in /proc/self/fd cannot be read, so that the type of the file is unknown.
     bool known = true;

@@ -8,9 +8,9 @@
 #include <rdmabuf/exporter.hpp>
 
 /// The following functions call the functions of an Exporter. A program can write its own exporter,
-/// which may throw any exception. Error and std::bad_alloc are passed on to the caller. Every other
-/// exception, and an Error with the errno value 0, is converted to Error, so that code that calls
-/// exporters has to catch Error only.
+/// which may throw any exception. Error, std::bad_alloc and the cancellation of the thread are
+/// passed on to the caller. Every other exception, and an Error with the errno value 0, is
+/// converted to Error, so that code that calls exporters has to catch Error only.
 namespace rdmabuf::detail {
 
 /// Converts the current exception, which a function of @p exporter threw. Must be called in a catch

@@ -36,21 +36,20 @@ struct Lane {
     std::vector<RegistrationJob*> jobs = {};
     /// The index in `jobs` of the next job.
     std::size_t job = 0;
-    /// The index of the next piece (part of a range) of this job.
+    /// The index of the next piece of this job.
     std::size_t piece = 0;
     /// The number of threads that currently register on this NIC.
     unsigned active = 0;
 };
 
-/// One piece (part of a range) of a job, to be registered by one thread.
+/// One piece of a job, to be registered by one thread.
 struct Task {
     Lane* lane = nullptr;
     RegistrationJob* job = nullptr;
     std::size_t piece = 0;
 };
 
-/// Assigns the pieces (parts of ranges) of all jobs to threads; each piece is one memory
-/// registration. Thread safe.
+/// Assigns the pieces of all jobs to threads; each piece is one memory registration. Thread safe.
 class Scheduler {
   public:
     explicit Scheduler(std::span<RegistrationJob* const> jobs) : jobs_(jobs) {
@@ -68,8 +67,8 @@ class Scheduler {
     /// Returns the number of bytes to register on the NIC that has the most bytes to register.
     [[nodiscard]] std::size_t most_bytes() const;
 
-    /// Registers pieces (parts of the ranges) until no piece is left, or until a registration
-    /// throws an exception other than Error.
+    /// Registers pieces until no piece is left, or until a registration throws an exception other
+    /// than Error.
     void work() noexcept {
         const CancellationDisabled uncancelled; // Verbs may call a cancellation point.
         for (Task task = next({}); task.job != nullptr; task = next(task)) {

@@ -41,8 +41,9 @@ struct RegistrationJob {
 
 /// Runs the jobs on this thread and on other threads, which end before this function returns. On
 /// one NIC, registrations begin in the order of the jobs and of their pieces. After a failure, the
-/// later pieces of that job are skipped. If RegistrationJob::ends_path() is true, the later jobs of
-/// the range are skipped too. The errors therefore do not depend on the scheduling of the threads.
+/// pieces of that job that have not begun are skipped. If RegistrationJob::ends_path() is true, the
+/// later jobs of the range are skipped too. The errors therefore do not depend on the scheduling of
+/// the threads.
 /// @param threads  see RegistrationOptions::threads
 /// @throws std::bad_alloc if a thread had no memory; the regions registered so far are in the jobs
 void run_jobs(std::span<RegistrationJob* const> jobs, unsigned threads);

@@ -21,10 +21,9 @@
 namespace rdmabuf::detail {
 
 /// Registers one memory range. Tries one registration path after the other, until one path works on
-/// all protection domains. Each step (a round of registrations) has three parts: prepare() selects
-/// the registrations and calls the exporter, run_jobs() executes the registrations on several
-/// threads, and complete() evaluates the results. The object must not move between prepare() and
-/// complete().
+/// all protection domains. Each round of registrations has three parts: prepare() selects the
+/// registrations and calls the exporter, run_jobs() executes the registrations on several threads,
+/// and complete() evaluates the results. The object must not move between prepare() and complete().
 class RegistrationWalk {
   public:
     /// @throws Error EINVAL if check_request() rejects the request
@@ -32,13 +31,12 @@ class RegistrationWalk {
 
     /// Returns true if the range is registered on all protection domains.
     [[nodiscard]] bool done() const noexcept { return done_; }
-    /// Adds the registrations of the next step (a round of registrations on one or more NICs) to @p
-    /// jobs. Calls exporters.
+    /// Adds the registrations of the next round to @p jobs. Calls exporters.
     /// @param range  the index of this range, which is stored in the jobs
     /// @throws Error if no path is left; the error text lists the attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
-    /// Evaluates the results of the current step (a round of registrations). Must be called after
-    /// run_jobs() has run the jobs.
+    /// Evaluates the results of the current round. Must be called after run_jobs() has run the
+    /// jobs.
     void complete();
     /// Returns all regions: first all regions on the first protection domain in the order of their
     /// addresses, then all regions on the second protection domain, and so on. Must be called once,
@@ -98,8 +96,7 @@ class RegistrationWalk {
     void find_owner();
 
     /// Prepares the registration path @p path.
-    /// @return false if the path cannot be tried; the reason is then in the trail (the list of
-    /// attempts)
+    /// @return false if the path cannot be tried; the reason is then in the trail
     [[nodiscard]] bool open_path(RegistrationPath path);
     /// Sets the mappings to try on each NIC for the selected exporter.
     void choose_mappings_of(RegistrationPath path);
@@ -107,20 +104,20 @@ class RegistrationWalk {
     /// If this is a dma-buf path and another exporter knows the memory, the path is tried again
     /// with this exporter. Otherwise the next path is tried.
     void give_up();
-    /// Selects the NICs that use the same mapping in the next step (a round of registrations) of a
-    /// dma-buf path, and sets their jobs. If this function returns true but selects no NIC, it has
-    /// selected other mappings, and must be called again.
+    /// Selects the NICs that use the same mapping in the next round of a dma-buf path, and sets
+    /// their jobs. If this function returns true but selects no NIC, it has selected other
+    /// mappings, and must be called again.
     /// @return false if the path cannot work on one of these NICs
     [[nodiscard]] bool choose_dmabuf_group();
-    /// Selects all NICs for the next step of a path without dma-buf, and sets their jobs.
+    /// Selects all NICs for the next round of a path without dma-buf, and sets their jobs.
     /// @return always true, unlike choose_dmabuf_group()
     [[nodiscard]] bool choose_all();
-    /// Evaluates the results of a step (a round of registrations) of a dma-buf path. For each NIC
-    /// that has refused the mapping of the dma-buf, selects the mapping that is tried next.
+    /// Evaluates the results of a round of a dma-buf path. For each NIC that has refused the
+    /// mapping of the dma-buf, selects the mapping that is tried next.
     /// @return false if the path cannot work on at least one of the NICs: no mapping is left to
     ///     try, or another mapping would not help
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
-    /// Evaluates the results of the step of a path without dma-buf.
+    /// Evaluates the results of a round of a path without dma-buf.
     /// @return false if the registration on a NIC has failed
     [[nodiscard]] bool complete_address();
 
@@ -147,10 +144,9 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// part
     [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
-    /// Returns the largest offset at which a region of the current step (a round of registrations)
-    /// begins in its dma-buf. If parts (see parts()) have several regions each, returns instead the
-    /// offset of the last region in @p range. Both values are then at least one page, and the
-    /// caller tests only for that.
+    /// Returns the largest offset at which a region of the current round begins in its dma-buf. If
+    /// parts (see parts()) have several regions each, returns instead the offset of the last region
+    /// in @p range. Both values are then at least one page, and the caller tests only for that.
     /// @param range  the dma-buf of the whole range
     [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
@@ -170,14 +166,14 @@ class RegistrationWalk {
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
     void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
 
-    /// Adds an attempt to the trail (the list of attempts) and returns a reference to the attempt.
-    /// The reference is valid until the next call of begin().
+    /// Adds an attempt to the trail and returns a reference to the attempt. The reference is valid
+    /// until the next call of begin().
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);
     [[nodiscard]] Attempt& begin(const MappingChoice& choice, MappingKind mapping);
     [[nodiscard]] const char* function_of(RegistrationPath path) const noexcept;
     void fail_attempt(Attempt& attempt, const Error& error);
     void explain_failure(const Nic& nic, Attempt& attempt);
-    /// Records in the trail (the list of attempts) that a path is not tried, and the reason.
+    /// Records in the trail that a path is not tried, and the reason.
     void refuse(RegistrationPath path, const char* call, int error, std::string meaning,
                 std::string remedy = {});
     [[noreturn]] void fail() const;
@@ -206,10 +202,10 @@ class RegistrationWalk {
     std::optional<RegistrationPath> path_ = std::nullopt;
     /// The index of the next path to try.
     std::size_t next_path_ = 0;
-    /// The NICs on which the current step (a round of registrations) registers the memory:
-    /// prepare() selects them, and complete() empties the list. On a dma-buf path, `choice_` is the
-    /// current choice of all these NICs. They use the mapping that the exporter returned for this
-    /// choice. It may differ from `choice_.mapping`, except for MappingUse::exact.
+    /// The NICs on which the current round registers the memory: prepare() selects them, and
+    /// complete() empties the list. On a dma-buf path, `choice_` is the current choice of all these
+    /// NICs. They use the mapping that the exporter returned for this choice. It may differ from
+    /// `choice_.mapping`, except for MappingUse::exact.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
@@ -219,13 +215,13 @@ class RegistrationWalk {
     /// The dma-bufs of the range for the current path, indexed by the requested MappingKind. The
     /// exporter may have used another mapping.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
-    /// The result of export_parts() for the current step (a round of registrations).
+    /// The result of export_parts() for the current round.
     std::vector<ExportedRange> exported_parts_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
 
-/// Registers the ranges of all @p walks, one range for each walk. In each step (a round of
-/// registrations), the registrations of all walks run together on several threads.
+/// Registers the ranges of all @p walks, one range for each walk. In each round, the registrations
+/// of all walks run together on several threads.
 /// @param threads  see RegistrationOptions::threads
 /// @throws Error if no path works for one of the ranges
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads);
