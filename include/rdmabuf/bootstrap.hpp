@@ -29,8 +29,8 @@ namespace rdmabuf::bootstrap {
 /// - ECONNRESET: the peer closed the connection, or its process ended
 /// - EPROTO: the peer does not use this protocol, or called a different operation than this side.
 ///   Both sides must call the same operations in the same order
-/// - ENOTCONN: an earlier error of the connection, such as ETIMEDOUT or ECONNRESET, or a message
-///   longer than max_message has closed this channel, or this object was moved from
+/// - ENOTCONN: an earlier error of the connection, such as ETIMEDOUT or ECONNRESET, or a received
+///   message longer than max_message has closed this channel, or this object was moved from
 class RDMABUF_EXPORT Channel {
   public:
     /// Connects to a Listener and exchanges greetings with the peer. If no process listens on the

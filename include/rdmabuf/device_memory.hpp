@@ -70,7 +70,7 @@ class RDMABUF_EXPORT DeviceMemory {
     DeviceMemory& operator=(const DeviceMemory&) = delete;
     ~DeviceMemory() = default;
 
-    /// Returns the size in bytes that the program requested.
+    /// Returns the size in bytes that the program passed when this object was created.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
     /// Copies @p source from host memory to the device memory at byte @p offset. Providers copy

@@ -28,8 +28,9 @@ struct SourceLocation {
     }
 };
 
-/// The exception of this library. The library throws an Error if a call of verbs, librdmacm or the
-/// kernel failed, or if the library rejected the arguments before the call.
+/// The exception of this library. The library throws an Error, for example, if a call of verbs,
+/// librdmacm, a driver or the kernel failed, or if the library rejected the arguments before the
+/// call.
 ///
 /// what() is `function: description (ERRNO NAME): hint`, for example "ibv_reg_mr: Cannot allocate
 /// memory (ENOMEM): …". code() is in std::system_category(), so a program can compare
@@ -38,8 +39,8 @@ class RDMABUF_EXPORT Error : public std::system_error {
   public:
     /// Creates an exception for a failed call.
     /// @param error     a positive errno value
-    /// @param function  the name of the C function that failed or was not called because of invalid
-    ///                  arguments; a string literal
+    /// @param function  the name of the function that failed or was not called because of invalid
+    ///                  arguments: a C function, or a function of this library; a string literal
     /// @param hint      the values of the request, the cause and a remedy; may be empty
     /// @param where     the source location; by default that of the caller
     Error(int error, const char* function, std::string_view hint = {},
@@ -48,8 +49,8 @@ class RDMABUF_EXPORT Error : public std::system_error {
     [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
     /// Returns the errno value, which is positive.
     [[nodiscard]] int error() const noexcept { return code().value(); }
-    /// Returns the name of the C function that failed, or that the library did not call because the
-    /// arguments were invalid.
+    /// Returns the name of the function that failed, or that the library did not call because the
+    /// arguments were invalid: a C function, or a function of this library.
     [[nodiscard]] const char* function() const noexcept { return function_; }
     /// Returns the cause of the error and a remedy. The text is empty if the library has no
     /// information beyond the errno value.

@@ -198,7 +198,8 @@ enum class ExtendedInterface : std::uint8_t {
     off,
     /// The queue pair gets the ibv_wr_* interface if the provider has this interface.
     automatic,
-    /// Creating the queue pair fails if the provider does not have the ibv_wr_* interface.
+    /// Creating the queue pair fails if the provider does not have the ibv_wr_* interface. For the
+    /// type xrc_receive, this value is the same as `off`.
     required,
 };
 
@@ -434,10 +435,10 @@ struct RateLimit {
 };
 
 /// A queue pair that is connected or activated, and can send. The functions that post a request are
-/// noexcept, allocate nothing, and only make the C call. They return the errno value of
-/// ibv_post_send(3) as a CallStatus: ENOMEM if the queue is full, EINVAL for an invalid request.
-/// CallStatus::throw_if_failed() throws an Error. A QueuePair can be moved but not copied. It keeps
-/// its protection domain, completion queues and shared receive queue alive.
+/// noexcept, allocate nothing, and only call verbs. They return the errno value of the verbs call,
+/// for example ibv_post_send(3), as a CallStatus: ENOMEM if the queue is full, EINVAL for an
+/// invalid request. CallStatus::throw_if_failed() throws an Error. A QueuePair can be moved but not
+/// copied. It keeps its protection domain, completion queues and shared receive queue alive.
 ///
 /// The noexcept functions, except native(), release() and extended(), must not be called after
 /// close(), release() or a move: this is an assertion failure, or undefined behaviour in a build
@@ -627,8 +628,9 @@ class RDMABUF_EXPORT QueuePair {
     /// @p local may be empty: a write of zero bytes. The peer's device then checks neither the
     /// address nor the rkey of @p remote, so both may be 0 (InfiniBand specification, C9-88;
     /// softverbs and Linux's rxe do so). The peer's queue pair must permit remote writes. A write
-    /// of zero bytes consumes no receive of the peer. It completes successfully if the peer's queue
-    /// pair still exists; otherwise it fails with IBV_WC_RETRY_EXC_ERR.
+    /// of zero bytes consumes no receive of the peer. On an RC queue pair, it completes
+    /// successfully if the peer's queue pair is still connected; otherwise it fails with
+    /// IBV_WC_RETRY_EXC_ERR.
     [[gnu::always_inline]] CallStatus post_write(std::span<const ibv_sge> local,
                                                  RemoteAddress remote,
                                                  WorkOptions options = {}) const noexcept {
@@ -769,12 +771,12 @@ class RDMABUF_EXPORT QueuePair {
     /// Returns the ECE options (enhanced connection establishment) that the device uses for this
     /// connection. See PreparedQueuePair::set_ece().
     [[nodiscard]] ibv_ece ece() const;
-    /// Moves the queue pair to the error state. All outstanding requests complete with
-    /// IBV_WC_WR_FLUSH_ERR. To drain the queue pair, then post one signaled send and one receive:
-    /// both complete with IBV_WC_WR_FLUSH_ERR, each as the last request of its queue. With a shared
-    /// receive queue, wait for IBV_EVENT_QP_LAST_WQE_REACHED instead of the receive. Some providers
-    /// accept no requests in this state (EINVAL, for example EFA): then only close() ends the
-    /// outstanding requests. ibv_modify_qp(3).
+    /// Moves the queue pair to the error state. All requests and receives that are still
+    /// outstanding complete with IBV_WC_WR_FLUSH_ERR. To drain the queue pair, then post one
+    /// signaled send and one receive: both complete with IBV_WC_WR_FLUSH_ERR, each as the last
+    /// request of its queue. With a shared receive queue, wait for IBV_EVENT_QP_LAST_WQE_REACHED
+    /// instead of the receive. Some providers accept no requests in this state (EINVAL, for example
+    /// EFA): then only close() ends the outstanding requests. ibv_modify_qp(3).
     void abort();
 
     /// Posts a request to the send queue of this XRC queue pair. The request names a shared receive

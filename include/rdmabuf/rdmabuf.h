@@ -399,7 +399,8 @@ struct rdmabuf_statistics {
     uint64_t stale;
     /* The number of regions that rdmabuf_cache_invalidate() removed. */
     uint64_t invalidations;
-    /* The number of regions that exist now. */
+    /* The number of regions now. It includes registrations in progress, but not regions that are
+     * being deregistered. */
     uint64_t regions;
     /* The total length of these regions in bytes, on one protection domain. */
     uint64_t bytes;

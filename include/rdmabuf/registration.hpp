@@ -267,8 +267,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     ~RegisteredMemory() = default;
 
     /// Returns region @p i, whose keys may be used.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed, or if a
-    ///         failed close() has already deregistered this region
+    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed, or if this
+    ///         region was released or already deregistered by a failed close()
     [[nodiscard]] const detail::AnyRegion& usable(std::size_t i, const char* function) const {
         if (!check() || set_->regions[i].native() == nullptr) {
             refuse(function);

@@ -194,9 +194,11 @@ class RDMABUF_EXPORT RegistrationCache {
         std::uint64_t invalidations = 0;
         /// The number of entries that were replaced by a longer entry.
         std::uint64_t merges = 0;
-        /// The number of registrations that exist now, including registrations in progress.
+        /// The number of registrations now. It includes registrations in progress, but not entries
+        /// that are being deregistered.
         std::size_t entries = 0;
-        /// The total length in bytes of the registrations that exist now, on one protection domain.
+        /// The total length in bytes of the registrations that `entries` counts, on one protection
+        /// domain.
         std::uint64_t bytes = 0;
     };
 

@@ -69,8 +69,9 @@ class RDMABUF_EXPORT Resolver {
     /// @throws Error EFAULT if no exporter owns this memory; Error::hint() lists all exporters. The
     ///         other errors are those of try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;
-    /// Returns the text of Error::hint() with which find() fails if no exporter owns the memory,
-    /// such as "no exporter knows the address 0x1000, of these exporters: cuda, drm".
+    /// Returns the text of Error::hint() with which find() fails if no exporter owns the memory. It
+    /// begins with a text such as "no exporter knows the address 0x1000, of these exporters: cuda,
+    /// drm".
     [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
     /// Finds the exporter of the memory at @p address with find(), and calls
     /// Exporter::export_range() of this exporter.

@@ -330,9 +330,9 @@ class RequestChain {
     }
 
     /// Posts the requests with one C call, for QueuePair::post() and SharedReceiveQueue::post().
-    /// @param call    a function that calls ibv_post_send(3) or ibv_post_recv(3) and returns its
-    ///                result. The arguments are the first request and the address of @p failed. @p
-    ///                call is not called for an empty list, or if overflowed() is true.
+    /// @param call    a function that calls a verbs function such as ibv_post_send(3) and returns
+    ///                its result. The arguments are the first request and the address of @p failed.
+    ///                @p call is not called for an empty list, or if overflowed() is true.
     /// @param failed  after an error, the first request that was not posted
     template <class Call>
     [[gnu::always_inline]] Status post(Call call, Request*& failed) noexcept {

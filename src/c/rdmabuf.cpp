@@ -371,8 +371,9 @@ int rdmabuf_resolver_create(rdmabuf_resolver** resolver) {
         require(function, {resolver});
         auto made = std::make_unique<rdmabuf_resolver>();
         made->resolver.add(made->external);
-        // The resolver of a C program gets only these exporters. All other exporters find only
-        // memory that they have allocated themselves, or that a C++ program has added to them.
+        // Besides `external`, the resolver of a C program gets only these exporters. All other
+        // exporters find only memory that they have allocated themselves, or that a C++ program has
+        // added to them.
 #if RDMABUF_HAVE_PROVIDER_CUDA
         made->resolver.add(make_cuda_exporter());
 #endif

@@ -124,8 +124,8 @@ class CacheCore {
     struct Pending {
         CacheRange range = {};
         Access access{};
-        /// True if the entry stays in the cache after its last lease was returned. False if the
-        /// limits of the cache do not allow this entry to stay.
+        /// True if the limits of the cache allow the entry to stay in the cache after its last
+        /// lease was returned.
         bool kept = false;
         bool published = false;
         /// True if a part of the range was invalidated after the registration began.

@@ -81,7 +81,8 @@ struct alignas(64) CacheEntry : CachedRegistration {
     [[nodiscard]] std::size_t length() const noexcept { return end - address; }
 
     LeaseState<Platform> state;
-    /// The time of the last hit that found this entry: a value of CacheCore::clock_.
+    /// The time of the last hit that found this entry, or of its registration if there was no hit:
+    /// a value of CacheCore::clock_.
     std::atomic<std::uint64_t> used{0};
     EntryDetails* const details;
 };

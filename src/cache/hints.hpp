@@ -48,9 +48,8 @@ class EntryHints {
         // This expression compiles to a conditional move. The CPU would often mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
-    /// Calls @p serves for each entry to which the table has a hint (a pointer that may be
-    /// outdated) for @p address. Returns the first entry for which @p serves returns true, or
-    /// nullptr if @p serves never returns true.
+    /// Calls @p serves for each entry to which the table has a hint for @p address. Returns the
+    /// first entry for which @p serves returns true, or nullptr if @p serves never returns true.
     template <class Serves>
     [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
                                    const Serves& serves) const noexcept {

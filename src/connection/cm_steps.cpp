@@ -57,8 +57,8 @@ void set_path_options(ibv_ah_attr& path, const AddressHandleOptions& options) no
     }
 }
 
-/// Gives the ECE options that the peer has offered to the queue pair @p prepared, if the devices of
-/// both ends have the same vendor.
+/// If the devices of both ends have the same vendor, calls ibv_set_ece(3) for the queue pair @p
+/// prepared with the ECE options that the peer has offered.
 void apply_ece(const Id& id, const PreparedQueuePair& prepared) {
     ibv_ece own{};
     ibv_ece offered{};

@@ -213,9 +213,9 @@ struct Created {
 
 /// Creates an SRD queue pair with efadv_create_qp_ex(3), and other queue pairs with
 /// ibv_create_qp_ex(3). On mlx5 devices, calls mlx5dv_create_qp(3) instead if the options request
-/// out-of-order placement, or disable scatter-to-CQE (libmlx5 then does not copy small payloads by
-/// the CPU). Returns null and sets errno on failure: EOPNOTSUPP for out-of-order placement without
-/// mlx5dv_create_qp(3).
+/// out-of-order placement, or, except for UD queue pairs, disable scatter-to-CQE (libmlx5 then does
+/// not copy small payloads by the CPU). Returns null and sets errno on failure: EOPNOTSUPP for
+/// out-of-order placement without mlx5dv_create_qp(3).
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();

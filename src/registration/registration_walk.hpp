@@ -137,7 +137,8 @@ class RegistrationWalk {
     ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
     ///         dma-buf of the range, which is also the case after an error if the NICs can share
     ///         the dma-bufs
-    /// @throws Error with the errors of export_range() if the NICs cannot share the dma-bufs
+    /// @throws Error if the NICs cannot share the dma-bufs: the errors of export_range(), or EIO if
+    ///         a part was exported with another mapping than @p mapping
     [[nodiscard]] std::vector<ExportedRange> export_parts(std::size_t nics,
                                                           MappingKind mapping) const;
     /// Exports a part of the range.
