@@ -285,7 +285,7 @@ class RDMABUF_EXPORT Context {
     /// @throws Error
     ///   - EOPNOTSUPP: the provider cannot import a context (of the providers in
     ///     rdma-core, only libmlx5 can; softverbs can)
-    ///   - ENODEV, ENOENT: the descriptor is not that of an RDMA device
+    ///   - EINVAL, ENODEV, ENOENT: the descriptor is not that of an RDMA device
     ///   - EBADF: @p command_fd is empty or was opened with O_PATH
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
     /// Returns a Context that uses @p context but does not own it. Other code must close @p

@@ -748,7 +748,7 @@ class RDMABUF_EXPORT QueuePair {
     /// Returns true if the NIC writes the bytes of each request in order to the memory of this
     /// side, so that a CPU can poll for the last byte instead of a completion. The result applies
     /// neither to regions with Access::relaxed_ordering nor to the order of several requests. It is
-    /// also false with rdma-core before version 40. ibv_query_qp_data_in_order(3).
+    /// also false with rdma-core before version 36. ibv_query_qp_data_in_order(3).
     /// @param operation  IBV_WR_RDMA_WRITE or IBV_WR_SEND for requests of the peer,
     ///                   IBV_WR_RDMA_READ for reads of this queue pair
     /// @throws Error EBADF if the queue pair was closed

@@ -24,8 +24,8 @@ namespace rdmabuf {
 /// destroyed without complete(), no request is posted. complete() returns the errors of all
 /// requests, such as a full queue or too many entries. ibv_wr_post(3).
 ///
-/// librxe (checked up to rdma-core 60) sends no data for inline data with several entries, but
-/// reports success. With librxe, use one entry or QueuePair::post_send().
+/// librxe before rdma-core 64 sends no data for inline data with several entries, but reports
+/// success. With such a librxe, use one entry or QueuePair::post_send().
 ///
 /// The provider may hold a lock of the queue pair until the batch is completed or destroyed. Only
 /// add requests in this time, and only in one thread.

@@ -27,11 +27,11 @@ struct DeviceAttr {
 inline constexpr std::uint32_t caps_rdma_read = 1U << 0U;
 inline constexpr std::uint32_t caps_rnr_retry = 1U << 1U;
 inline constexpr std::uint32_t caps_cq_with_sgid = 1U << 2U;
-/// This flag for RDMA writes was added in rdma-core 47. libefa sets the flag only if libefa itself
+/// This flag for RDMA writes was added in rdma-core 46. libefa sets the flag only if libefa itself
 /// can post RDMA writes.
 inline constexpr std::uint32_t caps_rdma_write = 1U << 3U;
 
-/// This struct has the layout of efadv_qp_init_attr in libefa.
+/// This struct has the first members of efadv_qp_init_attr in libefa.
 struct QpInitAttr {
     std::uint64_t comp_mask;
     std::uint32_t driver_qp_type;

@@ -224,7 +224,7 @@ ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& option
         errno = 0;
         return detail::create_srd_queue_pair(context, &attributes);
     }
-    // libmlx5 has no scatter-to-CQE for unreliable datagrams.
+    // mlx5 has no scatter-to-CQE for unreliable datagrams.
     const bool is_connected = options.type != QueuePairType::unreliable_datagram;
     const detail::Mlx5QueuePairFlags flags{
         .disable_scatter_to_cqe = is_connected && !options.scatter_to_cqe,

@@ -46,8 +46,8 @@ bool cpu_can_read(std::span<const ibv_sge> entries) noexcept {
 namespace rdmabuf {
 
 void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
-    // A single entry is not passed as a list: for a list, the rxe provider sends no data and
-    // reports success (rdma-core 44 to 60, wr_set_inline_data_list() in providers/rxe/rxe.c).
+    // A single entry is not passed as a list: for a list, the rxe provider before rdma-core 64
+    // sends no data and reports success (wr_set_inline_data_list() in providers/rxe/rxe.c).
     if (local.size() == 1) {
         ibv_wr_set_inline_data(qp_, reinterpret_cast<void*>(local[0].addr), local[0].length);
         return;
