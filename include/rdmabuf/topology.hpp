@@ -114,7 +114,7 @@ enum class PathType : std::uint8_t {
     unknown,
 };
 
-/// Returns the name that NCCL uses, such as "PIX"; "unknown" for PathType::unknown.
+/// Returns the name in capital letters, such as "PIX"; "unknown" for PathType::unknown.
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PathType type) noexcept;
 
 /// The path between memory and a NIC, as Topology::path() returns it.
