@@ -64,8 +64,8 @@ namespace rdmabuf::transport {
 ///   - EMSGSIZE: a notification is longer than max_notification
 ///   - ENOMEM: no memory for another request
 ///   - EBADF: the channel is closed, or was created by the parent process before fork(2)
-///   - the error that state() returns, if the channel has failed. irecv() of an eager message that
-///     has already arrived, and iflush(), still work then
+///   - the error that state() returns, if the channel has failed. irecv(), irecv_masked() and
+///     imrecv() of an eager message that has already arrived, and iflush(), still work then
 ///
 /// Errors with which a request ends (Completion::error):
 ///   - EMSGSIZE: the message is longer than the receive buffer; Completion::bytes of the receive is
@@ -537,7 +537,7 @@ class Channel {
         return channel_ ? channel_->reason() : "the channel is closed";
     }
     /// Returns the number of requests whose completion was not reported to the program yet. A send
-    /// that completed inside isend() is not counted.
+    /// without `context` that completed inside isend() may not be counted.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return channel_ ? channel_->in_flight() : 0;
     }

@@ -216,8 +216,9 @@ class RDMABUF_EXPORT ChannelState : public ChannelLinks {
     void advance(bool polled = false) noexcept;
 
     /// Called periodically. Sends keepalive writes while requests are in flight, continues the
-    /// replacement of failed queue pairs, and fails a prepared channel whose peer has not connected
-    /// in time.
+    /// replacement of failed queue pairs, and marks devices that do not respond as silent. While a
+    /// prepared channel waits for its peer, repeats the ConnectedDatagram, and fails the channel if
+    /// the peer does not connect in time.
     void check(std::int64_t now) noexcept;
     /// Processes an event of the socket. Fails the channel if the peer has closed the socket or has
     /// sent data. Posts keepalive writes if TCP cannot reach the other machine.
