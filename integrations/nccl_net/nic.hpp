@@ -93,8 +93,9 @@ struct Nic {
 [[nodiscard]] rdmabuf::Result<Nic> merge_nics(const std::deque<Nic>& all,
                                               std::span<const int> members);
 
-/// An endpoint of one device, and its lock. Every call of the endpoint, and of its channels,
-/// listeners and connectors, needs the lock.
+/// An endpoint of one device, and its lock. The calls of the endpoint, and of its channels,
+/// listeners and connectors, need the lock, except calls that only return a value which no other
+/// thread changes.
 ///
 /// NCCL calls the plugin from several threads. Each NCCL communicator has a service thread, which
 /// connects and registers memory, and a progress thread, which sends, receives and tests. Both
@@ -110,7 +111,7 @@ struct Nic {
 ///     queue pairs are created and connected without it, except one: the first registration of GPU
 ///     memory creates the queue pair for flushes with the lock.
 /// NCCL describes its communicators to the plugin from version 11 on. In older versions all NCCL
-/// communicators of the process share the endpoint of a device.
+/// communicators of the process share the endpoint of a device and traffic class.
 struct SharedEndpoint {
     /// @throws rdmabuf::Error with the errors of Endpoint::open()
     SharedEndpoint(std::span<const rdmabuf::Context> devices, const rdmabuf::Resolver& resolver,
