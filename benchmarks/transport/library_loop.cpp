@@ -90,7 +90,7 @@ class ListLoop final : public LibraryLoop {
     void run(std::size_t /*size*/, long count) override {
         for (long i = 0; i < count; i += blocks) {
             Request put;
-            check(prepared_ ? to_receiver_->iput_list(list_, put)
+            check(prepared_ ? to_receiver_->iput_prepared_list(list_, put)
                             : to_receiver_->iput_list(entries_, put));
             while (!done(*to_receiver_, put)) {
             }

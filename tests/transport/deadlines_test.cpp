@@ -148,6 +148,7 @@ TEST_F(Deadlines, of_a_copy_to_device_memory_end_the_channel_and_the_receive) {
 }
 
 TEST_F(Deadlines, of_a_copy_to_device_memory_do_not_end_copies_of_other_failed_channels) {
+    options_.heartbeat = 10ms;
     connect_with_memory();
     connect_third();
     const TestMemory device = right_memory(4096, Kind::dmabuf);
@@ -171,6 +172,7 @@ TEST_F(Deadlines, of_a_copy_to_device_memory_do_not_end_copies_of_other_failed_c
     expect_failed(right());
     EXPECT_FALSE(after_a_while(right_of_third(), later).done);
     ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    StoppedClock::advance(options_.heartbeat / 10); // The endpoint looks for the port.
     EXPECT_EQ(finish(right_of_third(), later).error, code(0));
     expect_failed(right_of_third());
     static_cast<void>(first_sent);

@@ -122,8 +122,9 @@ TEST_F(ListPosting, writes_and_reads_a_prepared_list_as_often_as_it_is_started) 
         from_->fill(pattern(memory_size, round));
         Request first;
         Request second;
-        ASSERT_EQ(left().iput_list(list, first), code(0));
-        ASSERT_EQ(left().iput_list(list, second, std::as_bytes(std::span(&round, 1))), code(0));
+        ASSERT_EQ(left().iput_prepared_list(list, first), code(0));
+        ASSERT_EQ(left().iput_prepared_list(list, second, std::as_bytes(std::span(&round, 1))),
+                  code(0));
         expect_written(first);
         expect_written(second);
         EXPECT_EQ(next(), std::vector<std::byte>{std::byte{round}});
@@ -132,7 +133,7 @@ TEST_F(ListPosting, writes_and_reads_a_prepared_list_as_often_as_it_is_started) 
     ASSERT_EQ(left().prepare_get_list(entries_, read), code(0));
     from_->fill(std::vector<std::byte>(memory_size));
     Request request;
-    ASSERT_EQ(left().iget_list(read, request), code(0));
+    ASSERT_EQ(left().iget_prepared_list(read, request), code(0));
     expect_written(request);
     EXPECT_FALSE(from_->bytes(0, block) == std::vector<std::byte>(block));
 }
@@ -141,18 +142,18 @@ TEST_F(ListPosting, refuses_a_list_that_was_not_prepared_for_this_operation_of_t
     connect_with_list(2);
     Request request;
     PreparedList list;
-    EXPECT_EQ(left().iput_list(list, request), code(EINVAL));
+    EXPECT_EQ(left().iput_prepared_list(list, request), code(EINVAL));
     entries_[1].length = memory_size + 1;
     EXPECT_EQ(left().prepare_put_list(entries_, list), code(ERANGE));
-    EXPECT_EQ(left().iput_list(list, request), code(EINVAL));
+    EXPECT_EQ(left().iput_prepared_list(list, request), code(EINVAL));
     entries_[1].length = block;
     ASSERT_EQ(left().prepare_put_list(entries_, list), code(0));
-    EXPECT_EQ(left().iget_list(list, request), code(EINVAL));
+    EXPECT_EQ(left().iget_prepared_list(list, request), code(EINVAL));
     transport::Listener listener = listen();
     auto [another, its_peer] = connect_another(left_end(), listener);
-    EXPECT_EQ(another.iput_list(list, request), code(EINVAL));
+    EXPECT_EQ(another.iput_prepared_list(list, request), code(EINVAL));
     static_cast<void>(left().close());
-    EXPECT_EQ(left().iput_list(list, request), code(EBADF));
+    EXPECT_EQ(left().iput_prepared_list(list, request), code(EBADF));
     EXPECT_EQ(left().prepare_put_list(entries_, list), code(EBADF));
 }
 

@@ -360,7 +360,7 @@ class Channel {
         void* context = nullptr) noexcept {
         PreparedList list;
         const std::error_code error = prepare_put_list(entries, list);
-        return error ? error : iput_list(list, request, notification, context);
+        return error ? error : iput_prepared_list(list, request, notification, context);
     }
     /// Reads all entries of a list from the peer's memory. The parameters have the same meaning as
     /// in iput_list().
@@ -368,10 +368,10 @@ class Channel {
                                             Request& request, void* context = nullptr) noexcept {
         PreparedList list;
         const std::error_code error = prepare_get_list(entries, list);
-        return error ? error : iget_list(list, request, context);
+        return error ? error : iget_prepared_list(list, request, context);
     }
-    /// Checks the entries of a list for iput_list(), which can then start it many times with less
-    /// work for each entry.
+    /// Checks the entries of a list, which iput_prepared_list() can then start many times, with
+    /// less work for each entry than iput_list().
     /// @param entries  as for iput_list(). They, the Memory and RemoteMemory objects to which they
     ///                 point, and the registrations of this memory must remain unchanged as long as
     ///                 @p list is used.
@@ -383,7 +383,7 @@ class Channel {
             return channel.prepare_list(entries, false, list);
         });
     }
-    /// Like prepare_put_list(), for iget_list().
+    /// Like prepare_put_list(), for iget_prepared_list().
     [[nodiscard]] std::error_code prepare_get_list(std::span<const TransferEntry> entries,
                                                    PreparedList& list) noexcept {
         return begin([&](detail::ChannelState& channel) {
@@ -393,7 +393,7 @@ class Channel {
     /// Writes all entries of a prepared list, as iput_list() of its entries does. Each call starts
     /// a request of its own. Returns EINVAL if the list was not prepared by prepare_put_list() of
     /// this channel.
-    [[nodiscard]] std::error_code iput_list(
+    [[nodiscard]] std::error_code iput_prepared_list(
         const PreparedList& list, Request& request,
         std::optional<std::span<const std::byte>> notification = std::nullopt,
         void* context = nullptr) noexcept {
@@ -406,8 +406,8 @@ class Channel {
     /// Reads all entries of a prepared list, as iget_list() of its entries does. Each call starts a
     /// request of its own. Returns EINVAL if the list was not prepared by prepare_get_list() of
     /// this channel.
-    [[nodiscard]] std::error_code iget_list(const PreparedList& list, Request& request,
-                                            void* context = nullptr) noexcept {
+    [[nodiscard]] std::error_code iget_prepared_list(const PreparedList& list, Request& request,
+                                                     void* context = nullptr) noexcept {
         return begin([&](detail::ChannelState& channel) {
             return channel.start_list(list, true, {}, false, request, context);
         });
