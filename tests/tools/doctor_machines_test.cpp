@@ -186,7 +186,7 @@ TEST(DoctorDumpTest, HasTheFilesOfDevicesThatWereNotSelected) {
     const fs::path dump = fs::path(directory.path()) / "dump.json";
     const RecordedMachine recorded(fs::path(MACHINES) / "no_iommu.txt");
     Machine dumped(recorded.root());
-    write_dump(dump, dumped, inspect(dumped, {.device = "mlx5_1", .gpu = 1, .dump = dump}));
+    write_dump(dump, dumped, inspect(dumped, {.device = "mlx5_1", .gpu = "1", .dump = dump}));
     const ReplayedMachine files(dump);
     Machine replayed(files.root());
     Machine machine(recorded.root());
@@ -206,18 +206,36 @@ int status_of(const char* name, const Options& options) {
 }
 
 TEST(DoctorSelectionTest, TheResultIsThatOfTheSelectedPairs) {
-    EXPECT_EQ(status_of("one_port_down.txt", {.gpu = 1}), 2) << "mlx5_0 is active";
+    EXPECT_EQ(status_of("one_port_down.txt", {.gpu = "1"}), 2) << "mlx5_0 is active";
     EXPECT_EQ(status_of("one_port_down.txt", {.device = "mlx5_1"}), 1);
-    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 6}), 2);
-    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = 0}), 1);
+    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = "6"}), 2);
+    EXPECT_EQ(status_of("gpu_drivers.txt", {.gpu = "0"}), 1);
     EXPECT_EQ(status_of("across_host_bridges.txt", {.require_dmabuf = true}), 1);
 }
 
 TEST(DoctorSelectionTest, TheResultHasThePciAddressOfTheSelectedGpu) {
-    EXPECT_THAT(describe_result(report_of("one_port_down.txt", {.gpu = 1})),
+    EXPECT_THAT(describe_result(report_of("one_port_down.txt", {.gpu = "1"})),
+                StartsWith("Result: GPU 0000:83:00.0: it is not known"));
+    EXPECT_THAT(describe_result(report_of("one_port_down.txt", {.gpu = "0000:83:00.0"})),
                 StartsWith("Result: GPU 0000:83:00.0: it is not known"));
     EXPECT_THAT(describe_result(report_of("one_port_down.txt", {})),
                 StartsWith("Result: it is not known"));
+}
+
+TEST(DoctorSelectionTest, AGpuThatDoesNotExistIsRefused) {
+    for (const auto& [gpu, text] :
+         {std::pair("0000:84:00.0", "is not a GPU; GPUs of this machine: 0000:03:00.0, "),
+          std::pair("0000:17:00.0", "is not a GPU; GPUs of this machine: 0000:03:00.0, "),
+          std::pair("2", "does not exist; this machine has 2 GPU(s)"),
+          std::pair("1x", "is neither a PCI address such as 0000:17:00.0 nor an index")}) {
+        try {
+            report_of("one_port_down.txt", {.gpu = gpu});
+            ADD_FAILURE() << gpu;
+        } catch (const UsageError& error) {
+            EXPECT_THAT(error.what(),
+                        AllOf(StartsWith(std::string("--gpu ") + gpu), HasSubstr(text)));
+        }
+    }
 }
 
 class DoctorMachinesTest : public ::testing::TestWithParam<std::string> {};

@@ -100,7 +100,7 @@ TEST_F(DoctorMemoryTest, EachGpuHasAnEntryAndGpuSelectsOne) {
     const SysfsTree tree(gpus);
     EXPECT_THAT(describe(cuda_memory(tree)),
                 ElementsAre("cuda:0, 0000:3b:00.0", "cuda:1, 0000:3c:00.0"));
-    EXPECT_THAT(describe(all_memory(tree, {.gpu = 1})), ElementsAre("cuda:1, 0000:3c:00.0"));
+    EXPECT_THAT(describe(all_memory(tree, {.gpu = "1"})), ElementsAre("cuda:1, 0000:3c:00.0"));
 }
 
 TEST_F(DoctorMemoryTest, AGpuThatCudaDoesNotListHasTheReason) {

@@ -185,9 +185,9 @@ TEST(DoctorSelectionTest, EachGpuIsPairedWithItsNearestNicOrAsTheOptionsSay) {
     EXPECT_THAT(pairs_of({.pair = true}),
                 ElementsAre("0000:03:00.0 mlx5_0", "0000:03:00.0 mlx5_1", "0000:04:00.0 mlx5_0",
                             "0000:04:00.0 mlx5_1"));
-    EXPECT_THAT(pairs_of({.gpu = 1}), ElementsAre("0000:04:00.0 mlx5_0"));
+    EXPECT_THAT(pairs_of({.gpu = "1"}), ElementsAre("0000:04:00.0 mlx5_0"));
     std::string subjects;
-    for (const Finding& finding : check_condition("no_iommu", "C-32", std::nullopt, {.gpu = 1})) {
+    for (const Finding& finding : check_condition("no_iommu", "C-32", std::nullopt, {.gpu = "1"})) {
         subjects += finding.subject.at(0) + " ";
     }
     EXPECT_EQ(subjects, "0000:04:00.0 mlx5_0 mlx5_1 ");

@@ -40,7 +40,7 @@ how to make the copy.
 Examples:
   rdmabuf doctor
   rdmabuf doctor --device mlx5_0 --gpu 0 --pair
-  rdmabuf doctor --gpu 0 --require dmabuf >/dev/null && echo healthy
+  rdmabuf doctor --gpu 0000:17:00.0 --require dmabuf >/dev/null && echo healthy
   rdmabuf doctor --failed
   rdmabuf doctor --dump node17.json; rdmabuf doctor --replay node17.json
   rdmabuf doctor --json --failed | jq '.findings[].remedy'
@@ -68,10 +68,10 @@ Command add_doctor(CLI::App& program) {
     app->option_defaults()->group("Selection");
     add_option(*app, "--device", "NAME", options.device, "Only this RDMA device (default: all)");
     add_option(
-        *app, "--gpu", "N", options.gpu,
-        "Only this GPU, counted from 0 in the order of the PCI addresses in sysfs, and not in "
-        "that of CUDA, which counts only GPUs that the process can use; the result has its "
-        "PCI address");
+        *app, "--gpu", "GPU", options.gpu,
+        "Only the GPU with this PCI address, or with this index, counted from 0 in the order of "
+        "the PCI addresses in sysfs, and not in that of CUDA, which counts only GPUs that the "
+        "process can use; the result has its PCI address");
     app->add_flag("--pair", options.pair,
                   "Check all pairs of GPU and NIC (default: the nearest NICs of each GPU)");
     add_option(*app, "--root", "DIR", options.root,

@@ -2,9 +2,14 @@
 #include "condition.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <exception>
+#include <iterator>
 
+#include "../options.hpp"
 #include "kernel_files.hpp"
+
+#include <fmt/format.h>
 
 namespace rdmabuf::tools::doctor {
 
@@ -36,6 +41,38 @@ const char* to_string(Verdict verdict) noexcept {
     return "unknown";
 }
 
+namespace {
+
+/// Returns the GPU with the PCI address or the index @p wanted, the value of --gpu.
+/// @throws UsageError if there is none
+const Gpu& find_gpu(const std::vector<Gpu>& gpus, const std::string& wanted) {
+    if (const auto address = PciAddress::parse(wanted)) {
+        const auto found = std::ranges::find(gpus, *address, &Gpu::address);
+        if (found == gpus.end()) {
+            std::vector<std::string> names;
+            std::ranges::transform(gpus, std::back_inserter(names), &Gpu::name);
+            throw UsageError(
+                fmt::format("--gpu {} is not a GPU; GPUs of this machine: {}", wanted,
+                            names.empty() ? "none" : fmt::to_string(fmt::join(names, ", "))));
+        }
+        return *found;
+    }
+    std::size_t index = 0;
+    const char* const end = wanted.data() + wanted.size();
+    if (const auto [rest, error] = std::from_chars(wanted.data(), end, index);
+        error != std::errc() || rest != end) {
+        throw UsageError(fmt::format(
+            "--gpu {} is neither a PCI address such as 0000:17:00.0 nor an index", wanted));
+    }
+    if (index >= gpus.size()) {
+        throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)", wanted,
+                                     gpus.size()));
+    }
+    return gpus[index];
+}
+
+} // namespace
+
 Check::Check(const Machine& machine, const Devices& devices, const Options& options,
              std::optional<SystemQueries> system)
     : machine_(&machine), devices_(&devices), system_(std::move(system)) {
@@ -44,9 +81,11 @@ Check::Check(const Machine& machine, const Devices& devices, const Options& opti
             nics_.push_back(&nic);
         }
     }
-    for (std::size_t i = 0; i < machine.gpus().size(); ++i) {
-        if (!options.gpu || *options.gpu == i) {
-            gpus_.push_back(&machine.gpus()[i]);
+    if (!options.gpu.empty()) {
+        gpus_.push_back(&find_gpu(machine.gpus(), options.gpu));
+    } else {
+        for (const Gpu& gpu : machine.gpus()) {
+            gpus_.push_back(&gpu);
         }
     }
     find_pairs(options.pair);

@@ -72,6 +72,7 @@ class Check {
 
     /// @param system  the functions that query the running system; nullopt if only files are
     ///                checked, as for a recorded machine (Machine::recorded())
+    /// @throws UsageError if the machine has no GPU that Options::gpu selects
     Check(const Machine& machine, const Devices& devices, const Options& options,
           std::optional<SystemQueries> system = SystemQueries());
 

@@ -140,7 +140,7 @@ void add_driver(std::vector<MemoryKindEntry>& all, const Check& check, const Res
 std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options) {
     std::vector<MemoryKindEntry> all;
     const Resolver resolver = Resolver::system();
-    const bool only_gpus = options.gpu.has_value();
+    const bool only_gpus = !options.gpu.empty();
     if (!only_gpus) {
         all.push_back(memory_of("host"));
         all.back().counts = false;

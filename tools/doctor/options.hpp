@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
 namespace rdmabuf::tools::doctor {
@@ -11,8 +10,9 @@ namespace rdmabuf::tools::doctor {
 struct Options {
     /// The name of the only RDMA device to check; empty for all devices.
     std::string device = {};
-    /// The index of the only GPU to check, in the order of the PCI addresses; nullopt for all GPUs.
-    std::optional<unsigned> gpu = std::nullopt;
+    /// The only GPU to check: its PCI address, or its index in the order of the PCI addresses;
+    /// empty for all GPUs.
+    std::string gpu = {};
     /// True if the conditions of a pair of GPU and NIC are checked for all pairs. By default, they
     /// are checked for each GPU and the NICs that are nearest to it.
     bool pair = false;

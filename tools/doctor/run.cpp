@@ -30,9 +30,9 @@ constexpr std::array groups{
     accelerator_conditions, gpu_initiated_conditions,
 };
 
-/// Checks that the machine has the device and the GPU of the options.
+/// Checks that the machine has the RDMA device of the options.
 /// @throws UsageError if it does not
-void check_selection(const Machine& machine, const Options& options) {
+void check_device(const Machine& machine, const Options& options) {
     std::vector<std::string> names;
     for (const NicFiles& nic : machine.nics()) {
         names.push_back(nic.name);
@@ -41,10 +41,6 @@ void check_selection(const Machine& machine, const Options& options) {
     // there is none.
     if (!options.device.empty() && !names.empty()) {
         check_device_name(options.device, names);
-    }
-    if (options.gpu && *options.gpu >= machine.gpus().size()) {
-        throw UsageError(fmt::format("--gpu {} does not exist; this machine has {} GPU(s)",
-                                     *options.gpu, machine.gpus().size()));
     }
 }
 
@@ -123,7 +119,7 @@ std::vector<Pair> pairs_of(const Check& check, const Options& options) {
             if (gpu != nullptr) {
                 pair.gpu = gpu->name;
                 pair.vendor = gpu->vendor;
-                pair.is_optional = gpu->is_vga && !options.gpu;
+                pair.is_optional = gpu->is_vga && options.gpu.empty();
                 pair.names = {gpu->name, gpu->driver};
             }
             if (nic != nullptr) {
@@ -147,13 +143,13 @@ std::vector<Pair> pairs_of(const Check& check, const Options& options) {
 
 Report inspect(Machine& machine, const Options& options,
                const std::function<void(const Section&)>& on_section) {
-    check_selection(machine, options);
+    check_device(machine, options);
     const Devices devices(machine, options.device);
     Check check(machine, devices, options,
                 machine.recorded() ? std::nullopt : std::optional<SystemQueries>(std::in_place));
     Report report;
     report.require_dmabuf = options.require_dmabuf;
-    report.selected_gpu = options.gpu ? machine.gpus()[*options.gpu].name : "";
+    report.selected_gpu = options.gpu.empty() ? "" : check.gpus().front()->name;
     report.pairs = pairs_of(check, options);
     report.peer_memory = peer_memory_module(machine);
     const auto add = [&](Section section) {
@@ -188,7 +184,7 @@ namespace {
 
 int check(Machine& machine, const Options& options) {
     if (options.emit_env) {
-        check_selection(machine, options);
+        check_device(machine, options);
         const Devices devices(machine, options.device);
         write_stdout(format_environment(Check(machine, devices, options, std::nullopt)));
         return 0;
