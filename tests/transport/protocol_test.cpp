@@ -55,6 +55,19 @@ TEST_F(Protocol, is_understood_from_a_peer_that_follows_it) {
     EXPECT_THAT(channel_->reason(), ::testing::HasSubstr("closed"));
 }
 
+TEST_F(Protocol, messages_of_a_peer_that_has_ended_are_received_although_its_socket_is_read_first) {
+    ASSERT_NO_FATAL_FAILURE(connect_raw());
+    Request request;
+    ASSERT_EQ(channel_->irecv(memory_->memory(), memory_->data(), 100, tag, request), code(0));
+    raw_->send({.kind = Kind::eager, .value = tag}, pattern(100));
+    raw_.reset();
+    EXPECT_TRUE(eventually([&] { return is_readable(right_end().descriptor()); }));
+    EXPECT_FALSE(right_end().arm());
+    EXPECT_EQ(channel_->state(), code(ECONNRESET));
+    EXPECT_EQ(channel_->test(request).bytes, 100);
+    EXPECT_TRUE(memory_->bytes(0, 100) == pattern(100));
+}
+
 TEST_F(Protocol, rejects_a_hello_with_impossible_limits) {
     open();
     transport::Listener listener = listen();
