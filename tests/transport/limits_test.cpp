@@ -3,10 +3,13 @@
 // queues are full.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "features_fixture.hpp"
+#include "recorder/verbs_recorder.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -119,6 +122,13 @@ TEST_P(Limits, memory_of_the_peer_is_written_and_read_unchanged) {
     ASSERT_EQ(left().iget(back.memory(), back.data(1), length, *remote, 12345, get), code(0));
     EXPECT_EQ(finish(left(), get).error, code(0));
     EXPECT_TRUE(back.bytes(1, length) == from_->bytes(3, length));
+
+    // A short write over the end of a region of the peer, from within one region of this side.
+    const std::size_t at =
+        std::min<std::size_t>(theirs.memory().state()->rail(0).front().length - 500, most - 1000);
+    ASSERT_EQ(left().iput(from_->memory(), from_->data(), 1000, *remote, at, put), code(0));
+    EXPECT_EQ(finish(left(), put).error, code(0)) << left().reason();
+    EXPECT_TRUE(theirs.bytes(at, 1000) == from_->bytes(0, 1000));
 }
 
 TEST_P(Limits, memory_of_more_than_eight_regions_has_no_descriptor) {
@@ -142,6 +152,32 @@ TEST_F(PortLimits, also_limit_the_length_of_eager_messages) {
         SCOPED_TRACE(count);
         pass(from, to, count);
     }
+}
+
+TEST_F(PortLimits, also_limit_the_length_of_work_requests_of_a_list) {
+    ibv_port_attr port = roce_port();
+    port.max_msg_sz = 10000;
+    set_port(port);
+    connect();
+    TestMemory from = left_memory(30000);
+    const TestMemory to = right_memory(30000);
+    from.fill(pattern(30000));
+    const auto remote = to.memory().remote();
+    ASSERT_TRUE(remote.ok()) << remote.message();
+    std::array<transport::TransferEntry, 2> entries;
+    entries.fill(
+        {.memory = &from.memory(), .address = from.data(), .length = 10001, .remote = &*remote});
+    entries[0].length = 10;
+    forget_calls();
+    Request list;
+    ASSERT_EQ(left().iput_list(entries, list), code(0));
+    EXPECT_EQ(finish(left(), list).error, code(0)) << left().reason();
+    EXPECT_TRUE(to.bytes(0, 10001) == from.bytes(0, 10001));
+    std::vector<std::uint32_t> lengths;
+    for (const Send& send : record().sends) {
+        lengths.push_back(send.entries.at(0).length);
+    }
+    EXPECT_THAT(lengths, ::testing::ElementsAre(10, 10000, 1));
 }
 
 using CompletionQueues = FeaturesTest;
