@@ -150,11 +150,20 @@ TEST_F(FailoverArrival, leaves_out_a_device_that_reports_no_completions) {
     settle();
     {
         const PollCounter silent(left_end().protection_domain(1).context(), poll_nothing);
+        const std::uint32_t number = last_queue_pair(*from_, 1)->qp_num;
+        const RemoteMemory there = remote();
         Request put;
-        ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, remote(), 0, put), code(0));
+        ASSERT_EQ(left().iput(from_->memory(), from_->data(), 300000, there, 0, put), code(0));
+        const TransferEntry entry = {
+            .memory = &from_->memory(), .address = from_->data(), .length = 10, .remote = &there};
+        const std::vector<TransferEntry> entries(40, entry);
+        Request list;
+        ASSERT_EQ(left().iput_list(entries, list), code(0));
         EXPECT_EQ(complete(left(), put).error, code(0)) << left().reason();
+        EXPECT_EQ(complete(left(), list).error, code(0)) << left().reason();
         EXPECT_EQ(left().working_rails(), 1);
         EXPECT_STREQ(left().rail_reason(1), "the device reports no completions");
+        EXPECT_EQ(left().endpoint()->shared.rails[1]->queue_pairs.find(number).channel, nullptr);
         EXPECT_EQ(left().state(), code(0));
     }
     pass(*from_, *to_, 300000);
