@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages between two ends of one process, on softverbs.
+#include <unistd.h>
+
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -73,14 +76,14 @@ TEST_P(EveryKind, passes_messages_in_memory_that_the_program_has_registered) {
             << other;
     }
     // The same region in parts.
-    const auto use_parts = [&](std::size_t part, bool host, bool add_empty) {
+    const auto use_parts = [&](std::size_t part, bool host, bool add_empty, std::size_t gap = 0) {
         std::vector<std::vector<LocalChunk>> parts;
         std::vector<std::span<const LocalChunk>> parts_of_devices;
         for (const LocalChunk& whole : chunks) {
             std::vector<LocalChunk>& of_device = parts.emplace_back();
             for (std::size_t at = 0; at < size; at += part) {
                 LocalChunk& each = of_device.emplace_back(whole);
-                each.address += at;
+                each.address += at == 0 ? 0 : at + gap;
                 each.length = std::min(part, size - at);
             }
             if (add_empty) {
@@ -95,9 +98,12 @@ TEST_P(EveryKind, passes_messages_in_memory_that_the_program_has_registered) {
     };
     EXPECT_EQ(use_parts(1000, true, false), 0);
     EXPECT_EQ(use_parts(1000, true, true), EINVAL) << "a region is empty";
-    // A device copies a message to at most 8 regions.
-    EXPECT_EQ(use_parts(right_end().options().eager_limit / 7 + 1, false, false), 0);
-    EXPECT_EQ(use_parts(right_end().options().eager_limit / 8, false, false), EINVAL);
+    EXPECT_EQ(use_parts(1000, true, false, 8), EINVAL) << "a gap after the first region";
+    // A device copies a message to at most 8 regions: 7, and at least one byte of two others, are
+    // longer.
+    const std::size_t too_short = (right_end().options().eager_limit - 2) / 7;
+    EXPECT_EQ(use_parts(too_short + 1, false, false), 0);
+    EXPECT_EQ(use_parts(too_short, false, false), EINVAL);
     const auto to = use(GetParam().devices);
     ASSERT_TRUE(to) << to.message();
     EXPECT_TRUE(to->host());
@@ -126,6 +132,28 @@ INSTANTIATE_TEST_SUITE_P(
                std::to_string(value.param.devices) + "_times_" +
                std::to_string(value.param.queue_pairs_per_device);
     });
+
+using DmaBufs = TransportTest;
+
+TEST_F(DmaBufs, may_begin_elsewhere_in_their_page_than_their_address) {
+    connect();
+    const UniqueFd fd = make_dmabuf(8192);
+    constexpr std::uintptr_t address = 0x100010;
+    const auto to = right_end().register_dmabuf(fd.get(), 8, 4096, address);
+    ASSERT_TRUE(to) << to.message();
+    TestMemory from = left_memory(1000);
+    from.fill(pattern(1000));
+    Request receive;
+    Request send;
+    ASSERT_EQ(right().irecv(*to, reinterpret_cast<void*>(address + 100), 1000, 7, receive),
+              code(0));
+    ASSERT_EQ(left().isend(from.memory(), from.data(), 1000, 7, send), code(0));
+    EXPECT_EQ(finish(right(), receive).error, code(0)) << right().reason();
+    EXPECT_EQ(finish(left(), send).error, code(0)) << left().reason();
+    std::vector<std::byte> bytes(1000);
+    ASSERT_EQ(::pread(fd.get(), bytes.data(), bytes.size(), 108), 1000);
+    EXPECT_TRUE(bytes == from.bytes(0, 1000));
+}
 
 } // namespace
 } // namespace rdmabuf::testing
