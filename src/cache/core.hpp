@@ -142,7 +142,7 @@ class CacheCore {
     /// The exporter of the first byte of a range, and the allocation that contains this byte.
     struct Owner {
         /// True if the whole range is in one allocation. Also true if no exporter finds the first
-        /// or the last byte of the range.
+        /// byte of the range.
         bool one = false;
         /// The exporter of the allocation; nullptr if none finds the first byte of the range.
         const Exporter* exporter = nullptr;

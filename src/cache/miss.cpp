@@ -223,11 +223,6 @@ CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
                         .allocation = std::move(*allocation)};
             }
         }
-        for (const auto& exporter : resolver_.exporters()) {
-            if (detail::find(*exporter, range.end - 1)) {
-                return {};
-            }
-        }
     } catch (const Error&) {
         return {}; // The registration reports the error.
     }
