@@ -61,7 +61,7 @@ class Scene {
         options.slots = 16;
         options.ring_bytes[0] = 4096;
         options.ring_bytes[1] = 4096;
-        node_ = Node::open(options);
+        node_ = std::make_unique<Node>(options);
     }
     Scene(const Scene&) = delete;
     Scene& operator=(const Scene&) = delete;

@@ -12,13 +12,11 @@
 #include <fstream>
 #include <optional>
 
-#include "cm/message.hpp"
+#include "cm/exchange.hpp"
 #include "cm_fixture.hpp"
 #include "engine/packet.hpp"
 #include "fabric/network_settings.hpp"
 #include "fabric/support.hpp"
-#include "fabric/tcp_handshake.hpp"
-#include "fabric/tcp_socket.hpp"
 #include "own_network.hpp"
 #include "verbs_test.hpp"
 
@@ -102,51 +100,42 @@ std::uint32_t cm_slot() {
 class RemoteManager {
   public:
     RemoteManager() {
-        const std::uint32_t peer_slot = first_cm_slot + cm_slot();
-        const timeval limit{softverbs_test::time_limit.count(), 0};
-        EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-        const SocketAddress from(route_.local, 0);
-        const SocketAddress to(route_.remote, static_cast<std::uint16_t>(first_port + peer_slot));
-        EXPECT_EQ(::bind(socket_.get(), from.get(), from.length), 0);
-        EXPECT_EQ(::connect(socket_.get(), to.get(), to.length), 0) << std::strerror(errno);
-        TcpHandshake handshake(TcpHandshake::Side::connector, secret_, route_, first_cm_slot + slot,
-                               peer_slot);
-        TcpHandshake::Progress progress{};
-        EXPECT_TRUE(softverbs_test::eventually([&] {
-            progress = handshake.advance(socket_.get());
-            return progress != TcpHandshake::Progress::waiting;
-        }));
-        EXPECT_EQ(progress, TcpHandshake::Progress::done) << handshake.failure();
-        const Hello hello{cm::Message::current_magic, sizeof(cm::Message), slot};
-        send(hello);
-        EXPECT_TRUE(receive<Hello>().has_value());
+        NodeOptions options;
+        options.directory = directory_.path();
+        options.network.addresses = {host(other_host)};
+        options.network.first_slot = first_cm_slot;
+        options.network.secret = secret_bytes();
+        peer_ = std::make_unique<Peer>(options);
+        connection_ = peer_->node->connect(Route{host(other_host), host(this_host)}, cm_slot());
+        EXPECT_NE(connection_, nullptr) << std::strerror(errno);
     }
 
-    template <class Structure>
-    void send(const Structure& structure) {
-        EXPECT_EQ(::send(socket_.get(), &structure, sizeof structure, MSG_NOSIGNAL),
-                  static_cast<ssize_t>(sizeof structure));
+    void send(const cm::Message& message) {
+        const cm::Envelope envelope{.process = random_bits | peer_->node->slot(),
+                                    .message = message};
+        const std::string_view record(reinterpret_cast<const char*>(&envelope), sizeof envelope);
+        EXPECT_EQ(testing::send(*connection_, Lane::requests, record), Sent::sent);
     }
-    /// Returns the next structure. Returns nothing if this process has closed the connection.
-    template <class Structure>
-    [[nodiscard]] std::optional<Structure> receive() {
-        Structure structure{};
-        const ssize_t size = ::recv(socket_.get(), &structure, sizeof structure, MSG_WAITALL);
-        return size == static_cast<ssize_t>(sizeof structure) ? std::optional(structure)
-                                                              : std::nullopt;
+    /// Returns the next message. Returns nothing if this process has closed the connection.
+    [[nodiscard]] std::optional<cm::Message> receive() {
+        auto& arrived = peer_->seen.requests;
+        EXPECT_TRUE(
+            turn_until({peer_.get()}, [&] { return !arrived.empty() || peer_->seen.gone != 0; }));
+        if (arrived.empty() || arrived.front().size() != sizeof(cm::Envelope)) {
+            return std::nullopt;
+        }
+        cm::Envelope envelope{};
+        std::memcpy(&envelope, arrived.front().data(), sizeof envelope);
+        arrived.erase(arrived.begin());
+        return envelope.message;
     }
 
   private:
-    struct Hello {
-        std::uint32_t magic;
-        std::uint32_t message_size;
-        std::uint64_t process;
-    };
-    static constexpr std::uint32_t slot = 5;
+    static constexpr std::uint64_t random_bits = 0x123450000;
 
-    Route route_{host(other_host), host(this_host)};
-    std::vector<std::byte> secret_ = secret_bytes();
-    UniqueFd socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    TemporaryDirectory directory_;
+    std::unique_ptr<Peer> peer_;
+    Connection* connection_ = nullptr;
 };
 
 // These tests come first, because librdmacm keeps the devices open, which softverbs_reset() does
@@ -278,7 +267,7 @@ class ForgedRequest : public ::testing::Test {
     /// Sends a request, and expects a REJ with the reason.
     void expect_reject(const cm::Message& request, std::uint8_t reason) {
         manager_->send(request);
-        const auto reply = manager_->receive<cm::Message>();
+        const auto reply = manager_->receive();
         ASSERT_TRUE(reply.has_value());
         EXPECT_EQ(reply->type, cm::MessageType::rej);
         EXPECT_EQ(reply->status, reason);
@@ -344,7 +333,7 @@ TEST_P(InvalidRequest, EndsTheConnection) {
     cm::Message invalid = request();
     GetParam().apply(invalid);
     manager_->send(invalid);
-    EXPECT_FALSE(manager_->receive<cm::Message>().has_value());
+    EXPECT_FALSE(manager_->receive().has_value());
     EXPECT_FALSE(softverbs_test::is_readable(channel_->fd()));
 }
 

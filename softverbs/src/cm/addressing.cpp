@@ -6,6 +6,7 @@
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
 #include "cm/routes.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs::cm {
 
@@ -66,7 +67,7 @@ int Manager::bind(Id& id, const Address& address) {
         binding.port_space = space;
     }
     Registry::Index index = 0;
-    if (const int error = registry_->bind(binding, index); error != 0) {
+    if (const int error = registry_.bind(binding, index); error != 0) {
         return error;
     }
     id.binding = index;
@@ -80,7 +81,7 @@ int Manager::bind(Id& id, const Address& address) {
 
 void Manager::update_binding(const Id& id) noexcept {
     if (id.binding) {
-        registry_->set_options(*id.binding, id.reuse_address, id.family_only.value_or(false));
+        registry_.set_options(*id.binding, id.reuse_address, id.family_only.value_or(false));
     }
 }
 
@@ -93,12 +94,10 @@ int Manager::listen(Id& id, int backlog) {
     if (id.state != State::bound) {
         return EINVAL;
     }
-    if (network_ != nullptr) {
-        if (const int error = network_->serve_directory(); error != 0) {
-            return error;
-        }
+    if (const int error = exchange_.serve_directory(); error != 0) {
+        return error;
     }
-    if (const int error = registry_->listen(*id.binding); error != 0) {
+    if (const int error = registry_.listen(*id.binding); error != 0) {
         return error;
     }
     id.backlog = backlog > 0 && static_cast<unsigned>(backlog) < max_backlog
@@ -146,7 +145,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);
-    if (remote == nullptr && error == EADDRNOTAVAIL && network_ != nullptr &&
+    if (remote == nullptr && error == EADDRNOTAVAIL && !process().network.addresses.empty() &&
         target.family() != family_ib) {
         resolve_remote_address(id);
         return 0;

@@ -30,7 +30,7 @@ void Manager::assign_communication_id(Id& id) {
 void Manager::forget_communication_id(Id& id) {
     if (id.communication_id != 0) {
         if (id.searching) {
-            network_->cancel(id.communication_id);
+            exchange_.cancel(id.communication_id);
             id.searching = false;
         }
         by_communication_id_.erase(id.communication_id);
@@ -47,15 +47,10 @@ Message Manager::message(const Id& id, MessageType type) const {
     return made;
 }
 
-Exchange& Manager::exchange_with(const Peer& peer) noexcept {
-    return peer.host != Gid{} && network_ != nullptr ? static_cast<Exchange&>(*network_)
-                                                     : *exchange_;
-}
-
 void Manager::send(const Id& id, const Message& message) {
     // If the message cannot be sent, it is lost, as on a network. The id then waits until its timer
     // expires or the peer's process ends.
-    static_cast<void>(exchange_with(id.peer).send(id.peer, message));
+    static_cast<void>(exchange_.send(id.peer, message));
 }
 
 void Manager::reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status) {
@@ -65,7 +60,7 @@ void Manager::reply(const Peer& to, const Message& cause, MessageType type, std:
     made.status = status;
     made.sender_id = cause.recipient_id;
     made.recipient_id = cause.sender_id;
-    static_cast<void>(exchange_with(to).send(to, made));
+    static_cast<void>(exchange_.send(to, made));
 }
 
 // Commands of the program

@@ -138,7 +138,7 @@ void Manager::expired(Id& id) {
         return;
     }
     if (id.searching) {
-        network_->cancel(id.communication_id);
+        exchange_.cancel(id.communication_id);
         id.searching = false;
         raise(id, EventType::unreachable, -ETIMEDOUT);
         return;

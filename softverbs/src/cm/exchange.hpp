@@ -3,8 +3,15 @@
 
 #include <compare>
 #include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <optional>
+#include <span>
 
 #include "cm/message.hpp"
+#include "fabric/node.hpp"
+#include "fabric/report.hpp"
 
 namespace softverbs::cm {
 
@@ -22,40 +29,142 @@ struct Peer {
     auto operator<=>(const Peer&) const = default;
 };
 
-/// Exchanges messages of the connection manager (such as REQ and REP) with other processes.
-/// Messages between two processes arrive in the order in which they were sent. A message is lost
-/// only if the connection fails, if too many messages are queued for a process that does not
-/// receive them, or if memory or file descriptors are exhausted. The caller must hold Manager::lock
-/// during all calls. No function waits.
-class Exchange {
+/// A record on a connection for messages.
+struct Envelope {
+    std::uint64_t process; // of the sender, as in Peer::process
+    Message message;
+    std::uint32_t reserved = 0;
+};
+
+/// Exchanges messages of the connection manager (such as REQ and REP) with other processes, which
+/// are nodes of a fabric of their own. Messages between two processes arrive in the order in which
+/// they were sent. A message is lost only if the connection fails, if too many messages are queued
+/// for a process that does not receive them, or if memory or file descriptors are exhausted.
+///
+/// To send a connection request to another host, a process first sends a query to the directory of
+/// that host (fabric::directory_slot), with the address and port of the service. Any process of
+/// that host that listens responds with the process that listens there. Then the request is sent to
+/// that process.
+///
+/// The caller must hold Manager::lock during all calls except remove_files(). No function waits.
+class Exchange final : fabric::Handler {
   public:
-    /// Callbacks of an Exchange, for messages that have arrived and for processes that have ended.
+    /// Callbacks of the Exchange. The Manager implements them.
     class Receiver {
       public:
         virtual void received(const Peer& from, const Message& message) = 0;
         /// Called when the process @p peer has ended, or when the connection to it has failed. No
         /// more messages from that process will arrive.
         virtual void lost(const Peer& peer) = 0;
+        /// Returns the process of this host that has called rdma_listen() for this address. Returns
+        /// no value if there is none.
+        [[nodiscard]] virtual std::optional<Peer> find_service(std::uint16_t port_space,
+                                                               const WireAddress& address) = 0;
+        /// Called when the connection request with this communication ID was sent to @p peer.
+        virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
+        /// Called when a connection request was not sent, because no process of the other host
+        /// listens at its destination, or because no connection to that process could be created.
+        virtual void no_service(const Message& request) = 0;
+        /// Called when a connection request was not sent, because the two hosts have different
+        /// secrets or softverbs versions.
+        virtual void request_refused(std::uint32_t communication_id) = 0;
 
       protected:
         ~Receiver() = default;
     };
 
-    virtual ~Exchange() = default;
-    Exchange() = default;
-    Exchange(const Exchange&) = delete;
-    Exchange& operator=(const Exchange&) = delete;
+    /// Takes a free slot (0 to 1023) of the subdirectory "cm" of the rendezvous directory.
+    /// @throws std::system_error  the directory cannot be used, or no slot is free
+    Exchange(const fabric::NetworkSettings& network, Receiver& receiver);
 
-    /// Sends a message to the process @p to, or queues it if the process cannot receive it now.
-    /// Returns 0 or an errno: ENOENT (there is no such process), EACCES (the process belongs to
-    /// another user), EAGAIN (the process accepts no connections now), EMFILE, ENOMEM.
-    [[nodiscard]] virtual int send(const Peer& to, const Message& message) noexcept = 0;
-    /// Returns a file descriptor that becomes readable when progress() must be called. The Exchange
-    /// owns it.
-    [[nodiscard]] virtual int fd() const noexcept = 0;
-    /// Receives messages, sends queued messages, and reports processes that have ended to @p
-    /// receiver.
-    virtual void progress(Receiver& receiver) = 0;
+    /// Returns the Peer by which other processes of this machine identify this process.
+    [[nodiscard]] const Peer& self() const noexcept { return self_; }
+    [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept {
+        return node_.rendezvous();
+    }
+    /// Returns whether a running process owns the slot @p slot.
+    [[nodiscard]] bool alive(unsigned slot) const;
+    /// Removes the files of this process from the rendezvous directory. Other threads may use the
+    /// object at the same time.
+    void remove_files() const noexcept { node_.remove_files(); }
+    /// Called in a child process after fork(2). Closes the file descriptors that the child has
+    /// inherited.
+    void abandon() noexcept { node_.abandon(); }
+
+    /// Sends a message to the process @p to, or queues it if the process cannot receive it now. To
+    /// a process of another host, there must be a connection already. Returns 0 or an errno: ENOENT
+    /// (there is no such process or connection), EACCES (the process belongs to another user),
+    /// EMFILE, ENOMEM.
+    [[nodiscard]] int send(const Peer& to, const Message& message) noexcept;
+    /// Implements fabric::Node::serve_directory().
+    [[nodiscard]] int serve_directory() { return node_.serve_directory(); }
+    /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
+    /// the request. Calls a function of the Receiver when the result is known. Tries again as long
+    /// as the other host does not respond, until cancel() is called. Returns 0 or ENOMEM.
+    [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
+    /// Ends the attempts to send the request with this communication ID.
+    void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
+
+    /// Returns a file descriptor that becomes readable when progress() must be called, between
+    /// arm() and disarm(). See fabric::Node.
+    [[nodiscard]] int descriptor() const noexcept { return node_.descriptor(); }
+    [[nodiscard]] bool arm() noexcept { return node_.arm(); }
+    void disarm() noexcept { node_.disarm(); }
+    /// Receives messages, sends queued messages, and reports processes that have ended. Returns
+    /// whether there was something to do.
+    bool progress();
+    /// Returns when the next timer expires, in nanoseconds of fabric::now_ns(). 0: no timer is set.
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+    /// Must be called when the clock runs again after a test has stopped it.
+    void clock_runs() noexcept { node_.clock_runs(); }
+
+  private:
+    /// A connection for messages.
+    struct Link {
+        Peer peer;
+        std::deque<Message> waiting;
+    };
+    /// A connection request to another host, for which the process that listens is not known yet.
+    struct Search {
+        fabric::Route route;
+        Message message{};
+        /// The connection on which the query was sent; null: none.
+        fabric::Connection* asked = nullptr;
+        /// Time at which the other host is queried again, in nanoseconds of now_ns().
+        std::uint64_t next = 0;
+    };
+
+    bool on_request(fabric::Connection& from, std::span<const std::byte> record) override;
+    void on_response(fabric::Connection& from, std::span<const std::byte> record) override;
+    void on_room(fabric::Connection& to) override;
+    void on_closed(fabric::Connection& connection) override;
+    void on_shared(fabric::Connection&, std::uint32_t, int) override {}
+
+    [[nodiscard]] int post(fabric::Connection& to, const Peer& peer, const Message& message);
+    [[nodiscard]] fabric::Sent put(fabric::Connection& to, const Message& message) const noexcept;
+    void receive(fabric::Connection& from, std::span<const std::byte> record);
+    [[nodiscard]] bool answer(fabric::Connection& from, std::span<const std::byte> record);
+    void query(std::uint32_t communication_id, Search& search) noexcept;
+    void deliver(std::uint32_t communication_id, const Search& search, std::uint64_t process);
+    void query_ended(const fabric::Connection& connection);
+
+    Receiver& receiver_;
+    fabric::Node node_;
+    Peer self_;
+    std::map<fabric::Connection*, Link> links_;
+    std::map<std::uint32_t, Search> searches_; // by communication ID
 };
+
+/// Calls @p function. If it throws an exception, reports a lost message.
+template <class Function>
+void without_exceptions(const Function& function) noexcept {
+    try {
+        function();
+    } catch (const std::exception&) {
+        fabric::report(
+            "a message of rdma_cm is lost, because memory or descriptors are exhausted; raise "
+            "ulimit -v, ulimit -n or the memory limit");
+    }
+}
 
 } // namespace softverbs::cm

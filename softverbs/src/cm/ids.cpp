@@ -108,7 +108,7 @@ unsigned Manager::destroy_id(Id& id) {
 
 void Manager::release_binding(Id& id) {
     if (id.binding) {
-        registry_->release(*id.binding);
+        registry_.release(*id.binding);
         id.binding.reset();
     }
 }

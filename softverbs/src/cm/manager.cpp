@@ -13,14 +13,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <span>
 #include <system_error>
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
 #include "fabric/background_thread.hpp"
 #include "fabric/clock.hpp"
-#include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {
@@ -33,8 +34,7 @@ constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
 constexpr std::uint64_t exchange_ready = 1;
-constexpr std::uint64_t network_ready = 2;
-constexpr std::uint64_t woken = 3; // larger values: a ChannelFile's address
+constexpr std::uint64_t woken = 2; // larger values: a ChannelFile's address
 
 unsigned response_timeout_from_environment() {
     const char* const text = ::secure_getenv("SOFTVERBS_CM_TIMEOUT");
@@ -50,32 +50,13 @@ unsigned response_timeout_from_environment() {
     return value;
 }
 
-/// Calls a function in the manager's thread. If it throws an exception because memory or file
-/// descriptors are exhausted, the process continues. The connection manager message that the
-/// function was handling is then lost, as a packet can be lost on a network.
-template <class Function>
-void without_exceptions(const Function& function) noexcept {
-    try {
-        function();
-    } catch (const std::exception&) {
-        fabric::report(
-            "a message of rdma_cm is lost, because memory or descriptors are exhausted; raise "
-            "ulimit -v, ulimit -n or the memory limit");
-    }
-}
-
 } // namespace
 
 Manager::Manager()
-    : network_(process().network.addresses.empty()
-                   ? nullptr
-                   : std::make_unique<NetworkExchange>(
-                         process().network, static_cast<NetworkExchange::Requests&>(*this))),
-      exchange_(std::make_unique<LocalExchange>(
-          [this](unsigned slot) { return network_ == nullptr || network_->listen(slot); })),
-      registry_(std::make_unique<Registry>(*exchange_)),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+    : exchange_(process().network, *this),
+      registry_(exchange_),
+      epoll_(fabric::checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
+      wake_(fabric::checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "an eventfd")),
       response_timeout_(response_timeout_from_environment()) {
     const auto watch = [this](int fd, std::uint64_t what) {
         epoll_event event{};
@@ -85,14 +66,7 @@ Manager::Manager()
             fabric::throw_error(errno, "cannot watch a descriptor with epoll");
         }
     };
-    if (!epoll_ || !wake_) {
-        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
-    }
-    watch(exchange_->fd(), exchange_ready);
-    if (network_ != nullptr) {
-        network_->set_process(exchange_->self().process);
-        watch(network_->fd(), network_ready);
-    }
+    watch(exchange_.descriptor(), exchange_ready);
     watch(wake_.get(), woken);
     thread_ = fabric::start_background_thread("softverbs-cm", [this] { run(); });
 }
@@ -105,20 +79,17 @@ void Manager::at_exit() noexcept {
         fabric::pause_ns(1'000'000);
         locked = lock.try_lock();
     }
-    registry_->release_all();
-    exchange_->remove_files();
-    registry_->remove_unused();
+    registry_.release_all();
+    exchange_.remove_files();
+    registry_.remove_unused();
     if (locked) {
         lock.unlock();
     }
 }
 
 void Manager::abandon() noexcept {
-    exchange_->abandon();
-    if (network_ != nullptr) {
-        network_->abandon();
-    }
-    registry_->abandon();
+    exchange_.abandon();
+    registry_.abandon();
     epoll_.reset();
     wake_.reset();
     for (const auto& file : files_) {
@@ -131,45 +102,59 @@ void Manager::abandon() noexcept {
 // Functions of the Manager's background thread, which receives messages and runs timers
 
 void Manager::wake() noexcept {
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(wake_.get(), &one, sizeof one));
+    fabric::signal_eventfd(wake_.get());
 }
 
 void Manager::run() {
     std::array<epoll_event, 32> ready{};
     std::unique_lock guard(lock);
     while (true) {
+        const int fd = epoll_.get();
         if (fabric::clock_is_stopped()) {
             pollfd awake{wake_.get(), POLLIN, 0};
             guard.unlock();
             ::poll(&awake, 1, -1);
             guard.lock();
-            handle(woken);
+            fabric::clear_eventfd(wake_.get());
             continue;
         }
-        int wait_ms = -1;
-        if (!deadlines_.empty()) {
-            const std::uint64_t now = fabric::now_ns();
-            const std::uint64_t first = deadlines_.begin()->first;
-            constexpr std::uint64_t ns_per_ms = 1'000'000;
-            constexpr std::uint64_t longest_ms = 60'000;
-            wait_ms = first <= now ? 0
-                                   : static_cast<int>(std::min(
-                                         (first - now + ns_per_ms - 1) / ns_per_ms, longest_ms));
-        }
-        const int fd = epoll_.get();
+        const int wait_ms = exchange_.arm() ? time_to_deadline_ms() : 0;
         guard.unlock();
         const int count = ::epoll_wait(fd, ready.data(), static_cast<int>(ready.size()), wait_ms);
         guard.lock();
-        if (fabric::clock_is_stopped()) {
-            continue; // step() handles the events
+        exchange_.disarm();
+        if (!fabric::clock_is_stopped()) { // otherwise, step() does the work
+            work(std::span(ready).first(static_cast<std::size_t>(std::max(count, 0))));
         }
-        for (int i = 0; i < count; ++i) {
-            const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
-            without_exceptions([&] { handle(what); });
-        }
-        without_exceptions([&] { run_timers(fabric::now_ns()); });
     }
+}
+
+int Manager::time_to_deadline_ms() const noexcept {
+    const std::uint64_t first = earliest_deadline();
+    const std::uint64_t now = fabric::now_ns();
+    constexpr std::uint64_t ns_per_ms = 1'000'000;
+    constexpr std::uint64_t longest_ms = 60'000;
+    return first == 0 ? -1
+           : first <= now
+               ? 0
+               : static_cast<int>(std::min((first - now + ns_per_ms - 1) / ns_per_ms, longest_ms));
+}
+
+bool Manager::work(std::span<const epoll_event> events) noexcept {
+    bool active = false;
+    for (const epoll_event& event : events) {
+        if (event.data.u64 == woken) {
+            fabric::clear_eventfd(wake_.get());
+        } else if (event.data.u64 != exchange_ready) {
+            without_exceptions([&] { close_unused(event.data.u64); });
+            active = true;
+        }
+    }
+    without_exceptions([&] { active = exchange_.progress() || active; });
+    const std::uint64_t now = fabric::now_ns();
+    active = active || (!deadlines_.empty() && deadlines_.begin()->first <= now);
+    without_exceptions([&] { run_timers(now); });
+    return active;
 }
 
 bool Manager::step() noexcept {
@@ -178,57 +163,36 @@ bool Manager::step() noexcept {
         return false; // The thread of the Manager does the work, and must not miss wake().
     }
     std::array<epoll_event, 32> ready{};
-    bool active = false;
     const int count = ::epoll_wait(epoll_.get(), ready.data(), static_cast<int>(ready.size()), 0);
-    for (int i = 0; i < count; ++i) {
-        const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
-        active = active || what != woken;
-        without_exceptions([&] { handle(what); });
-    }
-    const std::uint64_t now = fabric::now_ns();
-    const auto is_due = [now](std::uint64_t deadline) { return deadline != 0 && deadline <= now; };
-    if (network_ != nullptr && is_due(network_->next_deadline())) {
-        active = true;
-        without_exceptions([&] { network_->progress(*this); });
-    }
-    active = active || (!deadlines_.empty() && is_due(deadlines_.begin()->first));
-    without_exceptions([&] { run_timers(now); });
-    return active;
+    return work(std::span(ready).first(static_cast<std::size_t>(std::max(count, 0))));
+}
+
+std::uint64_t Manager::earliest_deadline() const noexcept {
+    const std::uint64_t own = deadlines_.empty() ? 0 : deadlines_.begin()->first;
+    const std::uint64_t other = exchange_.next_deadline();
+    return own == 0 || (other != 0 && other < own) ? other : own;
 }
 
 std::uint64_t Manager::next_deadline() {
     const std::scoped_lock guard(lock);
-    const std::uint64_t own = deadlines_.empty() ? 0 : deadlines_.begin()->first;
-    const std::uint64_t other = network_ == nullptr ? 0 : network_->next_deadline();
-    return own == 0 || (other != 0 && other < own) ? other : own;
+    return earliest_deadline();
 }
 
 void Manager::clock_runs() noexcept {
     const std::scoped_lock guard(lock);
-    if (network_ != nullptr) {
-        network_->set_timer();
-    }
+    exchange_.clock_runs();
     wake();
 }
 
-void Manager::handle(std::uint64_t what) {
-    if (what == exchange_ready) {
-        exchange_->progress(*this);
-    } else if (what == network_ready) {
-        network_->progress(*this);
-    } else if (what == woken) {
-        std::uint64_t value = 0;
-        static_cast<void>(::read(wake_.get(), &value, sizeof value));
-    } else {
-        // The program has closed all descriptors of this event channel. It used a call that
-        // softverbs does not intercept, so close_file() has not been called yet.
-        const auto file = std::ranges::find_if(files_, [what](const auto& each) {
-            return reinterpret_cast<std::uint64_t>(each.get()) == what;
-        });
-        if (file != files_.end()) {
-            forget(**file);
-            close_file(**file);
-        }
+void Manager::close_unused(std::uint64_t address) {
+    // The program has closed all descriptors of this event channel. It used a call that
+    // softverbs does not intercept, so close_file() has not been called yet.
+    const auto file = std::ranges::find_if(files_, [address](const auto& each) {
+        return reinterpret_cast<std::uint64_t>(each.get()) == address;
+    });
+    if (file != files_.end()) {
+        forget(**file);
+        close_file(**file);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sys/epoll.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -10,13 +11,12 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "cm/channel_file.hpp"
 #include "cm/id.hpp"
-#include "cm/local_exchange.hpp"
-#include "cm/network_exchange.hpp"
 #include "cm/registry.hpp"
 
 namespace softverbs::cm {
@@ -29,7 +29,7 @@ namespace softverbs::cm {
 ///
 /// Functions that implement commands return 0 or the errno that the kernel returns.
 /// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
-class Manager final : Exchange::Receiver, NetworkExchange::Requests {
+class Manager final : Exchange::Receiver {
   public:
     /// @throws std::system_error  if the rendezvous directory (in which processes find each other)
     ///     or the file with the bound ports cannot be used
@@ -118,17 +118,17 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void request_refused(std::uint32_t communication_id) override;
 
     void run();
-    /// Handles an event that epoll_wait(2) has returned.
-    /// @param what  identifies the file descriptor that is ready
-    void handle(std::uint64_t what);
+    /// Handles events that epoll_wait(2) has returned, receives messages and runs timers. Returns
+    /// whether there was such work.
+    bool work(std::span<const epoll_event> events) noexcept;
+    [[nodiscard]] int time_to_deadline_ms() const noexcept;
+    [[nodiscard]] std::uint64_t earliest_deadline() const noexcept;
+    void close_unused(std::uint64_t address);
     void wake() noexcept;
     void run_timers(std::uint64_t now);
     void set_deadline(Id& id, std::uint64_t after_ns);
     void clear_deadline(Id& id);
 
-    /// Returns the object that sends messages to the process @p peer: exchange_ for a process on
-    /// this host, network_ for a process on another host.
-    [[nodiscard]] Exchange& exchange_with(const Peer& peer) noexcept;
     void resolve_remote_address(Id& id);
 
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
@@ -160,12 +160,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void end_connection(Id& id, int status);
     void expired(Id& id);
 
-    /// Exchanges messages of the connection manager with processes on other hosts. Null if the
-    /// network between hosts is disabled. It must be created before exchange_: exchange_ selects
-    /// the slot of this process, and calls network_ to check that the TCP port of the slot is free.
-    std::unique_ptr<NetworkExchange> network_;
-    std::unique_ptr<LocalExchange> exchange_;
-    std::unique_ptr<Registry> registry_;
+    Exchange exchange_;
+    Registry registry_;
     fabric::UniqueFd epoll_;
     fabric::UniqueFd wake_;
     std::vector<std::unique_ptr<ChannelFile>> files_;

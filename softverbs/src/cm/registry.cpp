@@ -58,7 +58,7 @@ struct Registry::File {
     std::uint64_t used; // all records from this index on are free
     /// For each slot (0 to 1023): Peer::process of the process that took the slot last. If the
     /// owner of a binding is not in this array, that process has ended, and the binding is free.
-    std::uint64_t processes[max_processes];
+    std::uint64_t processes[fabric::max_slots];
     Record records[max_records];
 };
 
@@ -138,7 +138,7 @@ Registry::Lock Registry::open() {
     }
 }
 
-Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
+Registry::Registry(const Exchange& exchange) : exchange_(exchange) {
     const Lock lock = open();
     auto* const mapped = reinterpret_cast<File*>(mapping_.bytes());
     file_ = mapped;
@@ -195,7 +195,7 @@ void Registry::remove_unused() const noexcept {
 bool Registry::valid(const Record& record) const {
     const std::uint64_t slot = record.owner & Peer::slot_mask;
     return record.owner == exchange_.self().process ||
-           (slot < max_processes && file_->processes[slot] == record.owner &&
+           (slot < fabric::max_slots && file_->processes[slot] == record.owner &&
             exchange_.alive(static_cast<unsigned>(slot)));
 }
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "cm/address.hpp"
-#include "cm/local_exchange.hpp"
+#include "cm/exchange.hpp"
 #include "fabric/mapping.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -31,7 +31,7 @@ class Registry {
     /// @param exchange  identifies this process and finds processes that have ended; must outlive
     ///     this object
     /// @throws std::system_error  if open(2), posix_fallocate(3) or mmap(2) fails
-    explicit Registry(const LocalExchange& exchange);
+    explicit Registry(const Exchange& exchange);
     ~Registry() = default;
     Registry(const Registry&) = delete;
     Registry& operator=(const Registry&) = delete;
@@ -77,7 +77,7 @@ class Registry {
     [[nodiscard]] bool port_used(std::uint16_t port_space, std::uint16_t port) const;
     [[nodiscard]] Record* free_record();
 
-    const LocalExchange& exchange_;
+    const Exchange& exchange_;
     fabric::UniqueFd fd_;
     fabric::Mapping mapping_;
     File* file_ = nullptr; // in mapping_

@@ -36,11 +36,11 @@ void Manager::send_request(Id& id, const Message& request) {
         send_request_to_host(id, request);
         return;
     }
-    const auto peer = registry_->find(request.port_space, id.destination);
+    const auto peer = registry_.find(request.port_space, id.destination);
     if (peer) {
         id.peer = *peer;
     }
-    if (peer && exchange_->send(*peer, request) == 0) {
+    if (peer && exchange_.send(*peer, request) == 0) {
         id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
         set_deadline(id, max_attempts * timeout_ns(response_timeout_));
         return;
@@ -65,14 +65,15 @@ void Manager::send_request_to_host(Id& id, const Message& request) {
     const fabric::Route route{host_of(id.route.sgid), host_of(id.route.dgid)};
     id.searching = true;
     set_deadline(id, max_attempts * timeout_ns(response_timeout_));
-    if (network_->request(route, request) != 0) {
+    if (exchange_.request(route, request) != 0) {
         id.searching = false;
         look_up_again(id, request);
     }
+    wake(); // the thread waits for a later timer than that of the query
 }
 
 std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAddress& address) {
-    return registry_->find(port_space, unwire(address, port_space));
+    return registry_.find(port_space, unwire(address, port_space));
 }
 
 void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {

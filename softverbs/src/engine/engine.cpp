@@ -32,7 +32,7 @@ int Engine::start() {
         fabric::NodeOptions options;
         options.slots = 1U << slot_bits();
         options.network = process().network;
-        engine.node = fabric::Node::open(options);
+        engine.node = std::make_unique<fabric::Node>(options);
         engine.slot = engine.node->slot();
         auto thread = std::make_unique<std::thread>();
         *thread = fabric::start_background_thread("softverbs", [&engine] { engine.agent(); });

@@ -21,7 +21,7 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
     std::vector<unsigned> slots;
     std::error_code error;
     // Use increment(), which stores an error in its argument. operator++ would throw an exception.
-    for (std::filesystem::directory_iterator entry(node.directory(), error), end;
+    for (std::filesystem::directory_iterator entry(node.rendezvous().path(), error), end;
          !error && entry != end; entry.increment(error)) {
         const std::string name = entry->path().filename().string();
         unsigned slot = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <errno.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -77,6 +79,17 @@ enum class PullMethod : std::uint8_t {
     none,
 };
 
+/// The bytes of a record, in several parts.
+using RecordParts = std::span<const std::span<const std::byte>>;
+
+[[nodiscard]] constexpr std::size_t length_of(RecordParts parts) noexcept {
+    std::size_t length = 0;
+    for (const auto part : parts) {
+        length += part.size();
+    }
+    return length;
+}
+
 class Connection {
   public:
     Connection() = default;
@@ -109,22 +122,14 @@ class Connection {
     [[nodiscard]] virtual std::size_t max_record() const noexcept = 0;
     /// Sends one record (a request or a response). It consists of the bytes of all @p parts, one
     /// part after another. Wakes the other process if it sleeps.
-    [[nodiscard]] virtual Sent send(Lane lane,
-                                    std::span<const std::span<const std::byte>> parts) noexcept = 0;
+    [[nodiscard]] virtual Sent send(Lane lane, RecordParts parts) noexcept = 0;
     /// Reserves space for a record of @p length bytes in a lane (the stream of requests or of
     /// responses), which avoids a copy of the record. The caller must write the record to the
     /// returned address and then call commit(). Between reserve() and commit(), no other function
     /// may be called for this lane. Returns null if the lane is full, the connection is closed, or
     /// the connection does not support this function; the caller must then call send() instead.
-    [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
-        static_cast<void>(lane);
-        static_cast<void>(length);
-        return nullptr;
-    }
-    virtual void commit(Lane lane, std::size_t length) noexcept {
-        static_cast<void>(lane);
-        static_cast<void>(length);
-    }
+    [[nodiscard]] virtual std::byte* reserve(Lane, std::size_t) noexcept { return nullptr; }
+    virtual void commit(Lane, std::size_t) noexcept {}
     /// Returns whether a record of @p length bytes fits into @p lane (the stream of requests or of
     /// responses) now. Also returns true if the connection is closed, so that the caller does not
     /// wait forever for room; send() then returns Sent::closed.
@@ -139,10 +144,7 @@ class Connection {
     /// this process calls withdraw_grants(). A later call of grant() may replace this permission.
     /// Returns false if the permission was not granted, for example because the other process is on
     /// another host, or may still be writing with a replaced permission.
-    virtual bool grant(const WriteGrant& grant) noexcept {
-        static_cast<void>(grant);
-        return false;
-    }
+    virtual bool grant(const WriteGrant&) noexcept { return false; }
     /// Withdraws all permissions that grant() has given to the other process. The other process may
     /// still be executing a direct write that it began earlier; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
@@ -157,40 +159,39 @@ class Connection {
     /// @param writer  the queue pairs, as in WriteGrant::writer
     /// @param key  the rkey, as in WriteGrant::key
     /// @param address  the address (iova) of the first byte to write
-    [[nodiscard]] virtual bool write_granted(
-        std::uint64_t writer, std::uint64_t key, std::uint64_t address,
-        std::span<const std::span<const std::byte>> parts) noexcept {
-        static_cast<void>(writer);
-        static_cast<void>(key);
-        static_cast<void>(address);
-        static_cast<void>(parts);
+    [[nodiscard]] virtual bool write_granted(std::uint64_t /*writer*/, std::uint64_t /*key*/,
+                                             std::uint64_t /*address*/, RecordParts) noexcept {
         return false;
     }
 
     /// Returns how the other process reads memory of this process that was not shared with share().
-    [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
+    [[nodiscard]] virtual PullMethod pull_method() const noexcept { return PullMethod::none; }
     /// Fills @p into with bytes from memory of the other process. @p address and @p share have the
     /// same meaning as Segment::address and Segment::share. Returns 0 or an errno: EFAULT (the
     /// address is not mapped in the other process), ESRCH (the other process has ended), EPERM
     /// (this process cannot read memory of the other process, see PullMethod::none), EINVAL (@p
     /// share is unknown, or the range exceeds the shared memory), ENOMEM, or the error of
     /// DMA_BUF_IOCTL_SYNC.
-    [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
-                                   std::span<std::byte> into) noexcept = 0;
+    [[nodiscard]] virtual int pull(std::uint64_t /*address*/, std::uint32_t /*share*/,
+                                   std::span<std::byte> /*into*/) noexcept {
+        return EPERM;
+    }
 
     /// Returns the number of calls of withdraw() for @p lane (the stream of requests or of
     /// responses). This process must store this number in Segment::offer of each Segment (a
     /// description of its memory) that it sends.
-    [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
+    [[nodiscard]] virtual std::uint32_t offer(Lane) const noexcept { return 0; }
     /// Invalidates each Segment (description of memory of this process) that was sent in this lane.
     /// After this call, this process may change or free the memory. If the other process copies
     /// from the memory later, stands() returns false in that process.
-    virtual void withdraw(Lane lane) noexcept = 0;
+    virtual void withdraw(Lane) noexcept {}
     /// Returns whether bytes that pull() has copied from memory of the sender are valid. They are
     /// not valid if the sender has called withdraw() after it sent the Segment that describes the
     /// memory. Must be called after pull().
     /// @param offer  the value of Segment::offer in that Segment
-    [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
+    [[nodiscard]] virtual bool stands(Lane, std::uint32_t /*offer*/) const noexcept {
+        return false;
+    }
 
     /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.
     /// The caller still owns @p fd. @p id, which is not 0, identifies the memory in Segment::share.
@@ -200,13 +201,46 @@ class Connection {
     /// on failure: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
     /// many messages are queued), ETOOMANYREFS, EMFILE, ENOMEM, ESRCH (the other process has
     /// ended), EOPNOTSUPP (the other process is on another host).
-    [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
+    [[nodiscard]] virtual int share(std::uint32_t /*id*/, int /*fd*/,
+                                    std::size_t /*length*/) noexcept {
+        return EOPNOTSUPP;
+    }
     /// Stops sharing the memory that has the id @p id. The other process then unmaps the memory.
-    virtual void unshare(std::uint32_t id) noexcept = 0;
+    virtual void unshare(std::uint32_t /*id*/) noexcept {}
+
+    /// Closes the connection, because the other process has sent invalid data or does not respond.
+    /// Handler::on_closed() is called later.
+    virtual void close() noexcept = 0;
+    /// Returns why a connection to another host failed: ECONNREFUSED (no process listens there),
+    /// EACCES (the handshake failed), or 0 for any other reason.
+    [[nodiscard]] virtual int error() const noexcept { return 0; }
 
   private:
     Route route_;
     bool between_hosts_ = false;
+};
+
+/// Callbacks that Node::progress() and Node::service() call. A record (a request or a response)
+/// from a process of this host is in shared memory, where that process can overwrite it at any
+/// time. Therefore a callback must copy each value before it checks the value.
+class Handler {
+  public:
+    virtual ~Handler() = default;
+    /// Called for each received request. @p record contains the request and is aligned to 8 bytes.
+    /// Returns false if the request cannot be processed now; on_request() is then called again for
+    /// it later.
+    virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
+    virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
+    /// Called when there is room again for requests or responses to the other process, after
+    /// Connection::send() has returned Sent::full or Connection::has_room() has returned false.
+    virtual void on_room(Connection& to) = 0;
+    /// Called when a connection was closed, because the other process has ended, has sent invalid
+    /// data or cannot be reached. The connection is destroyed after this call.
+    virtual void on_closed(Connection& connection) = 0;
+    /// Called when the other process has replied to Connection::share(). @p share is the id of the
+    /// shared memory. @p error is 0 if the other process has mapped the memory, and otherwise an
+    /// errno.
+    virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
 };
 
 } // namespace softverbs::fabric

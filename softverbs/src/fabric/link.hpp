@@ -9,14 +9,13 @@
 
 #include "fabric/link_memory.hpp"
 #include "fabric/mailbox.hpp"
-#include "fabric/node.hpp"
 #include "fabric/pull.hpp"
 #include "fabric/ring.hpp"
 #include "fabric/shared_file.hpp"
 
 namespace softverbs::fabric {
 
-/// State that all connections of this process to processes of the same host share. LocalNode owns
+/// State that all connections of this process to processes of the same host share. Node owns
 /// the state and destroys it after the connections.
 struct LinkContext {
     int epoll = -1;
@@ -70,6 +69,7 @@ class Link final : public Connection {
     [[nodiscard]] bool stands(Lane lane, std::uint32_t offer) const noexcept override;
     [[nodiscard]] int share(std::uint32_t id, int fd, std::size_t length) noexcept override;
     void unshare(std::uint32_t id) noexcept override;
+    void close() noexcept override { cut(); }
     bool grant(const WriteGrant& grant) noexcept override;
     void withdraw_grants() noexcept override;
     [[nodiscard]] bool write_in_progress() noexcept override;
@@ -102,7 +102,7 @@ class Link final : public Connection {
     /// arrives later.
     [[nodiscard]] bool pending() noexcept;
 
-    /// Returns whether the connection is closed and all received records were delivered. LocalNode
+    /// Returns whether the connection is closed and all received records were delivered. Node
     /// then calls Handler::on_closed() and frees this object.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Shuts the Unix socket down, so that the other process detects the end of the connection.

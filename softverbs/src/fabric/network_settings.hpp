@@ -12,13 +12,15 @@ namespace softverbs::fabric {
 
 /// TCP ports of a host, from first_port on. The first 1024 ports are for queue pairs: each process
 /// that creates a queue pair owns a slot N below 1024, and receives packets on port first_port + N.
-/// Therefore no daemon is needed. The other ports are for rdma_cm. All processes that have called
-/// rdma_listen() share port first_port + service_directory_slot, on which other hosts query which
-/// process listens on an rdma_cm port. Each process that uses rdma_cm also owns a second slot M
-/// below 1024, and receives connection manager messages on port first_port + first_cm_slot + M.
-inline constexpr unsigned service_directory_slot = 1024;
-inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
-inline constexpr unsigned network_ports = first_cm_slot + 1024;
+/// Therefore no daemon is needed. The other ports are for rdma_cm. Each process that uses rdma_cm
+/// owns a second slot M below 1024, and receives connection manager messages on port first_port +
+/// first_cm_slot + M. All processes that have called rdma_listen() share the last port, as if it
+/// belonged to the slot directory_slot. There, other hosts query which process listens on an
+/// rdma_cm port.
+inline constexpr unsigned max_slots = 1024;
+inline constexpr unsigned first_cm_slot = max_slots;
+inline constexpr unsigned directory_slot = max_slots;
+inline constexpr unsigned network_ports = first_cm_slot + directory_slot + 1;
 inline constexpr std::uint16_t default_first_port = 20480;
 inline constexpr std::uint16_t highest_first_port = 65535 - (network_ports - 1);
 inline constexpr std::size_t shortest_secret = 16;
@@ -30,6 +32,8 @@ struct NetworkSettings {
     std::vector<HostAddress> addresses;
     std::uint16_t first_port = default_first_port;
     std::vector<std::byte> secret;
+    /// Added to each slot, on the network: 0 for queue pairs, first_cm_slot for rdma_cm.
+    unsigned first_slot = 0;
 };
 
 /// Reads the secret, with which hosts authenticate each other, from the file @p path. The secret

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <span>
 
+#include "fabric/connection.hpp"
+
 namespace softverbs::fabric {
 
 /// A ring of bytes in shared memory, which contains records (requests or responses). One process is
@@ -58,17 +60,6 @@ struct RingMemory {
         return std::atomic_ref<std::uint64_t>(*word);
     }
 };
-
-/// The bytes of one record, in several buffers.
-using RecordParts = std::span<const std::span<const std::byte>>;
-
-[[nodiscard]] constexpr std::size_t length_of(RecordParts parts) noexcept {
-    std::size_t length = 0;
-    for (const auto part : parts) {
-        length += part.size();
-    }
-    return length;
-}
 
 class RingProducer {
   public:

@@ -62,7 +62,7 @@ class TcpHandshake {
     // Sizes of the handshake messages in bytes.
     static constexpr std::size_t opening_bytes = 48; // size of "hello" and "challenge"
     static constexpr std::size_t proof_bytes = 88;   // size of "proof" and "welcome"
-    static constexpr std::uint16_t version = 1;
+    static constexpr std::uint16_t version = 2;
 
   private:
     enum class Kind : std::uint16_t { hello = 1, challenge, proof, welcome };

@@ -26,20 +26,6 @@ TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsig
     watch_room(handshake_ != nullptr);
 }
 
-int TcpLink::pull(std::uint64_t address, std::uint32_t share, std::span<std::byte> into) noexcept {
-    static_cast<void>(address);
-    static_cast<void>(share);
-    static_cast<void>(into);
-    return EPERM;
-}
-
-int TcpLink::share(std::uint32_t id, int fd, std::size_t length) noexcept {
-    static_cast<void>(id);
-    static_cast<void>(fd);
-    static_cast<void>(length);
-    return EOPNOTSUPP;
-}
-
 bool TcpLink::delivers() noexcept {
     if (state_ != State::open) {
         return false;
@@ -87,7 +73,7 @@ void TcpLink::service() {
             // The connection could not be established, for example because no process listens on
             // the port. The requests and responses that this process has already sent on this
             // connection are lost, as if the network had dropped the packets.
-            state_ = State::over;
+            fail({}, error);
             return;
         }
         switch (handshake_->advance(socket_.get())) {
@@ -95,7 +81,7 @@ void TcpLink::service() {
                 watch_room(handshake_->sends());
                 return;
             case TcpHandshake::Progress::failed:
-                fail(handshake_->failure());
+                fail(handshake_->failure(), EACCES);
                 return;
             case TcpHandshake::Progress::done:
                 handshake_.reset();
@@ -120,8 +106,9 @@ void TcpLink::hang_up() noexcept {
     }
 }
 
-void TcpLink::fail(std::string why) {
+void TcpLink::fail(std::string why, int error) {
     failure_ = std::move(why);
+    error_ = error;
     state_ = State::over;
 }
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "fabric/node.hpp"
+#include "fabric/connection.hpp"
 #include "fabric/output_buffer.hpp"
 #include "fabric/tcp_frame.hpp"
 #include "fabric/tcp_handshake.hpp"
@@ -43,23 +43,13 @@ class TcpLink final : public Connection {
 
     [[nodiscard]] unsigned slot() const noexcept override { return slot_; }
     [[nodiscard]] std::size_t max_record() const noexcept override { return longest_frame_record; }
-    [[nodiscard]] Sent send(Lane lane,
-                            std::span<const std::span<const std::byte>> parts) noexcept override;
+    [[nodiscard]] Sent send(Lane lane, RecordParts parts) noexcept override;
     [[nodiscard]] bool has_room(Lane lane, std::size_t length) noexcept override;
     [[nodiscard]] std::uint64_t sent() const noexcept override { return requests_sent_; }
     [[nodiscard]] std::uint64_t taken() const noexcept override { return requests_taken_; }
     [[nodiscard]] bool delivers() noexcept override;
-
-    // The memory of a process on another host cannot be read. Therefore all data is sent on the
-    // connection.
-    [[nodiscard]] PullMethod pull_method() const noexcept override { return PullMethod::none; }
-    [[nodiscard]] int pull(std::uint64_t address, std::uint32_t share,
-                           std::span<std::byte> into) noexcept override;
-    [[nodiscard]] std::uint32_t offer(Lane) const noexcept override { return 0; }
-    void withdraw(Lane) noexcept override {}
-    [[nodiscard]] bool stands(Lane, std::uint32_t) const noexcept override { return false; }
-    [[nodiscard]] int share(std::uint32_t id, int fd, std::size_t length) noexcept override;
-    void unshare(std::uint32_t) noexcept override {}
+    void close() noexcept override { state_ = State::over; }
+    [[nodiscard]] int error() const noexcept override { return error_; }
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     /// Returns whether send() accepts requests and responses; while the connection is being
@@ -86,8 +76,8 @@ class TcpLink final : public Connection {
     /// Returns whether the connection is closed and all received records were delivered. TcpNetwork
     /// then calls Handler::on_closed() and frees this object.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Closes the connection. @p why is the reason, which failure() then returns.
-    void fail(std::string why);
+    /// Closes the connection. failure() then returns @p why, and error() returns @p error.
+    void fail(std::string why, int error = 0);
     /// Sends buffered frames until they are sent or the socket is full. Then shuts down the sending
     /// direction of the connection.
     void shut_down() noexcept;
@@ -109,8 +99,7 @@ class TcpLink final : public Connection {
         return static_cast<std::size_t>(lane);
     }
 
-    [[nodiscard]] bool transmit(FrameKind kind,
-                                std::span<const std::span<const std::byte>> parts) noexcept;
+    [[nodiscard]] bool transmit(FrameKind kind, RecordParts parts) noexcept;
     void flush() noexcept;
     void watch_room(bool wanted) noexcept;
     void hang_up() noexcept;
@@ -137,6 +126,7 @@ class TcpLink final : public Connection {
     State state_;
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
+    int error_ = 0;
 
     /// Frames to send that the socket has not accepted yet, because it is full.
     OutputBuffer output_;

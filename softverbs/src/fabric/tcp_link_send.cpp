@@ -32,15 +32,12 @@ bool TcpLink::has_room(Lane lane, std::size_t length) noexcept {
     return false;
 }
 
-Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts) noexcept {
+Sent TcpLink::send(Lane lane, RecordParts parts) noexcept {
     if (!open()) [[unlikely]] {
         return Sent::closed;
     }
     const NoCancellation not_cancelled;
-    std::size_t length = 0;
-    for (const auto part : parts) {
-        length += part.size();
-    }
+    const std::size_t length = length_of(parts);
     assert(length <= longest_frame_record);
     if (!has_room(lane, length)) {
         return Sent::full;
@@ -53,7 +50,7 @@ Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts)
     return Sent::sent;
 }
 
-bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte>> parts) noexcept {
+bool TcpLink::transmit(FrameKind kind, RecordParts parts) noexcept {
     std::array<iovec, most_parts> vectors{};
     std::size_t count = 1;
     std::size_t length = 0;

@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -63,36 +64,66 @@ void TcpNetwork::abandon() noexcept {
     epoll_.reset();
 }
 
-bool TcpNetwork::listen(unsigned slot) {
-    const auto port = static_cast<std::uint16_t>(settings_.first_port + slot);
-    std::vector<Listener> listeners;
+int TcpNetwork::make_listeners(unsigned slot, std::vector<Listener>& made,
+                               HostAddress& failed) const {
     for (const HostAddress& address : settings_.addresses) {
-        const std::string where = "port " + std::to_string(port) + " of " + to_string(address);
         UniqueFd socket = tcp_socket(address);
-        if (!socket) {
-            throw_error(errno, "softverbs cannot create a TCP socket; raise ulimit -n");
+        if (!socket || !listen_at(socket.get(), address, port(slot), slot == directory_slot)) {
+            failed = address;
+            return errno;
         }
-        if (!listen_at(socket.get(), address, port)) {
-            if (errno == EADDRINUSE) {
-                return false;
-            }
-            throw_error(errno,
-                        "softverbs cannot listen on " + where +
-                            (errno == EADDRNOTAVAIL
-                                 ? "; set SOFTVERBS_ADDRESS to an address of this host"
-                                 : "; set SOFTVERBS_PORT to the first of 2049 ports that are free "
-                                   "on all hosts"));
-        }
-        listeners.push_back({address, std::move(socket)});
-    }
-    for (const Listener& listener : listeners) {
-        if (!watch(epoll_.get(), listener.socket.get())) {
+        if (!watch(epoll_.get(), socket.get())) {
             throw_error(errno, "softverbs cannot add a descriptor to an epoll");
         }
+        made.push_back({address, std::move(socket), slot});
     }
-    listeners_ = std::move(listeners);
+    return 0;
+}
+
+void TcpNetwork::add(std::vector<Listener> listeners) {
+    listeners_.reserve(listeners_.size() + listeners.size());
+    std::ranges::move(listeners, std::back_inserter(listeners_));
+}
+
+bool TcpNetwork::listen(unsigned slot) {
+    std::vector<Listener> made;
+    HostAddress failed;
+    const int error = make_listeners(slot, made, failed);
+    if (error == EADDRINUSE) {
+        return false;
+    }
+    if (error != 0) {
+        throw_error(
+            error,
+            "softverbs cannot listen on port " + std::to_string(port(slot)) + " of " +
+                to_string(failed) +
+                (error == EADDRNOTAVAIL ? "; set SOFTVERBS_ADDRESS to an address of this host"
+                 : error == EMFILE || error == ENFILE
+                     ? "; raise ulimit -n"
+                     : "; set SOFTVERBS_PORT to the first of 2049 ports that are free "
+                       "on all hosts"));
+    }
+    add(std::move(made));
     slot_ = slot;
     return true;
+}
+
+int TcpNetwork::serve_directory() {
+    std::vector<Listener> made;
+    HostAddress failed;
+    if (serves_directory_) {
+        return 0;
+    }
+    if (const int error = make_listeners(directory_slot, made, failed); error != 0) {
+        report("rdma_cm cannot listen on port " + std::to_string(port(directory_slot)) + " of " +
+               to_string(failed) +
+               ", because another user or program uses it; set another SOFTVERBS_PORT on all "
+               "hosts");
+        return error;
+    }
+    add(std::move(made));
+    serves_directory_ = true;
+    return 0;
 }
 
 Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
@@ -114,7 +145,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
     }
     set_connection_options(socket.get());
     const SocketAddress from(route.local, 0);
-    const SocketAddress to(route.remote, static_cast<std::uint16_t>(settings_.first_port + slot));
+    const SocketAddress to(route.remote, port(slot));
     if (::bind(socket.get(), from.get(), from.length) != 0 ||
         (::connect(socket.get(), to.get(), to.length) != 0 && errno != EINPROGRESS)) {
         errno = errno == EADDRINUSE ? EMFILE : ENETUNREACH;
@@ -125,8 +156,9 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         errno = ENOMEM;
         return nullptr;
     }
-    auto handshake = std::make_unique<TcpHandshake>(TcpHandshake::Side::connector, settings_.secret,
-                                                    route, slot_, slot);
+    auto handshake =
+        std::make_unique<TcpHandshake>(TcpHandshake::Side::connector, settings_.secret, route,
+                                       settings_.first_slot + slot_, settings_.first_slot + slot);
     links_.reserve(links_.size() + 1);
     attempts_.push_back({number, now_ns() + handshake_ns});
     links_.push_back(
@@ -208,13 +240,14 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         }
         const int number = socket.get();
         const Route route{listener.address, *peer};
-        auto handshake = std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor,
-                                                        settings_.secret, route, slot_);
+        auto handshake =
+            std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor, settings_.secret, route,
+                                           settings_.first_slot + listener.slot);
         if (!watch(epoll_.get(), number)) {
             continue;
         }
-        unproven_.push_back(
-            {std::move(socket), route, std::move(handshake), now_ns() + handshake_ns});
+        unproven_.push_back({std::move(socket), route, listener.slot, std::move(handshake),
+                             now_ns() + handshake_ns});
         set_timer();
     }
 }
@@ -230,15 +263,17 @@ void TcpNetwork::continue_handshake(std::size_t position) {
         case TcpHandshake::Progress::done:
             break;
     }
-    if (peer.handshake->peer_slot() >= service_directory_slot) {
+    const unsigned peer_slot = peer.handshake->peer_slot() - settings_.first_slot;
+    if (peer_slot >= max_slots) {
         drop_peer(position,
                   "the process at the other end has an invalid slot; install the same softverbs on "
                   "all hosts");
         return;
     }
     links_.reserve(links_.size() + 1);
-    links_.push_back(std::make_unique<TcpLink>(context_, std::move(peer.socket), peer.route,
-                                               peer.handshake->peer_slot(), nullptr));
+    links_.push_back(std::make_unique<TcpLink>(
+        context_, std::move(peer.socket), peer.route,
+        peer.slot == directory_slot ? directory_slot : peer_slot, nullptr));
     unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(position));
 }
 

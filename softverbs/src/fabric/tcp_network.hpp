@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "fabric/network_settings.hpp"
-#include "fabric/node.hpp"
 #include "fabric/spare_descriptor.hpp"
 #include "fabric/tcp_handshake.hpp"
 #include "fabric/tcp_link.hpp"
@@ -27,6 +26,8 @@ class TcpNetwork {
     /// false if another program uses the port; the caller must then try another slot.
     /// @throws std::system_error  for every other failure; the text suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
+    /// Implements Node::serve_directory().
+    [[nodiscard]] int serve_directory();
 
     /// Returns a file descriptor that is readable when progress() must be called.
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
@@ -55,12 +56,14 @@ class TcpNetwork {
     struct Listener {
         HostAddress address;
         UniqueFd socket;
+        unsigned slot; // that of this process, or directory_slot
     };
     /// A peer that has connected but has not yet proven that it knows the secret in
     /// SOFTVERBS_SECRET_FILE.
     struct UnprovenPeer {
         UniqueFd socket;
         Route route;
+        unsigned slot; // of the Listener
         std::unique_ptr<TcpHandshake> handshake;
         std::uint64_t deadline_ns;
     };
@@ -70,6 +73,15 @@ class TcpNetwork {
         std::uint64_t deadline_ns;
     };
 
+    /// Returns the TCP port for the slot @p slot, on this host and on others.
+    [[nodiscard]] std::uint16_t port(unsigned slot) const noexcept {
+        return static_cast<std::uint16_t>(settings_.first_port + settings_.first_slot + slot);
+    }
+    /// Adds a listener on the port of the slot @p slot for each address of this host. Returns 0 or
+    /// an errno, and @p failed is then the address. The caller closes the listeners.
+    [[nodiscard]] int make_listeners(unsigned slot, std::vector<Listener>& made,
+                                     HostAddress& failed) const;
+    void add(std::vector<Listener> listeners);
     void handle(int socket, Handler& handler, unsigned budget, unsigned& done);
     void accept_peers(const Listener& listener);
     void continue_handshake(std::size_t position);
@@ -88,6 +100,7 @@ class TcpNetwork {
     UniqueFd timer_;
     SpareDescriptor spare_;
     std::vector<Listener> listeners_;
+    bool serves_directory_ = false;
     std::vector<UnprovenPeer> unproven_;
     std::vector<Attempt> attempts_;
     std::vector<std::unique_ptr<TcpLink>> links_;

@@ -91,7 +91,7 @@ TEST_F(GarbageTest, AHelloWithTheSlotOfAnotherProcessIsRefused) {
     const UniqueFd from_child(ends[0]);
     const UniqueFd to_parent(ends[1]);
     const Child child([&] {
-        const auto node = Node::open(directory.options());
+        const auto node = std::make_unique<Node>(directory.options());
         const unsigned slot = node->slot();
         static_cast<void>(::write(to_parent.get(), &slot, sizeof slot));
         ::pause();

@@ -212,7 +212,7 @@ TEST_F(NodeTest, ConnectsAnewToTheNextNodeInASlotBeforeItKnowsThatTheFirstIsGone
     Connected pair(options);
     const unsigned slot = pair.b.node->slot();
     pair.b.node.reset();
-    pair.b.node = Node::open(options);
+    pair.b.node = std::make_unique<Node>(options);
     ASSERT_EQ(pair.b.node->slot(), slot) << "the only one that was free";
     // The node checks at most once per millisecond whether the other process is alive.
     Connection* again = pair.there;
@@ -240,7 +240,7 @@ TEST_F(NodeTest, CanConnectAgainWhenItHearsThatTheOtherSideIsGone) {
     options.slots = 2;
     Connected pair(options);
     pair.b.node.reset();
-    pair.b.node = Node::open(options);
+    pair.b.node = std::make_unique<Node>(options);
     Again handler;
     handler.node = pair.a.node.get();
     pair.a.node->service(handler);

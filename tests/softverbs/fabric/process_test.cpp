@@ -125,7 +125,7 @@ TEST_F(ProcessTest, AProcessThatIsKilledIsNoticedAndLeavesNothing) {
                       std::to_string(number) + std::string(number * 7 % 500, '.'));
         }
     }
-    const auto next = Node::open(directory.options());
+    const auto next = std::make_unique<Node>(directory.options());
     EXPECT_EQ(directory.names().size(), 4U) << "of the two nodes there are";
 }
 
@@ -234,7 +234,7 @@ TEST_F(ProcessTest, WithoutDescriptorsNothingOpensAndNothingIsLost) {
                 EXPECT_EQ(errno, EMFILE) << free;
             }
             try {
-                static_cast<void>(Node::open(directory.options()));
+                static_cast<void>(std::make_unique<Node>(directory.options()));
             } catch (...) {
                 // Examine the exceptions later, because UndefinedBehaviorSanitizer needs
                 // descriptors for this.

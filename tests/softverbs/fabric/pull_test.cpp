@@ -287,7 +287,7 @@ TEST(PullMethodTest, MustBeOneThatThereIs) {
     const NodeDirectory directory;
     const Environment wrong("SOFTVERBS_PULL", "telepathy");
     try {
-        static_cast<void>(Node::open(directory.options()));
+        static_cast<void>(std::make_unique<Node>(directory.options()));
         FAIL() << "opened";
     } catch (const std::system_error& error) {
         EXPECT_EQ(error.code().value(), EINVAL);

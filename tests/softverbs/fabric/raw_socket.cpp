@@ -16,7 +16,7 @@ RawSocket::RawSocket(const Node& node)
     : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string path = node.directory() + "/" + std::to_string(node.slot()) + ".sock";
+    const std::string path = node.rendezvous().path() + "/" + std::to_string(node.slot()) + ".sock";
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     if (::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
         throw std::system_error(errno, std::system_category(), "connect");
@@ -66,7 +66,7 @@ Impostor::Impostor(const Node& node, unsigned slot, const RingSizes& sizes)
     std::copy(sizes.begin(), sizes.end(), hello.ring_bytes.begin());
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string path = node.directory() + "/" + std::to_string(slot) + ".sock";
+    const std::string path = node.rendezvous().path() + "/" + std::to_string(slot) + ".sock";
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&

@@ -31,7 +31,7 @@ constexpr uid_t nobody = 65534;
 /// Opens a node. Returns 0, or the errno of the exception and its text in @p text.
 int failure(const NodeOptions& options, std::string& text) {
     try {
-        static_cast<void>(Node::open(options));
+        static_cast<void>(std::make_unique<Node>(options));
         return 0;
     } catch (const std::system_error& error) {
         text = error.what();
@@ -48,7 +48,7 @@ class RendezvousTest : public ::testing::Test {
 TEST_F(RendezvousTest, TheDirectoryIsMadeForItsUserAlone) {
     NodeOptions options = directory.options();
     options.directory += "/new";
-    const auto node = Node::open(options);
+    const auto node = std::make_unique<Node>(options);
     struct stat status {};
     ASSERT_EQ(::stat(options.directory.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 07777U, 0700U);
@@ -92,7 +92,7 @@ TEST_F(RendezvousTest, AnotherUserIsRefused) {
     if (::geteuid() != 0) {
         GTEST_SKIP() << "only root can become another user";
     }
-    const auto node = Node::open(directory.options());
+    const auto node = std::make_unique<Node>(directory.options());
     Child other([this] {
         std::string ignored;
         return ::setuid(nobody) == 0 ? failure(directory.options(), ignored) : 0;
@@ -173,7 +173,7 @@ TEST_F(RendezvousTest, EachNodeHasASlotOfItsOwnUntilThereAreNone) {
     std::vector<std::unique_ptr<Node>> nodes;
     std::set<unsigned> slots;
     for (unsigned count = 0; count < options.slots; ++count) {
-        nodes.push_back(Node::open(options));
+        nodes.push_back(std::make_unique<Node>(options));
         slots.insert(nodes.back()->slot());
     }
     EXPECT_EQ(slots.size(), 8U);
@@ -184,7 +184,7 @@ TEST_F(RendezvousTest, EachNodeHasASlotOfItsOwnUntilThereAreNone) {
     EXPECT_EQ(open_descriptors(), before);
     const unsigned freed = nodes[3]->slot();
     nodes[3].reset();
-    EXPECT_EQ(Node::open(options)->slot(), freed);
+    EXPECT_EQ(std::make_unique<Node>(options)->slot(), freed);
 }
 
 TEST_F(RendezvousTest, WhatAKilledProcessLeftIsClearedAwayByTheNextStart) {
@@ -192,9 +192,9 @@ TEST_F(RendezvousTest, WhatAKilledProcessLeftIsClearedAwayByTheNextStart) {
         std::ofstream(directory.path() + "/" + name) << "left behind";
     }
     std::ofstream(directory.path() + "/notes.txt") << "not ours";
-    auto node = Node::open(directory.options());
+    auto node = std::make_unique<Node>(directory.options());
     const std::string slot = std::to_string(node->slot());
-    EXPECT_EQ(node->directory(), directory.path());
+    EXPECT_EQ(node->rendezvous().path(), directory.path());
     EXPECT_THAT(directory.names(), ElementsAre(slot + ".lock", slot + ".sock", "notes.txt"));
     node.reset();
     EXPECT_THAT(directory.names(), ElementsAre("notes.txt"));
@@ -208,7 +208,7 @@ TEST_F(RendezvousTest, TheOnlySlotIsTakenOverFromAKilledProcess) {
     const UniqueFd read_end(ready[0]);
     const UniqueFd write_end(ready[1]);
     Child child([&] {
-        const auto node = Node::open(options);
+        const auto node = std::make_unique<Node>(options);
         if (::write(ready[1], "r", 1) == 1) {
             ::pause();
         }
@@ -219,14 +219,14 @@ TEST_F(RendezvousTest, TheOnlySlotIsTakenOverFromAKilledProcess) {
     EXPECT_EQ(failure(options, text), ENOSPC);
     child.kill();
     EXPECT_THAT(directory.names(), ElementsAre("0.lock", "0.sock"));
-    EXPECT_EQ(Node::open(options)->slot(), 0U);
+    EXPECT_EQ(std::make_unique<Node>(options)->slot(), 0U);
     EXPECT_THAT(directory.names(), IsEmpty());
 }
 
 TEST_F(RendezvousTest, SlotsStartAnywhere) {
     std::set<unsigned> slots;
     for (int round = 0; round < 64; ++round) {
-        slots.insert(Node::open(directory.options())->slot());
+        slots.insert(std::make_unique<Node>(directory.options())->slot());
     }
     EXPECT_GT(slots.size(), 8U) << "a slot is used again at once too often";
 }

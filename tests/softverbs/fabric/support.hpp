@@ -59,7 +59,7 @@ class Recorder : public Handler {
 
 /// A node and its handler.
 struct Peer {
-    explicit Peer(const NodeOptions& options) : node(Node::open(options)) {}
+    explicit Peer(const NodeOptions& options) : node(std::make_unique<Node>(options)) {}
 
     /// Calls service() and progress() of the node once.
     void turn();

@@ -211,7 +211,7 @@ TEST_F(TcpTest, ClosesAConnectionThatIsNotOfSoftverbs) {
 
 TEST_F(TcpTest, ClosesAConnectionOfAnotherVersionAndSaysItsOwn) {
     const UniqueFd socket = raw_connection();
-    std::array<char, TcpHandshake::opening_bytes> hello{"softverb\x02\0\x01"};
+    std::array<char, TcpHandshake::opening_bytes> hello{"softverb\x03\0\x01"};
     ASSERT_EQ(::send(socket.get(), hello.data(), hello.size(), 0),
               static_cast<ssize_t>(hello.size()));
     std::array<char, TcpHandshake::opening_bytes> challenge{};
@@ -223,10 +223,10 @@ TEST_F(TcpTest, ClosesAConnectionOfAnotherVersionAndSaysItsOwn) {
         got += more > 0 ? static_cast<std::size_t>(more) : 0;
         return got == challenge.size();
     }));
-    EXPECT_EQ(std::string(challenge.data(), 10), std::string("softverb\x01\0", 10));
+    EXPECT_EQ(std::string(challenge.data(), 10), std::string("softverb\x02\0", 10));
     EXPECT_TRUE(is_closed_by_peer(socket));
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                HasSubstr("with version 2 of the network protocol, and this one has 1"));
+                HasSubstr("with version 3 of the network protocol, and this one has 2"));
 }
 
 TEST_F(TcpTest, ClosesAConnectionThatSaysHalfAHello) {
@@ -300,7 +300,7 @@ TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
 }
 
 TEST_F(TcpTest, RefusesAPeerWithASlotThatDoesNotExist) {
-    ProvenPeer peer(one.address(), other, b, raw_connection(), service_directory_slot);
+    ProvenPeer peer(one.address(), other, b, raw_connection(), max_slots);
     ::testing::internal::CaptureStderr();
     ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
     EXPECT_TRUE(is_closed_by_peer(peer.socket()));
@@ -369,14 +369,14 @@ TEST(TcpNode, TakesAnotherSlotWhereAProgramHasThePort) {
     const SocketAddress taken(host.address(), options.network.first_port);
     ASSERT_EQ(::bind(socket.get(), taken.get(), taken.length), 0);
     ASSERT_EQ(::listen(socket.get(), 1), 0);
-    const auto node = Node::open(options);
+    const auto node = std::make_unique<Node>(options);
     EXPECT_EQ(node->slot(), 1U);
-    EXPECT_THROW(static_cast<void>(Node::open(options)), std::system_error);
+    EXPECT_THROW(static_cast<void>(std::make_unique<Node>(options)), std::system_error);
 }
 
 TEST(TcpNode, WithoutANetworkHasNoWayToAnotherHost) {
     const NodeDirectory directory;
-    const auto node = Node::open(directory.options());
+    const auto node = std::make_unique<Node>(directory.options());
     const Route route{*parse_host_address("127.0.0.1"), *parse_host_address("127.0.0.2")};
     EXPECT_EQ(node->connect(route, 0), nullptr);
     EXPECT_EQ(errno, ENETUNREACH);

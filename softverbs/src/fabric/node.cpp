@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "fabric/local_node.hpp"
+#include "fabric/node.hpp"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -36,11 +36,7 @@ RingSizes checked_sizes(const NodeOptions& options) {
 
 } // namespace
 
-std::unique_ptr<Node> Node::open(const NodeOptions& options) {
-    return std::make_unique<LocalNode>(options);
-}
-
-LocalNode::LocalNode(const NodeOptions& options)
+Node::Node(const NodeOptions& options)
     : rendezvous_(options.directory.empty() ? default_directory() : options.directory),
       ring_sizes_(checked_sizes(options)),
       slots_(options.slots),
@@ -52,7 +48,7 @@ LocalNode::LocalNode(const NodeOptions& options)
       doorbell_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
       wake_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
       acceptor_(slot_.listener(), epoll_.get()) {
-    context_.pull = pull_wanted();
+    context_.pull = options.reaches_memory && pull_wanted();
     context_.epoll = epoll_.get();
     context_.doorbell = doorbell_.get();
     rendezvous_.sweep();
@@ -63,7 +59,7 @@ LocalNode::LocalNode(const NodeOptions& options)
     }
 }
 
-LocalNode::~LocalNode() {
+Node::~Node() {
     if (slot_.mine()) {
         for (const auto& link : links_) {
             link->shut_down();
@@ -71,7 +67,7 @@ LocalNode::~LocalNode() {
     }
 }
 
-void LocalNode::abandon() noexcept {
+void Node::abandon() noexcept {
     // Only close the file descriptors of this child process. Do not shut down sockets, unlink files
     // or change the epoll instance, because the parent process shares these objects and still uses
     // them.
@@ -87,7 +83,13 @@ void LocalNode::abandon() noexcept {
     rendezvous_.close();
 }
 
-Connection* LocalNode::connect(unsigned slot) noexcept {
+void Node::remove_files() const noexcept {
+    if (slot_.mine()) {
+        rendezvous_.remove(slot_.number());
+    }
+}
+
+Connection* Node::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
         // Use this connection only if the process at its other end is alive. If that process has
@@ -118,9 +120,9 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
     return made;
 }
 
-Connection* LocalNode::connect(const Route& route, unsigned slot) noexcept {
+Connection* Node::connect(const Route& route, unsigned slot) noexcept {
     const NoCancellation not_cancelled;
-    if (!network_ || slot >= slots_) {
+    if (!network_ || (slot >= slots_ && slot != directory_slot)) {
         errno = network_ ? ENOENT : ENETUNREACH;
         return nullptr;
     }
@@ -132,7 +134,7 @@ Connection* LocalNode::connect(const Route& route, unsigned slot) noexcept {
     }
 }
 
-Connection* LocalNode::make_link(unsigned slot) {
+Connection* Node::make_link(unsigned slot) {
     pid_t pid = 0;
     UniqueFd socket = dial(rendezvous_, slot, pid);
     if (!socket) {
@@ -164,7 +166,7 @@ Connection* LocalNode::make_link(unsigned slot) {
     return links_.back().get();
 }
 
-unsigned LocalNode::progress(Handler& handler, unsigned budget) {
+unsigned Node::progress(Handler& handler, unsigned budget) {
     unsigned done = 0;
     bool over = false;
     // Visit only the connections that exist now, because a callback of the handler may add
@@ -187,7 +189,7 @@ unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     return done;
 }
 
-bool LocalNode::service(Handler& handler) {
+bool Node::service(Handler& handler) {
     std::array<epoll_event, most_events> events{};
     bool handled = false;
     for (unsigned round = 0; round < most_rounds; ++round) {
@@ -206,17 +208,17 @@ bool LocalNode::service(Handler& handler) {
     return handled;
 }
 
-std::uint64_t LocalNode::next_deadline() const noexcept {
+std::uint64_t Node::next_deadline() const noexcept {
     return network_ ? network_->next_deadline() : 0;
 }
 
-void LocalNode::clock_runs() noexcept {
+void Node::clock_runs() noexcept {
     if (network_) {
         network_->set_timer();
     }
 }
 
-bool LocalNode::handle(std::uint64_t tag, Handler& handler) {
+bool Node::handle(std::uint64_t tag, Handler& handler) {
     const int fd = descriptor_of(tag);
     const Acceptor::OnHello on_hello = [&](UniqueFd& socket, pid_t pid, ReceivedMessage& hello) {
         accept_hello(socket, pid, hello, handler);
@@ -246,7 +248,7 @@ bool LocalNode::handle(std::uint64_t tag, Handler& handler) {
     return true;
 }
 
-bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
+bool Node::owns_slot(pid_t pid, unsigned slot) const noexcept {
     // The process that listens on the socket of the slot owns the slot. Connect only to get the PID
     // of that process (SO_PEERCRED); the connection is closed on return.
     pid_t owner = 0;
@@ -257,8 +259,7 @@ bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
     return socket && owner == pid;
 }
 
-void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received,
-                             Handler& handler) {
+void Node::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler) {
     const Message& hello = received.message;
     if (received.truncated) {
         report_descriptor_limit();
@@ -284,7 +285,7 @@ void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& recei
     link.service(handler);
 }
 
-void LocalNode::reap(Handler& handler) {
+void Node::reap(Handler& handler) {
     for (std::size_t at = 0; at < links_.size();) {
         if (!links_[at]->over()) {
             ++at;
@@ -300,7 +301,7 @@ void LocalNode::reap(Handler& handler) {
     }
 }
 
-bool LocalNode::arm() noexcept {
+bool Node::arm() noexcept {
     drain_doorbell();
     context_.armed = true;
     for (const auto& link : links_) {
@@ -315,7 +316,7 @@ bool LocalNode::arm() noexcept {
     return true;
 }
 
-void LocalNode::disarm() noexcept {
+void Node::disarm() noexcept {
     if (!context_.armed) {
         return;
     }
@@ -328,7 +329,7 @@ void LocalNode::disarm() noexcept {
     }
 }
 
-void LocalNode::wait(std::int64_t timeout_ns) noexcept {
+void Node::wait(std::int64_t timeout_ns) noexcept {
     std::array<pollfd, 2> descriptors{{{.fd = epoll_.get(), .events = POLLIN, .revents = 0},
                                        {.fd = wake_.get(), .events = POLLIN, .revents = 0}}};
     constexpr std::int64_t second = 1'000'000'000;
@@ -342,18 +343,18 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     }
 }
 
-void LocalNode::wait_for_wake() noexcept {
+void Node::wait_for_wake() noexcept {
     pollfd descriptor{.fd = wake_.get(), .events = POLLIN, .revents = 0};
     if (::ppoll(&descriptor, 1, nullptr, nullptr) > 0) {
         clear_eventfd(wake_.get());
     }
 }
 
-void LocalNode::wake() noexcept {
+void Node::wake() noexcept {
     signal_eventfd(wake_.get());
 }
 
-void LocalNode::drain_doorbell() noexcept {
+void Node::drain_doorbell() noexcept {
     if (!clear_eventfd(doorbell_.get()) || !context_.armed) {
         return;
     }
