@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "devices.hpp"
-
 #include <arpa/inet.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -9,6 +7,8 @@
 #include <cstring>
 #include <memory>
 #include <string>
+
+#include "subcommands.hpp"
 
 namespace softverbs::tools {
 

@@ -10,10 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "devices.hpp"
 #include "options.hpp"
-#include "remote.hpp"
-#include "run.hpp"
+#include "subcommands.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "remote.hpp"
-
 #include <fcntl.h>
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
@@ -13,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+
+#include "subcommands.hpp"
 
 namespace softverbs::tools {
 

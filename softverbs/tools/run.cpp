@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "run.hpp"
-
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,7 +7,7 @@
 
 #include "environment.hpp"
 #include "executable.hpp"
-#include "installation.hpp"
+#include "subcommands.hpp"
 
 namespace softverbs::tools {
 

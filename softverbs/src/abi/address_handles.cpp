@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "abi/entry.hpp"
+#include "abi/verbs.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
@@ -93,10 +93,7 @@ int init_address(Context& context, std::uint8_t port_number, const ibv_wc& compl
 using namespace softverbs;
 
 SOFTVERBS_ENTRY ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
-    return ours(pd->context) != nullptr
-               ? call("ibv_create_ah", context_of(*pd),
-                      [&]() -> ibv_ah* { return create_ah(*static_cast<Pd*>(pd), *attributes); })
-               : forward<ibv_create_ah>("ibv_create_ah", pd, attributes);
+    return verb<ibv_create_ah, "ibv_create_ah", create_ah>(pd, attributes);
 }
 
 SOFTVERBS_ENTRY int ibv_init_ah_from_wc(ibv_context* native, std::uint8_t port, ibv_wc* completion,
@@ -124,9 +121,7 @@ SOFTVERBS_ENTRY ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ib
 }
 
 SOFTVERBS_ENTRY int ibv_destroy_ah(ibv_ah* ah) {
-    return ours(ah->context) != nullptr
-               ? destroy("ibv_destroy_ah", [&] { return destroy_ah(*static_cast<Ah*>(ah)); })
-               : forward<ibv_destroy_ah>("ibv_destroy_ah", ah);
+    return destroying_verb<ibv_destroy_ah, "ibv_destroy_ah", destroy_ah>(ah);
 }
 
 SOFTVERBS_ENTRY int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,

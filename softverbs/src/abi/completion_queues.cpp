@@ -2,39 +2,18 @@
 #include <errno.h>
 
 #include "abi/entry.hpp"
-#include "abi/operations.hpp"
+#include "abi/verbs.hpp"
 #include "objects/completion_queue.hpp"
-
-namespace softverbs {
-
-ibv_cq_ex* create_cq_ex_op(ibv_context* native, ibv_cq_init_attr_ex* attributes) {
-    Context& context = context_of(native);
-    return call("ibv_create_cq_ex", context,
-                [&]() -> ibv_cq_ex* { return create_cq(context, *attributes); });
-}
-
-int modify_cq_op(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
-    return call("ibv_modify_cq", context_of(*cq),
-                [&] { return modify_cq(Cq::of(cq), *attributes); });
-}
-
-} // namespace softverbs
 
 using namespace softverbs;
 
 SOFTVERBS_ENTRY ibv_comp_channel* ibv_create_comp_channel(ibv_context* native) {
-    Context* const context = ours(native);
-    return context != nullptr
-               ? call("ibv_create_comp_channel", *context,
-                      [&]() -> ibv_comp_channel* { return create_channel(*context); })
-               : forward<ibv_create_comp_channel>("ibv_create_comp_channel", native);
+    return verb<ibv_create_comp_channel, "ibv_create_comp_channel", create_channel>(native);
 }
 
 SOFTVERBS_ENTRY int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-    return ours(channel->context) != nullptr
-               ? destroy("ibv_destroy_comp_channel",
-                         [&] { return destroy_channel(*static_cast<Channel*>(channel)); })
-               : forward<ibv_destroy_comp_channel>("ibv_destroy_comp_channel", channel);
+    return destroying_verb<ibv_destroy_comp_channel, "ibv_destroy_comp_channel", destroy_channel>(
+        channel);
 }
 
 SOFTVERBS_ENTRY ibv_cq* ibv_create_cq(ibv_context* native, int entries, void* cq_context,
@@ -53,20 +32,16 @@ SOFTVERBS_ENTRY ibv_cq* ibv_create_cq(ibv_context* native, int entries, void* cq
         attributes.cq_context = cq_context;
         attributes.channel = channel;
         attributes.comp_vector = static_cast<std::uint32_t>(comp_vector);
-        return native_of<ibv_cq>(create_cq(*context, attributes));
+        return native_of<ibv_cq*>(create_cq(*context, attributes));
     });
 }
 
 SOFTVERBS_ENTRY int ibv_resize_cq(ibv_cq* cq, int entries) {
-    return ours(cq->context) != nullptr ? call("ibv_resize_cq", context_of(*cq),
-                                               [&] { return resize_cq(Cq::of(cq), entries); })
-                                        : forward<ibv_resize_cq>("ibv_resize_cq", cq, entries);
+    return verb<ibv_resize_cq, "ibv_resize_cq", resize_cq>(cq, entries);
 }
 
 SOFTVERBS_ENTRY int ibv_destroy_cq(ibv_cq* cq) {
-    return ours(cq->context) != nullptr
-               ? destroy_unlocked("ibv_destroy_cq", [&] { return destroy_cq(Cq::of(cq)); })
-               : forward<ibv_destroy_cq>("ibv_destroy_cq", cq);
+    return unlocked_destroying_verb<ibv_destroy_cq, "ibv_destroy_cq", destroy_cq>(cq);
 }
 
 SOFTVERBS_ENTRY int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {

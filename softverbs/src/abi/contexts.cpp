@@ -8,9 +8,8 @@
 #include <new>
 #include <utility>
 
-#include "abi/entry.hpp"
-#include "abi/open_device.hpp"
 #include "abi/operations.hpp"
+#include "abi/verbs.hpp"
 #include "objects/device_file.hpp"
 #include "objects/parent_domain.hpp"
 
@@ -189,22 +188,15 @@ SOFTVERBS_ENTRY ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 SOFTVERBS_ENTRY int ibv_close_device(ibv_context* native) {
-    Context* const context = ours(native);
-    return context != nullptr ? destroy("ibv_close_device", [&] { return close_device(*context); })
-                              : forward<ibv_close_device>("ibv_close_device", native);
+    return destroying_verb<ibv_close_device, "ibv_close_device", close_device>(native);
 }
 
 SOFTVERBS_ENTRY ibv_pd* ibv_alloc_pd(ibv_context* native) {
-    Context* const context = ours(native);
-    return context != nullptr
-               ? call("ibv_alloc_pd", *context, [&]() -> ibv_pd* { return alloc_pd(*context); })
-               : forward<ibv_alloc_pd>("ibv_alloc_pd", native);
+    return verb<ibv_alloc_pd, "ibv_alloc_pd", alloc_pd>(native);
 }
 
 SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
-    return ours(pd->context) != nullptr
-               ? destroy("ibv_dealloc_pd", [&] { return dealloc_pd(*static_cast<Pd*>(pd)); })
-               : forward<ibv_dealloc_pd>("ibv_dealloc_pd", pd);
+    return destroying_verb<ibv_dealloc_pd, "ibv_dealloc_pd", dealloc_pd>(pd);
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {

@@ -24,7 +24,6 @@ constinit Next<int(int)> next_dup("dup");
 constinit Next<int(int, int)> next_dup2("dup2");
 constinit Next<int(int, int, int)> next_dup3("dup3");
 constinit Next<int(int, int, void*)> next_fcntl("fcntl");
-constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
 // glibc before 2.33 exports no fstat(); programs call __fxstat() instead. With such a glibc, make
 // the system call.
 constinit Next<int(int, struct stat*)> next_fstat("fstat", [](int descriptor, struct stat* status) {
@@ -66,12 +65,6 @@ int status_of(int descriptor, struct stat* status) noexcept {
     return result;
 }
 
-template <class Control>
-int control(Control& next, int descriptor, int command, void* argument) {
-    const int result = next(descriptor, command, argument);
-    return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(descriptor, result) : result;
-}
-
 } // namespace
 
 } // namespace softverbs
@@ -110,15 +103,10 @@ SOFTVERBS_FILE int fcntl(int descriptor, int command, ...) {
     va_start(arguments, command);
     void* const argument = va_arg(arguments, void*);
     va_end(arguments);
-    return control(next_fcntl, descriptor, command, argument);
+    const int result = next_fcntl(descriptor, command, argument);
+    return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(descriptor, result) : result;
 }
-SOFTVERBS_FILE int fcntl64(int descriptor, int command, ...) {
-    va_list arguments;
-    va_start(arguments, command);
-    void* const argument = va_arg(arguments, void*);
-    va_end(arguments);
-    return control(next_fcntl64, descriptor, command, argument);
-}
+SOFTVERBS_ALIAS(fcntl) int fcntl64(int descriptor, int command, ...); // the same on 64-bit machines
 
 SOFTVERBS_FILE int close_range(unsigned first, unsigned last, int flags) noexcept {
     constexpr auto limit = static_cast<unsigned>(cm::max_descriptor);

@@ -11,7 +11,6 @@
 
 #include "abi/entry.hpp"
 #include "abi/provider_library.hpp"
-#include "objects/ah_numbers.hpp"
 #include "objects/completion_queue.hpp"
 #include "objects/efa.hpp"
 #include "objects/queue_pair.hpp"
@@ -83,7 +82,7 @@ ibv_qp* create_srd(Context& context, ibv_qp_init_attr_ex& attributes,
         return fail(error);
     }
     return call("ibv_create_qp_ex", context,
-                [&] { return native_of<ibv_qp>(create_srd_qp(context, attributes, memory)); });
+                [&] { return native_of<ibv_qp*>(create_srd_qp(context, attributes, memory)); });
 }
 
 int read_sgid(efadv_cq* native, ibv_gid* gid) {
@@ -105,8 +104,8 @@ SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* a
                                        std::uint32_t length) {
     const Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_query_device, "efadv_query_device", EOPNOTSUPP,
-                                   native, attributes, length);
+        return forward_to_provider(libefa, efadv_query_device, "efadv_query_device", native,
+                                   attributes, length);
     }
     if (!is_efa(*context)) {
         return EOPNOTSUPP;
@@ -127,8 +126,8 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_driver_qp(ibv_pd* pd, ibv_qp_init_attr* ini
                                                std::uint32_t driver_qp_type) {
     Context* const context = ours(pd->context);
     if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_driver_qp, "efadv_create_driver_qp",
-                                   static_cast<ibv_qp*>(nullptr), pd, init, driver_qp_type);
+        return forward_to_provider(libefa, efadv_create_driver_qp, "efadv_create_driver_qp", pd,
+                                   init, driver_qp_type);
     }
     if (!is_efa(*context)) {
         return fail(EOPNOTSUPP);
@@ -151,9 +150,8 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_qp_ex(ibv_context* native, ibv_qp_init_attr
                                            efadv_qp_init_attr* extra, std::uint32_t length) {
     Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_qp_ex, "efadv_create_qp_ex",
-                                   static_cast<ibv_qp*>(nullptr), native, attributes, extra,
-                                   length);
+        return forward_to_provider(libefa, efadv_create_qp_ex, "efadv_create_qp_ex", native,
+                                   attributes, extra, length);
     }
     if (!is_efa(*context)) {
         return fail(EOPNOTSUPP);
@@ -173,8 +171,8 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_qp_ex(ibv_context* native, ibv_qp_init_attr
 SOFTVERBS_ENTRY int efadv_query_ah(ibv_ah* ah, efadv_ah_attr* attributes, std::uint32_t length) {
     const Context* const context = ours(ah->context);
     if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_query_ah, "efadv_query_ah", EOPNOTSUPP, ah,
-                                   attributes, length);
+        return forward_to_provider(libefa, efadv_query_ah, "efadv_query_ah", ah, attributes,
+                                   length);
     }
     if (!is_efa(*context)) {
         return EOPNOTSUPP;
@@ -191,9 +189,8 @@ SOFTVERBS_ENTRY ibv_cq_ex* efadv_create_cq(ibv_context* native, ibv_cq_init_attr
                                            efadv_cq_init_attr* extra, std::uint32_t length) {
     Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_cq, "efadv_create_cq",
-                                   static_cast<ibv_cq_ex*>(nullptr), native, attributes, extra,
-                                   length);
+        return forward_to_provider(libefa, efadv_create_cq, "efadv_create_cq", native, attributes,
+                                   extra, length);
     }
     if (!is_efa(*context)) {
         return fail(EOPNOTSUPP);
@@ -219,8 +216,7 @@ SOFTVERBS_ENTRY ibv_cq_ex* efadv_create_cq(ibv_context* native, ibv_cq_init_attr
 }
 
 SOFTVERBS_ENTRY efadv_cq* efadv_cq_from_ibv_cq_ex(ibv_cq_ex* cq) {
-    return ours(cq->context) != nullptr
-               ? &Cq::of(cq).efa
-               : forward_to_provider(libefa, efadv_cq_from_ibv_cq_ex, "efadv_cq_from_ibv_cq_ex",
-                                     static_cast<efadv_cq*>(nullptr), cq);
+    return ours(cq->context) != nullptr ? &Cq::of(cq).efa
+                                        : forward_to_provider(libefa, efadv_cq_from_ibv_cq_ex,
+                                                              "efadv_cq_from_ibv_cq_ex", cq);
 }

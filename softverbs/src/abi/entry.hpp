@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 
+#include <memory>
 #include <new>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +13,8 @@
 #include "abi/real_library.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "objects/device.hpp"
+#include "objects/device_file.hpp"
+#include "objects/memory.hpp"
 #include "objects/process.hpp"
 
 /// Declares an exported function that replaces the libibverbs function of the same name. The
@@ -119,11 +122,28 @@ template <class Function>
     }
 }
 
-/// Returns the verbs structure (such as ibv_qp) with which the program refers to @p object; null if
-/// @p object is null.
-template <class Native, class Object>
-[[nodiscard]] Native* native_of(Object* object) noexcept {
-    return object == nullptr ? nullptr : object->native();
+/// Returns the pointer (such as ibv_qp*) with which the program refers to @p object; null if @p
+/// object is null. Returns an errno as it is.
+template <class Result, class Object>
+[[nodiscard]] Result native_of(Object object) noexcept {
+    if constexpr (std::is_convertible_v<Object, Result>) {
+        return object;
+    } else {
+        return object == nullptr ? nullptr : object->native();
+    }
 }
+
+/// Creates a context for the device file. On success, the context owns @p cmd_fd. On failure,
+/// returns null and sets errno, and the caller still owns @p cmd_fd.
+[[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
+
+/// Frees an imported protection domain, but not the original one.
+void unimport_pd(Pd& pd);
+/// Frees an imported memory region, but not the original one.
+void unimport_mr(Mr& mr);
+/// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the
+/// original region unusable. Returns 0, or EOPNOTSUPP if another process has registered the
+/// original region.
+int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

@@ -3,22 +3,12 @@
 
 #include <utility>
 
-#include "abi/entry.hpp"
+#include "abi/verbs.hpp"
 #include "objects/acknowledgements.hpp"
 
 namespace softverbs {
 
 namespace {
-
-Cq& object_of(ibv_cq* cq) {
-    return Cq::of(cq);
-}
-Qp& object_of(ibv_qp* qp) {
-    return Qp::of(qp);
-}
-Srq& object_of(ibv_srq* srq) {
-    return *static_cast<Srq*>(srq);
-}
 
 bool take_event(Context& context, ibv_async_event& out) {
     // The event queue is empty if another thread has destroyed the object of the event (such as a

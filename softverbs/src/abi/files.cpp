@@ -20,7 +20,7 @@
 
 #include "abi/next.hpp"
 #include "abi/paths.hpp"
-#include "abi/sysfs.hpp"
+#include "abi/sysfs_tree.hpp"
 
 namespace softverbs {
 
@@ -114,11 +114,8 @@ FILE* open_stream(const Redirection& to, const char* mode,
 }
 
 constinit Next<int(const char*, int, mode_t)> next_open("open");
-constinit Next<int(const char*, int, mode_t)> next_open64("open64");
 constinit Next<int(int, const char*, int, mode_t)> next_openat("openat");
-constinit Next<int(int, const char*, int, mode_t)> next_openat64("openat64");
 constinit Next<FILE*(const char*, const char*)> next_fopen("fopen");
-constinit Next<FILE*(const char*, const char*)> next_fopen64("fopen64");
 constinit Next<DIR*(const char*)> next_opendir("opendir");
 constinit Next<ssize_t(const char*, char*, std::size_t)> next_readlink("readlink");
 constinit Next<ssize_t(int, const char*, char*, std::size_t)> next_readlinkat("readlinkat");
@@ -166,20 +163,6 @@ SOFTVERBS_FILE int open(const char* path, int flags, ...) {
     });
 }
 
-SOFTVERBS_FILE int open64(const char* path, int flags, ...) {
-    mode_t mode = 0;
-    if (takes_mode(flags)) {
-        va_list arguments;
-        va_start(arguments, flags);
-        mode = va_arg(arguments, mode_t);
-        va_end(arguments);
-    }
-    return with_path(path, [&](const Redirection& to) {
-        return open_redirected(to, flags,
-                               [&](const char* file) { return next_open64(file, flags, mode); });
-    });
-}
-
 SOFTVERBS_FILE int openat(int directory, const char* path, int flags, ...) {
     mode_t mode = 0;
     if (takes_mode(flags)) {
@@ -194,20 +177,9 @@ SOFTVERBS_FILE int openat(int directory, const char* path, int flags, ...) {
     });
 }
 
-SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
-    mode_t mode = 0;
-    if (takes_mode(flags)) {
-        va_list arguments;
-        va_start(arguments, flags);
-        mode = va_arg(arguments, mode_t);
-        va_end(arguments);
-    }
-    return with_path_at(directory, path, [&](const Redirection& to) {
-        return open_redirected(to, flags, [&](const char* file) {
-            return next_openat64(directory, file, flags, mode);
-        });
-    });
-}
+// On 64-bit machines, the functions for large files are the same.
+SOFTVERBS_ALIAS(open) int open64(const char* path, int flags, ...);
+SOFTVERBS_ALIAS(openat) int openat64(int directory, const char* path, int flags, ...);
 
 // With _FORTIFY_SOURCE, the compiler calls these functions instead of open(2) and openat(2) if the
 // call has no mode argument.
@@ -216,17 +188,13 @@ SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __open64_2(const char* path, int flags) {
-    return ::open64(path, flags);
-}
+SOFTVERBS_ALIAS(__open_2) int __open64_2(const char* path, int flags);
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __openat_2(int directory, const char* path, int flags) {
     return ::openat(directory, path, flags);
 }
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
-SOFTVERBS_FILE int __openat64_2(int directory, const char* path, int flags) {
-    return ::openat64(directory, path, flags);
-}
+SOFTVERBS_ALIAS(__openat_2) int __openat64_2(int directory, const char* path, int flags);
 
 SOFTVERBS_FILE FILE* fopen(const char* path, const char* mode) {
     return with_path(path, [&](const Redirection& to) {
@@ -235,12 +203,7 @@ SOFTVERBS_FILE FILE* fopen(const char* path, const char* mode) {
     });
 }
 
-SOFTVERBS_FILE FILE* fopen64(const char* path, const char* mode) {
-    return with_path(path, [&](const Redirection& to) {
-        return open_stream(
-            to, mode, [](const char* file, const char* how) { return next_fopen64(file, how); });
-    });
-}
+SOFTVERBS_ALIAS(fopen) FILE* fopen64(const char* path, const char* mode);
 
 SOFTVERBS_FILE DIR* opendir(const char* path) {
     return with_path(path, [](const Redirection& to) { return next_opendir(to.path); });

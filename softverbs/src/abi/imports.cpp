@@ -12,8 +12,7 @@
 #include <optional>
 #include <utility>
 
-#include "abi/entry.hpp"
-#include "abi/open_device.hpp"
+#include "abi/verbs.hpp"
 #include "fabric/unique_fd.hpp"
 #include "objects/device_file.hpp"
 #include "objects/mapping.hpp"
@@ -301,10 +300,7 @@ SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
 }
 
 SOFTVERBS_ENTRY ibv_pd* ibv_import_pd(ibv_context* native, std::uint32_t handle) {
-    Context* const context = ours(native);
-    return context != nullptr ? call("ibv_import_pd", *context,
-                                     [&]() -> ibv_pd* { return import_pd(*context, handle); })
-                              : forward<ibv_import_pd>("ibv_import_pd", native, handle);
+    return verb<ibv_import_pd, "ibv_import_pd", import_pd>(native, handle);
 }
 
 SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
@@ -319,11 +315,7 @@ SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
-    Context* const context = ours(pd->context);
-    return context != nullptr
-               ? call("ibv_import_mr", *context,
-                      [&]() -> ibv_mr* { return import_mr(*static_cast<Pd*>(pd), handle); })
-               : forward<ibv_import_mr>("ibv_import_mr", pd, handle);
+    return verb<ibv_import_mr, "ibv_import_mr", import_mr>(pd, handle);
 }
 
 SOFTVERBS_ENTRY void ibv_unimport_mr(ibv_mr* mr) {

@@ -7,7 +7,6 @@
 #include <atomic>
 
 #include "abi/entry.hpp"
-#include "abi/open_device.hpp"
 #include "abi/operations.hpp"
 #include "fabric/clock.hpp"
 
@@ -42,26 +41,11 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 
 } // namespace
 
-ibv_mr* alloc_null_mr_op(ibv_pd* pd) {
-    return call("ibv_alloc_null_mr", context_of(*pd),
-                [&]() -> ibv_mr* { return alloc_null_mr(*static_cast<Pd*>(pd)); });
-}
-
 int advise_mr_op(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* entries,
                  std::uint32_t count) {
     return call("ibv_advise_mr", context_of(*pd), [&] {
         return advise_mr(*static_cast<Pd*>(pd), advice, flags, {entries, count});
     });
-}
-
-ibv_dm* alloc_dm_op(ibv_context* native, ibv_alloc_dm_attr* attributes) {
-    Context& context = context_of(native);
-    return call("ibv_alloc_dm", context,
-                [&]() -> ibv_dm* { return alloc_dm(context, *attributes); });
-}
-
-int free_dm_op(ibv_dm* dm) {
-    return destroy("ibv_free_dm", [&] { return free_dm(*static_cast<Dm*>(dm)); });
 }
 
 ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length,
@@ -70,15 +54,6 @@ ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t l
     return call("ibv_reg_dm_mr", context_of(*pd), [&]() -> ibv_mr* {
         return reg_dm_mr(*static_cast<Pd*>(pd), *static_cast<Dm*>(dm), offset, length, access);
     });
-}
-
-ibv_mw* alloc_mw_op(ibv_pd* pd, ibv_mw_type type) {
-    return call("ibv_alloc_mw", context_of(*pd),
-                [&]() -> ibv_mw* { return alloc_mw(*static_cast<Pd*>(pd), type); });
-}
-
-int dealloc_mw_op(ibv_mw* mw) {
-    return destroy("ibv_dealloc_mw", [&] { return dealloc_mw(*static_cast<Mw*>(mw)); });
 }
 
 } // namespace softverbs

@@ -131,16 +131,15 @@ using namespace softverbs;
 
 SOFTVERBS_ENTRY bool mlx5dv_is_supported(ibv_device* device) {
     const Device* const known = ours(device);
-    return known != nullptr ? known->rules.is_mlx5
-                            : forward_to_provider(libmlx5, mlx5dv_is_supported,
-                                                  "mlx5dv_is_supported", false, device);
+    return known != nullptr
+               ? known->rules.is_mlx5
+               : forward_to_provider(libmlx5, mlx5dv_is_supported, "mlx5dv_is_supported", device);
 }
 
 SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
     const Device* const known = ours(device);
     if (known == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_open_device, "mlx5dv_open_device",
-                                   static_cast<ibv_context*>(nullptr), device, attr);
+        return forward_to_provider(libmlx5, mlx5dv_open_device, "mlx5dv_open_device", device, attr);
     }
     // The only flag, MLX5DV_CONTEXT_FLAGS_DEVX, permits access to the firmware. Reject it, because
     // software devices have no firmware.
@@ -156,8 +155,8 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
 SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out) {
     const Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_query_device, "mlx5dv_query_device", EOPNOTSUPP,
-                                   native, out);
+        return forward_to_provider(libmlx5, mlx5dv_query_device, "mlx5dv_query_device", native,
+                                   out);
     }
     if (!is_mlx5(*context)) {
         return EOPNOTSUPP;
@@ -171,16 +170,15 @@ SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
     // devices, because they have no such queues.
     return context_in(*object, types) != nullptr
                ? with_errno(EOPNOTSUPP)
-               : forward_to_provider(libmlx5, mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP,
-                                     object, types);
+               : forward_to_provider(libmlx5, mlx5dv_init_obj, "mlx5dv_init_obj", object, types);
 }
 
 SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_ex* attributes,
                                          mlx5dv_qp_init_attr* extra) {
     Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_create_qp, "mlx5dv_create_qp",
-                                   static_cast<ibv_qp*>(nullptr), native, attributes, extra);
+        return forward_to_provider(libmlx5, mlx5dv_create_qp, "mlx5dv_create_qp", native,
+                                   attributes, extra);
     }
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
@@ -198,7 +196,7 @@ SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_e
         return fail(error);
     }
     return call("ibv_create_qp_ex", *context, [&] {
-        return native_of<ibv_qp>(create_qp(*context, *attributes, memory, scatter));
+        return native_of<ibv_qp*>(create_qp(*context, *attributes, memory, scatter));
     });
 }
 
@@ -214,9 +212,8 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
                                              int mlx5_access) {
     const Context* const context = ours(pd->context);
     if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr",
-                                   static_cast<ibv_mr*>(nullptr), pd, offset, length, iova, fd,
-                                   access, mlx5_access);
+        return forward_to_provider(libmlx5, mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr", pd,
+                                   offset, length, iova, fd, access, mlx5_access);
     }
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
@@ -234,8 +231,7 @@ SOFTVERBS_ENTRY int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char*
     const Context* const context = ours(native);
     if (context == nullptr) {
         return forward_to_provider(libmlx5, mlx5dv_get_data_direct_sysfs_path,
-                                   "mlx5dv_get_data_direct_sysfs_path", EOPNOTSUPP, native, buffer,
-                                   length);
+                                   "mlx5dv_get_data_direct_sysfs_path", native, buffer, length);
     }
     return with_errno(is_mlx5(*context) ? ENODEV : EOPNOTSUPP);
 }

@@ -9,6 +9,9 @@
 
 /// Declares an exported function that replaces the libc function of the same name.
 #define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
+/// Declares an exported function that is another name of @p function in the same file.
+#define SOFTVERBS_ALIAS(function) \
+    extern "C" __attribute__((visibility("default"), alias(#function)))
 
 namespace softverbs {
 

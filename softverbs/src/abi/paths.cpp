@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 
-#include "abi/sysfs.hpp"
 #include "abi/sysfs_tree.hpp"
 #include "cm/descriptors.hpp"
 #include "objects/process.hpp"

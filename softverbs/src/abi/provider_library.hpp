@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include <initializer_list>
+#include <type_traits>
 
 namespace softverbs {
 
@@ -19,10 +20,11 @@ struct ProviderLibrary {
 /// Calls the function @p function of the real provider library. Used for objects that do not belong
 /// to softverbs. Searches with dlsym(3) and RTLD_NEXT first. As this does not find a library that
 /// libibverbs has loaded as a provider, searches the loaded library itself next. If the library is
-/// not loaded or does not have the function, returns @p absent and sets errno to EOPNOTSUPP.
+/// not loaded or does not have the function, sets errno to EOPNOTSUPP, and returns null, false or
+/// EOPNOTSUPP.
 template <class Result, class... Parameters, class... Arguments>
 Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Parameters...),
-                           const char* function, Result absent, Arguments... arguments) {
+                           const char* function, Arguments... arguments) {
     const auto usable = [self](void* found) {
         return found != nullptr && found != reinterpret_cast<void*>(self);
     };
@@ -38,7 +40,11 @@ Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Param
     }
     if (!usable(found)) {
         errno = EOPNOTSUPP;
-        return absent;
+        if constexpr (std::is_same_v<Result, int>) {
+            return EOPNOTSUPP;
+        } else {
+            return {};
+        }
     }
     return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
 }

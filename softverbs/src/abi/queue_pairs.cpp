@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
-#include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "abi/verbs.hpp"
 #include "objects/multicast.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -15,12 +15,17 @@ ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes) {
         return fail(error);
     }
     return call("ibv_create_qp_ex", context,
-                [&] { return native_of<ibv_qp>(create_qp(context, *attributes, memory)); });
+                [&] { return native_of<ibv_qp*>(create_qp(context, *attributes, memory)); });
 }
 
-int modify_qp_rate_limit_op(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes) {
-    return call("ibv_modify_qp_rate_limit", context_of(*qp),
-                [&] { return modify_rate_limit(Qp::of(qp), *attributes); });
+int get_srq_num_op(ibv_srq* native, std::uint32_t* number) {
+    const Guard guard;
+    const Srq& srq = *static_cast<Srq*>(native);
+    if (srq.number == 0) {
+        return EINVAL; // only SRQs of type XRC have a number
+    }
+    *number = srq.number;
+    return 0;
 }
 
 ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes) {
@@ -61,7 +66,7 @@ SOFTVERBS_ENTRY ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
         if (made != nullptr) {
             init->cap = extended.cap;
         }
-        return native_of<ibv_qp>(made);
+        return native_of<ibv_qp*>(made);
     });
 }
 
@@ -117,35 +122,23 @@ SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
 }
 
 SOFTVERBS_ENTRY int ibv_destroy_qp(ibv_qp* qp) {
-    return ours(qp->context) != nullptr
-               ? destroy_unlocked("ibv_destroy_qp", [&] { return destroy_qp(Qp::of(qp)); })
-               : forward<ibv_destroy_qp>("ibv_destroy_qp", qp);
+    return unlocked_destroying_verb<ibv_destroy_qp, "ibv_destroy_qp", destroy_qp>(qp);
 }
 
 SOFTVERBS_ENTRY int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-    return ours(qp->context) != nullptr
-               ? call("ibv_query_ece", context_of(*qp), [&] { return query_ece(Qp::of(qp), *ece); })
-               : forward<ibv_query_ece>("ibv_query_ece", qp, ece);
+    return verb<ibv_query_ece, "ibv_query_ece", query_ece>(qp, ece);
 }
 
 SOFTVERBS_ENTRY int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-    return ours(qp->context) != nullptr
-               ? call("ibv_set_ece", context_of(*qp), [&] { return set_ece(Qp::of(qp), *ece); })
-               : forward<ibv_set_ece>("ibv_set_ece", qp, ece);
+    return verb<ibv_set_ece, "ibv_set_ece", set_ece>(qp, ece);
 }
 
 SOFTVERBS_ENTRY int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return ours(qp->context) != nullptr
-               ? call("ibv_attach_mcast", context_of(*qp),
-                      [&] { return attach_multicast(Qp::of(qp), *gid, lid); })
-               : forward<ibv_attach_mcast>("ibv_attach_mcast", qp, gid, lid);
+    return verb<ibv_attach_mcast, "ibv_attach_mcast", attach_multicast>(qp, gid, lid);
 }
 
 SOFTVERBS_ENTRY int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return ours(qp->context) != nullptr
-               ? call("ibv_detach_mcast", context_of(*qp),
-                      [&] { return detach_multicast(Qp::of(qp), *gid, lid); })
-               : forward<ibv_detach_mcast>("ibv_detach_mcast", qp, gid, lid);
+    return verb<ibv_detach_mcast, "ibv_detach_mcast", detach_multicast>(qp, gid, lid);
 }
 
 SOFTVERBS_ENTRY ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
@@ -167,10 +160,7 @@ SOFTVERBS_ENTRY ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
 }
 
 SOFTVERBS_ENTRY int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
-    return ours(srq->context) != nullptr
-               ? call("ibv_modify_srq", context_of(*srq),
-                      [&] { return modify_srq(*static_cast<Srq*>(srq), *attributes, mask); })
-               : forward<ibv_modify_srq>("ibv_modify_srq", srq, attributes, mask);
+    return verb<ibv_modify_srq, "ibv_modify_srq", modify_srq>(srq, attributes, mask);
 }
 
 SOFTVERBS_ENTRY int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
@@ -184,8 +174,5 @@ SOFTVERBS_ENTRY int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
 }
 
 SOFTVERBS_ENTRY int ibv_destroy_srq(ibv_srq* srq) {
-    return ours(srq->context) != nullptr
-               ? destroy_unlocked("ibv_destroy_srq",
-                                  [&] { return destroy_srq(*static_cast<Srq*>(srq)); })
-               : forward<ibv_destroy_srq>("ibv_destroy_srq", srq);
+    return unlocked_destroying_verb<ibv_destroy_srq, "ibv_destroy_srq", destroy_srq>(srq);
 }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "abi/sysfs.hpp"
 
 #include <unistd.h>
 
@@ -17,7 +16,7 @@
 #include <vector>
 
 #include "abi/sysfs_tree.hpp"
-#include "cm/local_addresses.hpp"
+#include "cm/routes.hpp"
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 

@@ -3,7 +3,9 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
+#include "abi/paths.hpp"
 #include "objects/device.hpp"
 
 namespace softverbs::sysfs {
@@ -29,5 +31,14 @@ void describe(Tree& tree, const Device& device);
 /// Adds a symbolic link from the device to a network interface of the kernel. rdma_cm uses this
 /// device for the IP addresses of the interface.
 void add_network_interface(Tree& tree, const Device& device, const std::string& interface);
+
+/// Translates a path in /sys to the path of the generated file, and stores it in @p target. Returns
+/// false if softverbs does not replace the kernel's file.
+[[nodiscard]] bool translate(std::string_view path, PathBuffer& target);
+
+/// Replaces, in @p path, the path of a generated file by the original path in /sys. Does nothing
+/// for other paths. The result is never longer than the generated path, so it fits into the same
+/// buffer.
+void restore(char* path) noexcept;
 
 } // namespace softverbs::sysfs

@@ -2,7 +2,6 @@
 // Implements the rdma_cm commands that bind an id, and that resolve addresses and routes.
 #include <cerrno>
 
-#include "cm/local_addresses.hpp"
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
 #include "cm/routes.hpp"

@@ -16,7 +16,6 @@
 #include "cm/manager.hpp"
 #include "cm/options.hpp"
 #include "cm/queries.hpp"
-#include "cm/queue_pair_attributes.hpp"
 #include "cm/user_cm.hpp"
 #include "cm/user_memory.hpp"
 #include "objects/process.hpp"

@@ -7,7 +7,7 @@
 #include "cm/manager.hpp"
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
-#include "objects/unpolled_completions.hpp"
+#include "objects/queue_pair.hpp"
 
 namespace softverbs::cm {
 

@@ -9,17 +9,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstdlib>
-#include <cstring>
 #include <new>
 #include <span>
 #include <system_error>
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "control/text.hpp"
 #include "fabric/background_thread.hpp"
 #include "fabric/clock.hpp"
+#include "fabric/environment.hpp"
 #include "fabric/system_error.hpp"
 #include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
@@ -37,17 +36,12 @@ constexpr std::uint64_t exchange_ready = 1;
 constexpr std::uint64_t woken = 2; // larger values: a ChannelFile's address
 
 unsigned response_timeout_from_environment() {
-    const char* const text = ::secure_getenv("SOFTVERBS_CM_TIMEOUT");
-    if (text == nullptr || *text == '\0') {
-        return default_response_timeout;
-    }
-    unsigned value = 0;
-    const char* const end_of_text = text + std::strlen(text);
-    const auto [end, error] = std::from_chars(text, end_of_text, value);
-    if (error != std::errc() || end != end_of_text || value > max_response_timeout) {
+    const auto text = fabric::environment_variable("SOFTVERBS_CM_TIMEOUT");
+    const auto value = text.empty() ? std::optional(default_response_timeout) : parse_number(text);
+    if (!value || *value > max_response_timeout) {
         refuse_setting("SOFTVERBS_CM_TIMEOUT", text, "a number from 0 to 31");
     }
-    return value;
+    return *value;
 }
 
 } // namespace

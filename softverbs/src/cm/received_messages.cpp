@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cm/manager.hpp"
-#include "cm/queue_pair_attributes.hpp"
+#include "cm/queries.hpp"
 #include "cm/routes.hpp"
 
 namespace softverbs::cm {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "control/commands.hpp"
-
 #include <errno.h>
 #include <softverbs/softverbs.h>
 
@@ -8,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "control/control_socket.hpp"
 #include "control/device_faults.hpp"
 #include "control/text.hpp"
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <mutex>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "control/device_faults.hpp"
 
@@ -54,5 +56,10 @@ void clock_runs() noexcept;
 /// Cancels the state changes and resets that plan() and flap_port() have planned and that have not
 /// occurred.
 void cancel_all() noexcept;
+
+/// Executes a command that arrived on the control socket, and returns "ok" or an error text. The
+/// commands are those of the program softverbs: "fault <list>" with a list as in SOFTVERBS_FAULTS,
+/// "port <device> <port> down|up|flap:<n>ms*<times>" and "reset-device <device>".
+[[nodiscard]] std::string execute(std::string_view command);
 
 } // namespace softverbs::control

@@ -9,7 +9,6 @@
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
 #include "control/control_socket.hpp"
-#include "control/profile.hpp"
 #include "control/settings.hpp"
 
 namespace softverbs {

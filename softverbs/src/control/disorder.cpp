@@ -3,8 +3,9 @@
 
 #include <errno.h>
 
-#include <charconv>
 #include <system_error>
+
+#include "control/text.hpp"
 
 namespace softverbs {
 
@@ -16,12 +17,11 @@ int Disorder::set(std::string_view text) {
     const std::size_t colon = text.find(':');
     if (colon != std::string_view::npos) {
         const std::string_view seed = text.substr(colon + 1);
-        const auto [end, error] =
-            std::from_chars(seed.data(), seed.data() + seed.size(), parsed.random_);
-        if (error != std::errc() || end != seed.data() + seed.size()) {
+        const auto parsed_seed = parse_number<std::uint64_t>(seed);
+        if (!parsed_seed) {
             return EINVAL;
         }
-        parsed.seed_ = parsed.random_;
+        parsed.seed_ = parsed.random_ = *parsed_seed;
         text = text.substr(0, colon);
         // Multiply the seed by an odd constant, so that small seeds also change the upper bits. Set
         // bit 0, because the state of an xorshift generator must not be 0.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "control/profile.hpp"
-
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
@@ -17,6 +15,7 @@
 #include <system_error>
 
 #include "abi/paths.hpp"
+#include "control/settings.hpp"
 #include "objects/efa.hpp"
 #include "objects/qp_table.hpp"
 #include "objects/queue_pair.hpp"

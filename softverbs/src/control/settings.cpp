@@ -4,11 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <system_error>
 
-#include "control/profile.hpp"
 #include "control/text.hpp"
 #include "fabric/environment.hpp"
 
@@ -29,16 +27,14 @@ std::uint16_t first_port() {
     if (port.empty()) {
         return fabric::default_first_port;
     }
-    std::uint16_t number = 0;
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
-    if (error != std::errc() || end != port.data() + port.size() || number < 1024 ||
-        number > fabric::highest_first_port) {
+    const auto number = parse_number<std::uint16_t>(port);
+    if (!number || *number < 1024 || *number > fabric::highest_first_port) {
         refuse_setting("SOFTVERBS_PORT", port,
                        "a number from 1024 to " + std::to_string(fabric::highest_first_port) +
                            ", the first of " + std::to_string(fabric::network_ports) +
                            " TCP ports");
     }
-    return number;
+    return *number;
 }
 
 /// Returns the host addresses of the devices, one per device, from SOFTVERBS_ADDRESS or the network
@@ -96,11 +92,8 @@ fabric::NetworkSettings network_from_environment(unsigned devices) {
 } // namespace
 
 void refuse_setting(const char* variable, std::string_view value, std::string_view expected) {
-    std::fprintf(stderr, "softverbs: %s is \"%.*s\", and has to be %.*s\n", variable,
-                 static_cast<int>(value.size()), value.data(), static_cast<int>(expected.size()),
-                 expected.data());
-    std::fflush(stderr);
-    ::_exit(2);
+    refuse(std::string(variable) + " is \"" + std::string(value) + "\", and has to be " +
+           std::string(expected));
 }
 
 Settings settings_from_environment() {
@@ -112,13 +105,12 @@ Settings settings_from_environment() {
         settings.profile = profile;
     }
     if (const auto devices = environment_variable("SOFTVERBS_DEVICES"); !devices.empty()) {
-        const auto [end, error] =
-            std::from_chars(devices.data(), devices.data() + devices.size(), settings.devices);
-        if (error != std::errc() || end != devices.data() + devices.size() ||
-            settings.devices < 1 || settings.devices > max_devices) {
+        const auto number = parse_number(devices);
+        if (!number || *number < 1 || *number > max_devices) {
             refuse_setting("SOFTVERBS_DEVICES", devices,
                            "a number from 1 to " + std::to_string(max_devices));
         }
+        settings.devices = *number;
     }
     if (const auto layer = environment_variable("SOFTVERBS_LINK_LAYER"); !layer.empty()) {
         if (layer != "ethernet" && layer != "infiniband") {

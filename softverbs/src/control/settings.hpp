@@ -46,4 +46,15 @@ struct Settings {
 /// existing profile (a set of device attributes).
 [[nodiscard]] std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings);
 
+[[nodiscard]] bool is_profile(std::string_view name);
+/// Returns the names of all profiles, separated by commas. Used in error texts.
+[[nodiscard]] std::string profile_names();
+
+/// Initializes a device according to a profile.
+/// @param index    index of the device, from 0
+/// @param profile  name of the profile, which must exist
+/// @param address  address of this host that the device uses; zeros if SOFTVERBS_NETWORK is not set
+void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
+              const fabric::HostAddress& address);
+
 } // namespace softverbs

@@ -18,8 +18,9 @@ inline std::string_view take_until(std::string_view& text, char separator) {
 }
 
 /// Parses a decimal number. Returns nullopt if the text contains anything else, or on overflow.
-inline std::optional<unsigned> parse_number(std::string_view text) {
-    unsigned number = 0;
+template <class Number = unsigned>
+std::optional<Number> parse_number(std::string_view text) {
+    Number number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size()) {
         return std::nullopt;

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "abi/entry.hpp"
-#include "control/profile.hpp"
+#include "control/settings.hpp"
 #include "fabric/rendezvous.hpp"
 #include "objects/completion_queue.hpp"
 

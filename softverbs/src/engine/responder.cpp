@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "objects/ah_numbers.hpp"
+#include "objects/queue_pair.hpp"
 #include "objects/xrc_domain.hpp"
 
 namespace softverbs {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "engine/srd_requester.hpp"
-
 #include <algorithm>
 #include <utility>
 
 #include "control/disorder.hpp"
+#include "engine/implementation.hpp"
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 

@@ -5,8 +5,8 @@
 
 #include "engine/addressing.hpp"
 #include "engine/responder.hpp"
-#include "objects/ah_numbers.hpp"
 #include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
 #include "objects/srd.hpp"
 
 // The responder of SRD queue pairs; see objects/srd.hpp. It executes requests in the order of their

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "engine/addressing.hpp"
+#include "engine/implementation.hpp"
 #include "engine/requester.hpp"
-#include "engine/srd_requester.hpp"
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 

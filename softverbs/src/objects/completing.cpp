@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "objects/completion_queue.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/scatter_to_cqe.hpp"
@@ -262,6 +263,62 @@ void enter_send_queue_error(Qp& qp) {
         qp.attributes.sq_draining = 0;
         flush_sends(qp);
     }
+}
+
+namespace {
+
+bool contains(const Cq* cq, std::uint32_t qp_number) noexcept {
+    if (cq == nullptr) {
+        return false;
+    }
+    for (std::uint64_t i = cq->taken; i != cq->pushed; ++i) {
+        if (cq->ring[i & (cq->ring.size() - 1)].wc.qp_num == qp_number) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+bool has_unpolled_completions(std::uint32_t qp_number) {
+    const Qp* const qp = process().qps.find(qp_number);
+    if (qp == nullptr || qp->number() != qp_number ||
+        (qp->state() != IBV_QPS_RTR && qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
+        return false;
+    }
+    return contains(qp->send_queue, qp_number) || contains(qp->recv_queue, qp_number);
+}
+
+void Srd::reset() noexcept {
+    requests.clear();
+    held.clear();
+    blocked.clear();
+    sessions.clear();
+}
+
+void complete_srd(Qp& qp, std::uint64_t number, efa::Status status) {
+    const auto found = qp.srd->requests.find(number);
+    if (found == qp.srd->requests.end()) {
+        return;
+    }
+    const SendRequest& request = found->second.request;
+    const bool writes =
+        request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    Completion completion;
+    completion.wc.wr_id = request.wr_id;
+    completion.wc.status = efa::wc_status(status);
+    // As libefa does, report RDMA reads as sends.
+    completion.wc.opcode = writes ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
+    completion.wc.vendor_err = static_cast<std::uint32_t>(status);
+    completion.wc.qp_num = qp.number();
+    completion.qp = &qp;
+    completion.send_limit = 1; // marks a send completion; release_slots() frees one slot
+    // Remove the request before push(), because push() flushes all requests of the queue pair if
+    // the completion queue overruns.
+    qp.srd->requests.erase(found);
+    push(*qp.send_queue, completion);
+    end_draining(qp);
 }
 
 } // namespace softverbs

@@ -52,7 +52,7 @@ inline constexpr std::uint32_t psn_mask = 0xffffff;
 struct Ah : ibv_ah {
     Ah() : ibv_ah{} {}
     ibv_ah_attr attributes{};
-    /// The address handle number. Only with the device profile efa; see ah_numbers.hpp.
+    /// The address handle number. Only with the device profile efa; see find_ah_number().
     std::uint16_t number = 0;
 };
 
@@ -510,6 +510,9 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 [[nodiscard]] int check_address(Device& device, const ibv_ah_attr& address);
 [[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
+/// Returns the AH number that the address handles with the destination GID @p gid share, or
+/// efa::unknown_ah if no address handle has this GID.
+[[nodiscard]] std::uint16_t find_ah_number(const Pd& pd, const ibv_gid& gid) noexcept;
 
 // Functions of the data path, for ibv_context_ops. They take Process::lock themselves.
 int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad);
@@ -569,5 +572,9 @@ void release_slots(const Completion& completion) noexcept;
 /// Raises an asynchronous event of the queue pair. For an XRC target, raises one event for each of
 /// its handles.
 void raise_event(Qp& qp, ibv_event_type type);
+/// Returns whether there are completions of the queue pair with this number that the program has
+/// not polled. Returns false if there is no such queue pair, or if its state is not RTR, RTS or
+/// SQD.
+[[nodiscard]] bool has_unpolled_completions(std::uint32_t qp_number);
 
 } // namespace softverbs

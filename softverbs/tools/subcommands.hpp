@@ -2,8 +2,16 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace softverbs::tools {
+
+/// Replaces this process by @p command, with libsoftverbs preloaded by LD_PRELOAD. Returns only on
+/// failure, with the exit status.
+[[nodiscard]] int run(const std::vector<std::string>& command);
+
+/// Prints the devices that programs find under `softverbs run`. Returns the exit status.
+[[nodiscard]] int list_devices();
 
 /// Sends a command to the running process with this PID. Both processes must use the same
 /// rendezvous directory, in which softverbs processes find each other. Prints an error on stderr if
