@@ -81,8 +81,9 @@ ibv_qp* create_srd(Context& context, ibv_qp_init_attr_ex& attributes,
     if (const int error = obtain_memory(context, attributes, memory); error != 0) {
         return fail(error);
     }
-    return call("ibv_create_qp_ex", context,
-                [&] { return native_of<ibv_qp*>(create_srd_qp(context, attributes, memory)); });
+    return call("ibv_create_qp_ex", context, [&] {
+        return native_of<ibv_qp*>(create_qp(context, attributes, memory, {}, true));
+    });
 }
 
 int read_sgid(efadv_cq* native, ibv_gid* gid) {

@@ -26,22 +26,9 @@ void Engine::Implementation::list_ack(Qp& qp) noexcept {
 }
 
 void Engine::Implementation::acknowledge(Qp& qp) {
-    if (!std::exchange(qp.responder.ack_pending, false)) {
-        return;
+    if (std::exchange(qp.responder.ack_pending, false)) {
+        send_ack(qp, qp.responder.ack_connection, (qp.responder.expected_psn - 1) & psn_mask);
     }
-    const std::uint32_t psn = (qp.responder.expected_psn - 1) & psn_mask;
-    if (qp.type() == IBV_QPT_RC) {
-        send_ack(qp, qp.responder.ack_connection, psn);
-        return;
-    }
-    Outgoing packet;
-    packet.header.kind = PacketHeader::Kind::ack;
-    packet.header.service = IBV_QPT_XRC_SEND; // the type of the requester's queue pair
-    packet.header.destination = qp.attributes.dest_qp_num;
-    packet.header.source = qp.number();
-    packet.header.psn = psn;
-    packet.header.device = static_cast<std::uint8_t>(qp.requester.device);
-    static_cast<void>(transmit(qp.responder.ack_connection, fabric::Lane::responses, packet));
 }
 
 void Engine::Implementation::acknowledge_all() {

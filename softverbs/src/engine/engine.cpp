@@ -261,6 +261,20 @@ const char* Engine::pull_method() const noexcept {
     return "none yet";
 }
 
+void Engine::Implementation::forget_peers() {
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            forget_connections(*qp);
+        }
+    }
+    peers.clear();
+    granted.clear();
+    delayed.clear();
+    ack_pending.clear();
+    std::erase_if(set_asides, [](const auto& packet) { return packet.from != nullptr; });
+    last_peer = nullptr;
+}
+
 void Engine::abandon() {
     Implementation& engine = *implementation_;
     if (engine.node == nullptr) {
@@ -272,17 +286,7 @@ void Engine::abandon() {
     // these two objects.
     static_cast<void>(engine.node.release());
     static_cast<void>(engine.thread.release());
-    for (Qp* const qp : process().qps.all()) {
-        if (qp != nullptr) {
-            Implementation::forget_connections(*qp);
-        }
-    }
-    engine.peers.clear();
-    engine.granted.clear();
-    engine.delayed.clear();
-    engine.ack_pending.clear();
-    std::erase_if(engine.set_asides, [](const auto& packet) { return packet.from != nullptr; });
-    engine.last_peer = nullptr;
+    engine.forget_peers();
     engine.agent_state = Implementation::Agent::awake;
 }
 
@@ -306,18 +310,9 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     // All connections will be closed below. Remove them from all queue pairs first, because other
     // threads of the program may still call verbs. These queue pairs can then no longer reach other
     // processes.
-    for (Qp* const qp : process().qps.all()) {
-        if (qp != nullptr) {
-            Implementation::forget_connections(*qp);
-        }
-    }
     withdraw_writes();
-    engine.peers.clear();
-    engine.delayed.clear();
-    engine.ack_pending.clear();
-    std::erase_if(engine.set_asides, [](const auto& packet) { return packet.from != nullptr; });
+    engine.forget_peers();
     engine.stalled.clear();
-    engine.last_peer = nullptr;
     engine.node.reset();
 }
 

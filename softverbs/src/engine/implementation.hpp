@@ -224,6 +224,8 @@ struct Engine::Implementation : fabric::Handler {
     /// cancels its delayed ACK. Called when all connections are closed: at the end of the process,
     /// and after fork(2).
     static void forget_connections(Qp& qp) noexcept;
+    /// Forgets all connections of this process to other processes.
+    void forget_peers();
 
     // Functions in short_send.cpp and short_receive.cpp, the fast path for small requests:
 

@@ -158,12 +158,7 @@ void InboundRequest::send_response(Outgoing& answer) {
 
 void InboundRequest::send_ack() {
     if ((header_.flags & PacketHeader::ack_request) != 0) {
-        if (qp_.type() == IBV_QPT_RC || qp_.type() == IBV_QPT_UC) {
-            engine_.send_ack(qp_, from_, header_.psn);
-        } else {
-            Outgoing packet = make_response(Kind::ack);
-            send_response(packet);
-        }
+        engine_.send_ack(qp_, from_, header_.psn);
     }
 }
 

@@ -234,7 +234,8 @@ void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint3
     header.source = qp.number();
     header.psn = psn;
     constexpr std::size_t size = ShortHeader::size(Kind::ack);
-    if (!process().disturbs_packets()) [[likely]] {
+    const bool is_xrc = qp.type() == IBV_QPT_XRC_RECV;
+    if (!is_xrc && !process().disturbs_packets()) [[likely]] {
         if (to == nullptr) {
             const std::span<const std::byte> record =
                 std::as_bytes(std::span(&header, 1)).first(size);
@@ -251,7 +252,8 @@ void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint3
     }
     Outgoing packet;
     packet.header.kind = header.kind;
-    packet.header.service = static_cast<std::uint8_t>(qp.type());
+    packet.header.service = // the type of the requester's queue pair
+        static_cast<std::uint8_t>(is_xrc ? IBV_QPT_XRC_SEND : qp.type());
     packet.header.device = header.device;
     packet.header.destination = header.destination;
     packet.header.source = header.source;

@@ -38,14 +38,6 @@ struct TagHeaders {
     }
 };
 
-std::uint64_t length_of(const RecvRequest& request) noexcept {
-    std::uint64_t length = 0;
-    for (std::uint32_t i = 0; i < request.entries; ++i) {
-        length += request.entry[i].length;
-    }
-    return length;
-}
-
 } // namespace
 
 bool InboundRequest::have_tagged_receive() {
@@ -89,7 +81,7 @@ bool InboundRequest::have_tagged_receive() {
 
 void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous) {
     const RecvRequest to = responder_.current;
-    if (be32toh(rendezvous.len) > length_of(to)) {
+    if (be32toh(rendezvous.len) > to.capacity()) {
         complete(IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 0);
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
@@ -115,7 +107,7 @@ void InboundRequest::tagged_send() {
     const RecvRequest& request = responder_.current;
     const std::uint64_t skipped = responder_.matched ? sizeof(ibv_tmh) : 0;
     const std::uint64_t length = header_.length - skipped;
-    if (length > length_of(request)) {
+    if (length > request.capacity()) {
         complete(responder_.tag_opcode, IBV_WC_LOC_LEN_ERR, 0);
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;

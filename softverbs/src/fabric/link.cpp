@@ -151,6 +151,41 @@ bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
 
+template <Lane lane>
+unsigned Link::deliver(Handler& handler, unsigned budget) {
+    RingConsumer& ring = in(lane);
+    std::span<const std::byte> record;
+    unsigned done = 0;
+    while (done < budget && state_ != State::over) {
+        const RingConsumer::Next next = ring.next(record);
+        if (next != RingConsumer::Next::record) {
+            if (next == RingConsumer::Next::garbage) {
+                cut();
+            }
+            break;
+        }
+        if constexpr (lane == Lane::responses) {
+            handler.on_response(*this, record);
+        } else {
+            refused_ = !handler.on_request(*this, record);
+            if (refused_) {
+                refused_at_ = context_.deliveries;
+                break;
+            }
+            // Count the request only after on_request() has processed it, because the other
+            // process regards counted requests as processed.
+            incoming_.taken.store(++taken_here_, std::memory_order_release);
+        }
+        ++done;
+        ++context_.deliveries;
+        ring.pop();
+    }
+    if (done != 0) {
+        freed(lane);
+    }
+    return done;
+}
+
 unsigned Link::progress(Handler& handler, unsigned budget) {
     if (state_ == State::over) [[unlikely]] {
         return 0;
@@ -158,63 +193,10 @@ unsigned Link::progress(Handler& handler, unsigned budget) {
     if (starved_[0] || starved_[1]) [[unlikely]] {
         report_room(handler);
     }
-    unsigned done = deliver_responses(handler, budget);
-    done += deliver_requests(handler, budget - done);
+    unsigned done = deliver<Lane::responses>(handler, budget);
+    done += deliver<Lane::requests>(handler, budget - done);
     if (state_ == State::closing) [[unlikely]] {
         close_when_drained();
-    }
-    return done;
-}
-
-unsigned Link::deliver_responses(Handler& handler, unsigned budget) {
-    RingConsumer& ring = in(Lane::responses);
-    std::span<const std::byte> record;
-    unsigned done = 0;
-    while (done < budget && state_ != State::over) {
-        const RingConsumer::Next next = ring.next(record);
-        if (next != RingConsumer::Next::record) {
-            if (next == RingConsumer::Next::garbage) {
-                cut();
-            }
-            break;
-        }
-        ++done;
-        ++context_.deliveries;
-        handler.on_response(*this, record);
-        ring.pop();
-    }
-    if (done != 0) {
-        freed(Lane::responses);
-    }
-    return done;
-}
-
-unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
-    RingConsumer& ring = in(Lane::requests);
-    std::span<const std::byte> record;
-    unsigned done = 0;
-    while (done < budget && state_ != State::over) {
-        const RingConsumer::Next next = ring.next(record);
-        if (next != RingConsumer::Next::record) {
-            if (next == RingConsumer::Next::garbage) {
-                cut();
-            }
-            break;
-        }
-        refused_ = !handler.on_request(*this, record);
-        if (refused_) {
-            refused_at_ = context_.deliveries;
-            break;
-        }
-        ++done;
-        // Count the request only after on_request() has processed it, because the other process
-        // regards counted requests as processed.
-        incoming_.taken.store(++taken_here_, std::memory_order_release);
-        ++context_.deliveries;
-        ring.pop();
-    }
-    if (done != 0) {
-        freed(Lane::requests);
     }
     return done;
 }

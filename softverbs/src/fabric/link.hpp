@@ -121,8 +121,8 @@ class Link final : public Connection {
     [[nodiscard]] RingConsumer& in(Lane lane) noexcept {
         return in_[static_cast<std::size_t>(lane)];
     }
-    unsigned deliver_responses(Handler& handler, unsigned budget);
-    unsigned deliver_requests(Handler& handler, unsigned budget);
+    template <Lane lane>
+    unsigned deliver(Handler& handler, unsigned budget);
     void published(Lane lane) noexcept;
     void freed(Lane lane) noexcept;
     void report_room(Handler& handler);

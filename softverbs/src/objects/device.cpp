@@ -14,24 +14,18 @@
 
 namespace softverbs {
 
-EventDescriptor::~EventDescriptor() {
-    if (fd_ >= 0) {
-        ::close(fd_);
-    }
-}
-
 int EventDescriptor::open() noexcept {
-    fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
-    return fd_ < 0 ? errno : 0;
+    fd_.reset(::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE));
+    return fd_ ? 0 : errno;
 }
 
 void EventDescriptor::raise() noexcept {
-    fabric::signal_eventfd(fd_);
+    fabric::signal_eventfd(fd_.get());
 }
 
 int EventDescriptor::take() const {
     std::uint64_t one = 0;
-    return ::read(fd_, &one, sizeof one) == sizeof one ? 0 : errno;
+    return ::read(fd_.get(), &one, sizeof one) == sizeof one ? 0 : errno;
 }
 
 void EventDescriptor::retract() const noexcept {
@@ -42,7 +36,7 @@ void EventDescriptor::retract() const noexcept {
     std::uint64_t value = 0;
     const iovec buffer{&value, sizeof value};
     const fabric::NoCancellation here;
-    [[maybe_unused]] const ssize_t read = preadv2(fd_, &buffer, 1, -1, RWF_NOWAIT);
+    [[maybe_unused]] const ssize_t read = preadv2(fd_.get(), &buffer, 1, -1, RWF_NOWAIT);
 }
 
 Device* ours(ibv_device* device) noexcept {

@@ -17,6 +17,7 @@
 
 #include "fabric/clock.hpp"
 #include "fabric/host_address.hpp"
+#include "fabric/unique_fd.hpp"
 
 namespace softverbs {
 
@@ -100,14 +101,9 @@ struct Device : ibv_device {
 /// events that the program has not received. The program can wait for events with poll(2).
 class EventDescriptor {
   public:
-    EventDescriptor() = default;
-    ~EventDescriptor();
-    EventDescriptor(const EventDescriptor&) = delete;
-    EventDescriptor& operator=(const EventDescriptor&) = delete;
-
     /// Creates the eventfd. Returns 0 or an errno, such as EMFILE.
     [[nodiscard]] int open() noexcept;
-    [[nodiscard]] int fd() const noexcept { return fd_; }
+    [[nodiscard]] int fd() const noexcept { return fd_.get(); }
     /// Adds one to the number of events that the program has not received.
     void raise() noexcept;
     /// Waits until there is an event that the program has not received, and subtracts one from the
@@ -121,7 +117,7 @@ class EventDescriptor {
     void retract() const noexcept;
 
   private:
-    int fd_ = -1;
+    fabric::UniqueFd fd_;
 };
 
 struct DeviceFile; // defined in device_file.hpp

@@ -200,10 +200,8 @@ int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, Queue
 Qp::Qp() : ibv_qp_ex{} {}
 Qp::~Qp() = default;
 
-namespace {
-
-Qp* create(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
-           ScatterRequest scatter, bool is_srd) {
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
+              ScatterRequest scatter, bool is_srd) {
     if (const int error = check(context, attributes, is_srd); error != 0) {
         return fail(error);
     }
@@ -291,21 +289,6 @@ Qp* create(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memor
     }
     count(*qp, 1);
     return qp.release();
-}
-
-} // namespace
-
-Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
-    return create(context, attributes, memory, ScatterRequest::none, false);
-}
-
-Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
-              ScatterRequest scatter) {
-    return create(context, attributes, memory, scatter, false);
-}
-
-Qp* create_srd_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
-    return create(context, attributes, memory, ScatterRequest::none, true);
 }
 
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {

@@ -475,13 +475,10 @@ struct Qp : ibv_qp_ex {
 /// domain, if there is one. Returns 0 or ENOMEM. The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
-[[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
-/// Like create_qp() above, for mlx5dv_create_qp(), which can enable or disable scatter-to-CQE.
+/// @param scatter  of mlx5dv_create_qp(), which can enable or disable scatter-to-CQE
+/// @param is_srd  whether the queue pair, whose type is IBV_QPT_DRIVER, is an SRD queue pair
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
-                            ScatterRequest scatter);
-/// Like create_qp() above, for an SRD queue pair. Its type is IBV_QPT_DRIVER.
-[[nodiscard]] Qp* create_srd_qp(Context& context, ibv_qp_init_attr_ex& attributes,
-                                QueueMemory& memory);
+                            ScatterRequest scatter = {}, bool is_srd = false);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
 /// Stores the rate limit of the queue pair, which ibv_query_qp() returns. The limit has no effect
 /// on the send rate.
