@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "abi/real_library.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/device.hpp"
 #include "objects/device_file.hpp"
 #include "objects/memory.hpp"

@@ -68,15 +68,8 @@ Redirection redirect(const char* path, PathBuffer& target) {
     Redirection found{path, nullptr};
     const std::string_view wanted = path;
     for (const ServedPath& row : served_paths) {
-        if (!wanted.starts_with(row.prefix)) {
-            continue;
-        }
-        if (row.translate != nullptr && row.translate(wanted, target)) {
+        if (wanted.starts_with(row.prefix) && row.translate(wanted, target)) {
             found = {target, row.open};
-            break;
-        }
-        if (row.translate == nullptr) {
-            found = {path, row.open};
             break;
         }
     }

@@ -18,8 +18,7 @@ struct ServedPath {
     /// The entry is used for all absolute paths that begin with this prefix.
     std::string_view prefix;
     /// Stores in @p target the path of the file to open instead of @p path. Returns false if
-    /// softverbs does not replace the file @p path. If the pointer translate is null, @p path is
-    /// opened unchanged.
+    /// softverbs does not replace the file @p path.
     bool (*translate)(std::string_view path, PathBuffer& target);
     /// Opens the file. Returns a descriptor, or -1 with errno set. If open is null, the translated
     /// path is opened with open(2).

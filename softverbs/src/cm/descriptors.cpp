@@ -19,7 +19,7 @@
 #include "cm/manager.hpp"
 #include "cm/user_cm.hpp"
 #include "fabric/clock.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {

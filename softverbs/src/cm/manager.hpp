@@ -75,6 +75,11 @@ class Manager final : Exchange::Receiver {
     /// Leaves a multicast group. Returns how many events of this group the program has received.
     unsigned leave(Id& owner, Multicast& group);
 
+    /// Implements rdma_set_option(). Returns 0 or an errno: EINVAL (the value has a wrong size, or
+    /// the state of the id does not permit the change), ENOSYS (the option is unknown).
+    [[nodiscard]] int set_option(Id& id, std::uint32_t level, std::uint32_t option,
+                                 std::span<const std::byte> value);
+
     // Functions in connection.cpp, for the commands that establish and end connections:
     [[nodiscard]] int connect(Id& id, const rdma_ucm_conn_param& parameters,
                               const rdma_ucm_ece& ece);

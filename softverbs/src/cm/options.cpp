@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "cm/options.hpp"
+// Implements rdma_set_option().
 
 #include <cerrno>
 #include <cstring>
 #include <optional>
 
+#include "cm/manager.hpp"
 #include "cm/queries.hpp"
 
 namespace softverbs::cm {
@@ -78,18 +79,17 @@ int set_ib_path(Manager& manager, Id& id, std::span<const std::byte> value) {
 
 } // namespace
 
-int set_option(Manager& manager, Id& id, std::uint32_t level, std::uint32_t option,
-               std::span<const std::byte> value) {
+int Manager::set_option(Id& id, std::uint32_t level, std::uint32_t option,
+                        std::span<const std::byte> value) {
     if (level == RDMA_OPTION_ID) {
         const int error = set_id_option(id, option, value);
         if (error == 0) {
-            manager.update_binding(id);
+            update_binding(id);
         }
         return error;
     }
-    return level == RDMA_OPTION_IB && option == RDMA_OPTION_IB_PATH
-               ? set_ib_path(manager, id, value)
-               : ENOSYS;
+    return level == RDMA_OPTION_IB && option == RDMA_OPTION_IB_PATH ? set_ib_path(*this, id, value)
+                                                                    : ENOSYS;
 }
 
 } // namespace softverbs::cm

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "engine/requester.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {

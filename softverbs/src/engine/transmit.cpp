@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "engine/implementation.hpp"
-#include "fabric/no_cancellation.hpp"
 #include "fabric/rendezvous.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/mapping.hpp"
 #include "objects/process.hpp"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <new>
 
-#include "fabric/epoll.hpp"
 #include "fabric/event_source.hpp"
 #include "fabric/rendezvous.hpp"
 

@@ -9,7 +9,6 @@
 #include <cassert>
 #include <utility>
 
-#include "fabric/no_cancellation.hpp"
 #include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
@@ -38,8 +37,8 @@ bool can_be_doorbell(const UniqueFd& fd) noexcept {
            (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;
 }
 
-Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
-           unsigned slot, pid_t pid, UniqueFd doorbell)
+Link::Link(LinkContext& context, UniqueFd socket, LinkMemory memory, Side side, unsigned slot,
+           pid_t pid, UniqueFd doorbell)
     : context_(context),
       incoming_(memory.incoming(side)),
       outgoing_(memory.outgoing(side)),
@@ -56,7 +55,7 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       welcomed_(side == Side::acceptor),
       memory_(std::move(memory)),
       doorbell_(std::move(doorbell)),
-      mailbox_(std::move(socket), context.epoll, tag) {
+      mailbox_(std::move(socket), context.epoll) {
     if (context_.armed) {
         // This connection is created while another thread of this process sleeps in Node::wait().
         // Before the call of arm() below, the other process may have sent records (messages)

@@ -44,11 +44,10 @@ class Link final : public Connection {
   public:
     using Side = LinkMemory::Side;
 
-    /// @param socket  a connected Unix socket, which is in the epoll instance with the event data
-    ///     @p tag
+    /// @param socket  a connected Unix socket, which is in the epoll instance as EventSource::link
     /// @param doorbell  the eventfd that wakes the other process; empty if it was not received yet
-    Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
-         unsigned slot, pid_t pid, UniqueFd doorbell);
+    Link(LinkContext& context, UniqueFd socket, LinkMemory memory, Side side, unsigned slot,
+         pid_t pid, UniqueFd doorbell);
 
     [[nodiscard]] unsigned slot() const noexcept override { return slot_; }
     [[nodiscard]] std::size_t max_record() const noexcept override { return longest_; }

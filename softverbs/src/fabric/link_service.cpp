@@ -13,7 +13,7 @@
 
 #include "fabric/clock.hpp"
 #include "fabric/link.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {

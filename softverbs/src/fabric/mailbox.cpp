@@ -8,8 +8,7 @@
 #include <new>
 #include <span>
 
-#include "fabric/epoll.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/event_source.hpp"
 #include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
@@ -78,10 +77,8 @@ std::optional<std::uint32_t> Mailbox::flush(int& error) noexcept {
 }
 
 void Mailbox::watch_room(bool wanted) noexcept {
-    epoll_event event{};
-    event.events = EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0);
-    event.data.u64 = tag_;
-    ::epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
+    watch(epoll_, socket_.get(), EventSource::link,
+          EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0));
 }
 
 bool Mailbox::hung_up() const noexcept {

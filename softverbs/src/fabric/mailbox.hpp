@@ -15,10 +15,8 @@ namespace softverbs::fabric {
 /// socket.
 class Mailbox {
   public:
-    /// @param socket  a socket that is in the epoll instance @p epoll for EPOLLIN, with the event
-    ///     data @p tag
-    Mailbox(UniqueFd socket, int epoll, std::uint64_t tag) noexcept
-        : socket_(std::move(socket)), epoll_(epoll), tag_(tag) {}
+    /// @param socket  a socket that is in the epoll instance @p epoll as EventSource::link
+    Mailbox(UniqueFd socket, int epoll) noexcept : socket_(std::move(socket)), epoll_(epoll) {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
 
@@ -50,7 +48,6 @@ class Mailbox {
 
     UniqueFd socket_;
     int epoll_;
-    std::uint64_t tag_;
     std::deque<Waiting> waiting_;
 };
 

@@ -14,9 +14,8 @@ class Mapping {
     Mapping() noexcept = default;
     /// Maps the first @p size bytes of @p fd with MAP_SHARED. If mmap(2) fails, the object is empty
     /// and errno is set.
-    Mapping(int fd, std::size_t size, int protection, int extra_flags = 0) noexcept
-        : address_(::mmap(nullptr, size, protection, MAP_SHARED | extra_flags, fd, 0)),
-          size_(size) {
+    Mapping(int fd, std::size_t size, int protection) noexcept
+        : address_(::mmap(nullptr, size, protection, MAP_SHARED, fd, 0)), size_(size) {
         if (address_ == MAP_FAILED) {
             address_ = nullptr;
             size_ = 0;

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {

@@ -11,7 +11,6 @@
 #include <new>
 
 #include "fabric/event_source.hpp"
-#include "fabric/no_cancellation.hpp"
 #include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
 #include "fabric/uncancellable.hpp"
@@ -155,13 +154,11 @@ Connection* Node::make_link(unsigned slot) {
         errno = error == EPIPE ? ENOENT : error == ETOOMANYREFS ? EMFILE : error;
         return nullptr;
     }
-    const int number = socket.get();
-    if (!watch(epoll_.get(), number, EventSource::link)) {
+    if (!watch(epoll_.get(), socket.get(), EventSource::link)) {
         errno = ENOMEM;
         return nullptr;
     }
-    links_.push_back(std::make_unique<Link>(context_, std::move(socket),
-                                            event_tag(EventSource::link, number), std::move(memory),
+    links_.push_back(std::make_unique<Link>(context_, std::move(socket), std::move(memory),
                                             Link::Side::connector, slot, pid, UniqueFd()));
     return links_.back().get();
 }
@@ -271,14 +268,13 @@ void Node::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, 
     }
     LinkMemory memory = LinkMemory::accept(received.descriptors[0].get(),
                                            {hello.ring_bytes[0], hello.ring_bytes[1]});
-    const int number = socket.get();
-    if (!memory || !watch(epoll_.get(), number, EventSource::link)) {
+    if (!memory || !watch(epoll_.get(), socket.get(), EventSource::link)) {
         return;
     }
     received.descriptors[0].reset();
-    links_.push_back(std::make_unique<Link>(
-        context_, std::move(socket), event_tag(EventSource::link, number), std::move(memory),
-        Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
+    links_.push_back(std::make_unique<Link>(context_, std::move(socket), std::move(memory),
+                                            Link::Side::acceptor, hello.number, pid,
+                                            std::move(received.descriptors[1])));
     Link& link = *links_.back();
     link.welcome(hello);
     // Handle the messages that the other process may have sent after its "hello" message.

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "fabric/epoll.hpp"
+#include "fabric/event_source.hpp"
 
 namespace softverbs::fabric {
 

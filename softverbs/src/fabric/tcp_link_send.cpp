@@ -9,8 +9,9 @@
 #include <cerrno>
 #include <new>
 
-#include "fabric/no_cancellation.hpp"
+#include "fabric/event_source.hpp"
 #include "fabric/tcp_link.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -121,10 +122,8 @@ void TcpLink::watch_room(bool wanted) noexcept {
         return;
     }
     watches_room_ = wanted;
-    epoll_event event{};
-    event.events = EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0);
-    event.data.fd = socket_.get();
-    ::epoll_ctl(context_.epoll, EPOLL_CTL_MOD, socket_.get(), &event);
+    watch(context_.epoll, socket_.get(), EventSource::network,
+          EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0));
 }
 
 void TcpLink::acknowledge() noexcept {

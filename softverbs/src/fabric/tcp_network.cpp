@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "fabric/clock.hpp"
-#include "fabric/epoll.hpp"
-#include "fabric/no_cancellation.hpp"
+#include "fabric/event_source.hpp"
 #include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
 #include "fabric/tcp_socket.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -44,7 +44,7 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
                     "SOFTVERBS_NETWORK=unprotected-tcp needs a little-endian processor");
     }
     context_.epoll = epoll_.get();
-    if (!watch(epoll_.get(), timer_.get())) {
+    if (!watch(epoll_.get(), timer_.get(), EventSource::network)) {
         throw_error(errno, "softverbs cannot add a descriptor to an epoll");
     }
 }
@@ -72,7 +72,7 @@ int TcpNetwork::make_listeners(unsigned slot, std::vector<Listener>& made,
             failed = address;
             return errno;
         }
-        if (!watch(epoll_.get(), socket.get())) {
+        if (!watch(epoll_.get(), socket.get(), EventSource::network)) {
             throw_error(errno, "softverbs cannot add a descriptor to an epoll");
         }
         made.push_back({address, std::move(socket), slot});
@@ -152,7 +152,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         return nullptr;
     }
     const int number = socket.get();
-    if (!watch(epoll_.get(), number)) {
+    if (!watch(epoll_.get(), number, EventSource::network)) {
         errno = ENOMEM;
         return nullptr;
     }
@@ -182,7 +182,8 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     }
     const int ready = ::epoll_wait(epoll_.get(), events.data(), most_events, 0);
     for (int event = 0; event < ready; ++event) {
-        handle(events[static_cast<std::size_t>(event)].data.fd, handler, budget, done);
+        handle(descriptor_of(events[static_cast<std::size_t>(event)].data.u64), handler, budget,
+               done);
     }
     if (clock_is_stopped()) [[unlikely]] {
         end_overdue_handshakes();
@@ -243,7 +244,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         auto handshake =
             std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor, settings_.secret, route,
                                            settings_.first_slot + listener.slot);
-        if (!watch(epoll_.get(), number)) {
+        if (!watch(epoll_.get(), number, EventSource::network)) {
             continue;
         }
         unproven_.push_back({std::move(socket), route, listener.slot, std::move(handshake),

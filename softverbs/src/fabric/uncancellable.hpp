@@ -2,6 +2,7 @@
 #pragma once
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,6 +10,19 @@
 #include <cstdint>
 
 namespace softverbs::fabric {
+
+/// Disables pthread_cancel(3) for this thread while the object exists. Needed around code that
+/// calls cancellation points, such as write(2), but must not be cancelled.
+class NoCancellation {
+  public:
+    NoCancellation() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~NoCancellation() { ::pthread_setcancelstate(before_, nullptr); }
+    NoCancellation(const NoCancellation&) = delete;
+    NoCancellation& operator=(const NoCancellation&) = delete;
+
+  private:
+    int before_ = PTHREAD_CANCEL_ENABLE;
+};
 
 // These functions make system calls with syscall(2), which is not a cancellation point.
 // ibv_post_send() and ibv_poll_cq() must not be cancellation points, but eventfd_write(3),

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "fabric/no_cancellation.hpp"
 #include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
