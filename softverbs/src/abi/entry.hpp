@@ -59,6 +59,18 @@ auto forward(const char* name, Arguments... arguments) {
     }
 }
 
+/// Calls @p function with Process::lock held, and returns its result: 0 or an errno. Returns ENOMEM
+/// if @p function throws std::bad_alloc.
+template <class Function>
+int locked(const Function& function) {
+    try {
+        const Guard guard;
+        return function();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 /// Returns the error with which a verb must fail before it does anything: the errno of an injected
 /// fault (for example one from SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the
 /// verb can proceed.

@@ -289,7 +289,7 @@ bool Exchange::progress() {
 std::uint64_t Exchange::next_deadline() const noexcept {
     std::uint64_t earliest = node_.next_deadline();
     for (const auto& [communication_id, search] : searches_) {
-        earliest = earliest == 0 ? search.next : std::min(earliest, search.next);
+        earliest = fabric::earlier(earliest, search.next);
     }
     return earliest;
 }

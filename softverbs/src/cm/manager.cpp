@@ -68,11 +68,7 @@ Manager::Manager()
 void Manager::at_exit() noexcept {
     // Wait for the lock for at most 0.1 s. If the lock's owner was interrupted by a signal handler
     // that called exit(3), the lock is never released.
-    bool locked = lock.try_lock();
-    for (int waited_ms = 0; !locked && waited_ms < 100; ++waited_ms) {
-        fabric::pause_ns(1'000'000);
-        locked = lock.try_lock();
-    }
+    const bool locked = fabric::retry_every_ms(100, [this] { return lock.try_lock(); });
     registry_.release_all();
     exchange_.remove_files();
     registry_.remove_unused();
@@ -112,7 +108,7 @@ void Manager::run() {
             fabric::clear_eventfd(wake_.get());
             continue;
         }
-        const int wait_ms = exchange_.arm() ? time_to_deadline_ms() : 0;
+        const int wait_ms = exchange_.arm() ? fabric::time_limit_ms(earliest_deadline()) : 0;
         guard.unlock();
         const int count = ::epoll_wait(fd, ready.data(), static_cast<int>(ready.size()), wait_ms);
         guard.lock();
@@ -121,17 +117,6 @@ void Manager::run() {
             work(std::span(ready).first(static_cast<std::size_t>(std::max(count, 0))));
         }
     }
-}
-
-int Manager::time_to_deadline_ms() const noexcept {
-    const std::uint64_t first = earliest_deadline();
-    const std::uint64_t now = fabric::now_ns();
-    constexpr std::uint64_t ns_per_ms = 1'000'000;
-    constexpr std::uint64_t longest_ms = 60'000;
-    return first == 0 ? -1
-           : first <= now
-               ? 0
-               : static_cast<int>(std::min((first - now + ns_per_ms - 1) / ns_per_ms, longest_ms));
 }
 
 bool Manager::work(std::span<const epoll_event> events) noexcept {
@@ -162,9 +147,8 @@ bool Manager::step() noexcept {
 }
 
 std::uint64_t Manager::earliest_deadline() const noexcept {
-    const std::uint64_t own = deadlines_.empty() ? 0 : deadlines_.begin()->first;
-    const std::uint64_t other = exchange_.next_deadline();
-    return own == 0 || (other != 0 && other < own) ? other : own;
+    return fabric::earlier(deadlines_.empty() ? 0 : deadlines_.begin()->first,
+                           exchange_.next_deadline());
 }
 
 std::uint64_t Manager::next_deadline() {

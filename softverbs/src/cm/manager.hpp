@@ -126,7 +126,6 @@ class Manager final : Exchange::Receiver {
     /// Handles events that epoll_wait(2) has returned, receives messages and runs timers. Returns
     /// whether there was such work.
     bool work(std::span<const epoll_event> events) noexcept;
-    [[nodiscard]] int time_to_deadline_ms() const noexcept;
     [[nodiscard]] std::uint64_t earliest_deadline() const noexcept;
     void close_unused(std::uint64_t address);
     void wake() noexcept;

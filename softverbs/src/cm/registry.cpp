@@ -62,19 +62,14 @@ struct Registry::File {
     Record records[max_records];
 };
 
-/// Locks the file that contains the bound ports. Waits for at most 2 seconds, because a stopped
-/// process may hold the lock.
+/// Locks the file that contains the bound ports. Waits for at most @p attempts milliseconds,
+/// because a stopped process may hold the lock.
 class Registry::Lock {
   public:
-    explicit Lock(int fd) : fd_(fd) {
-        constexpr int attempts = 2000;
-        for (int attempt = 0; attempt < attempts && !held_; ++attempt) {
-            held_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-            if (!held_) {
-                fabric::pause_ns(1'000'000);
-            }
-        }
-    }
+    explicit Lock(int fd, unsigned attempts = 2000)
+        : fd_(fd), held_(fabric::retry_every_ms(attempts, [fd] {
+              return ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+          })) {}
     ~Lock() {
         if (held_) {
             ::flock(fd_, LOCK_UN);
@@ -88,7 +83,7 @@ class Registry::Lock {
 
   private:
     int fd_;
-    bool held_ = false;
+    bool held_;
 };
 
 Registry::Lock Registry::open() {
@@ -177,19 +172,12 @@ void Registry::remove_unused() const noexcept {
     // The last process that ends removes the file with the bindings. It locks the file first, so
     // that no process begins to use it. Wait for the lock for up to 200 ms: if two processes ended
     // at the same time and neither waited, the file would remain.
-    constexpr int attempts = 200;
-    for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
-        if (attempt == attempts) {
-            return;
-        }
-        fabric::pause_ns(1'000'000);
-    }
+    const Lock lock(fd_.get(), 200);
     const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
-    if (!rendezvous.used()) {
+    if (lock && !rendezvous.used()) {
         ::unlinkat(rendezvous.fd(), file_name, 0);
         rendezvous.remove_directory();
     }
-    ::flock(fd_.get(), LOCK_UN);
 }
 
 bool Registry::valid(const Record& record) const {

@@ -32,17 +32,12 @@ bool step() {
 /// Returns the time at which the next timer expires, or 0 if no timer is set.
 std::uint64_t next_deadline() {
     std::uint64_t earliest = control::next_change();
-    const auto consider = [&earliest](std::uint64_t deadline) {
-        if (deadline != 0) {
-            earliest = earliest == 0 ? deadline : std::min(earliest, deadline);
-        }
-    };
     {
         const Guard guard;
-        consider(process().engine.next_deadline());
+        earliest = fabric::earlier(earliest, process().engine.next_deadline());
     }
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
-        consider(manager->next_deadline());
+        earliest = fabric::earlier(earliest, manager->next_deadline());
     }
     return earliest;
 }

@@ -25,6 +25,7 @@
 #include "fabric/rendezvous.hpp"
 #include "fabric/report.hpp"
 #include "fabric/spare_descriptor.hpp"
+#include "fabric/uncancellable.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::control {
@@ -85,8 +86,6 @@ UniqueFd listen_on_socket(const fabric::Rendezvous& directory, const std::string
 
 namespace {
 
-using fabric::UniqueFd;
-
 constexpr int command_timeout_ms = 1000;
 
 /// State of the control thread, which executes commands from other processes. The state has its own
@@ -115,13 +114,7 @@ Control& control() {
 
 /// Returns the time in milliseconds for which the control thread may sleep; -1: without limit.
 int time_to_next_change() {
-    const std::uint64_t next = next_change();
-    if (next == 0 || fabric::clock_is_stopped()) {
-        return -1;
-    }
-    constexpr std::uint64_t ns_per_ms = 1'000'000;
-    const std::uint64_t now = fabric::now_ns();
-    return next <= now ? 0 : static_cast<int>((next - now + ns_per_ms - 1) / ns_per_ms);
+    return fabric::clock_is_stopped() ? -1 : fabric::time_limit_ms(next_change());
 }
 
 /// Makes the state changes that are due. Returns whether a change was made. While the clock is
@@ -138,12 +131,6 @@ bool change_due_states(Control& here, bool by_step) {
         any = true;
     }
     return any;
-}
-
-/// Wakes the control thread. The caller must hold here.lock.
-void wake(const Control& here) noexcept {
-    const std::uint64_t one = 1;
-    static_cast<void>(::write(here.wake.get(), &one, sizeof one));
 }
 
 void serve_client(int listener, fabric::SpareDescriptor& spare) {
@@ -178,10 +165,7 @@ void run(int listener, int wake) noexcept {
         const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_change());
         try {
             change_due_states(here, false);
-            if (ready > 0 && descriptors[0].revents != 0) {
-                std::uint64_t count = 0;
-                static_cast<void>(::read(wake, &count, sizeof count));
-            }
+            fabric::clear_eventfd(wake);
             if (ready > 0 && descriptors[1].revents != 0) {
                 serve_client(listener, *here.spare);
             }
@@ -267,7 +251,7 @@ int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
             return EAGAIN;
         }
         here.planned.add(faults, from_list);
-        wake(here);
+        fabric::signal_eventfd(here.wake.get());
         return 0;
     } catch (const std::bad_alloc&) {
         return ENOMEM;
@@ -306,7 +290,7 @@ void clock_runs() noexcept {
     Control& here = control();
     const std::scoped_lock lock(here.lock);
     if (here.started) {
-        wake(here);
+        fabric::signal_eventfd(here.wake.get());
     }
 }
 

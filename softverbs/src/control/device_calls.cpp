@@ -25,13 +25,10 @@ constexpr std::uint8_t link_disabled = 3;
 /// std::bad_alloc. Holds Process::lock during the call.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
-    try {
-        const Guard guard;
+    return locked([&] {
         auto& devices = process().devices;
         return index < devices.size() ? function(*devices[index]) : ENODEV;
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
+    });
 }
 
 /// Like with_device(), but calls @p function with the Device and its port number @p number (from
@@ -145,12 +142,7 @@ void set_port_state(Device& device, Port& port, std::uint8_t number, ibv_port_st
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int softverbs_reset(const char* profile, unsigned devices) {
-    try {
-        const Guard guard;
-        return reset(profile, devices);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
+    return locked([&] { return reset(profile, devices); });
 }
 
 SOFTVERBS_ENTRY void softverbs_hide_real_devices(int hide) {

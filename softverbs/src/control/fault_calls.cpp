@@ -15,17 +15,6 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function, and returns its result: 0 or an errno. Returns ENOMEM if @p function throws
-/// std::bad_alloc.
-template <class Function>
-int without_bad_alloc(const Function& function) noexcept {
-    try {
-        return function();
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-}
-
 /// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if the verbs
 /// object @p native does not belong to softverbs, and ENOMEM if @p function throws std::bad_alloc.
 template <class Native, class Function>
@@ -33,10 +22,7 @@ int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {
         return EINVAL;
     }
-    return without_bad_alloc([&] {
-        const Guard guard;
-        return function();
-    });
+    return locked(function);
 }
 
 /// Calls @p function, which changes the planned faults of packets, and returns its result. First
@@ -44,8 +30,7 @@ int with(Native* native, const Function& function) {
 /// direct writes send no packets to which a fault could apply.
 template <class Function>
 int change_packet_faults(const Function& function) {
-    return without_bad_alloc([&] {
-        const Guard guard;
+    return locked([&] {
         process().engine.withdraw_writes();
         return function(process().faults);
     });
@@ -92,8 +77,7 @@ Completion completion_of(const ibv_wc& native) {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int error) {
-    return without_bad_alloc([&] {
-        const Guard guard;
+    return locked([&] {
         return process().faults.fail_call(verb != nullptr ? verb : std::string_view(), nth, error);
     });
 }
@@ -105,8 +89,7 @@ SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned
 }
 
 SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
-    return without_bad_alloc([&] {
-        const Guard guard;
+    return locked([&] {
         process().engine.withdraw_responses(); // also withdraws the direct writes of peers
         return process().disorder.set(text == nullptr ? std::string_view()
                                                       : std::string_view(text));

@@ -60,9 +60,7 @@ bool Engine::Implementation::worth_waiting(Qp& qp) {
 std::uint64_t Engine::Implementation::next_deadline() const noexcept {
     std::uint64_t earliest = 0;
     const auto consider = [&earliest](std::uint64_t deadline) {
-        if (earliest == 0 || deadline < earliest) {
-            earliest = deadline;
-        }
+        earliest = fabric::earlier(earliest, deadline);
     };
     for (const Qp* const qp : timed) { // their deadlines are never 0
         consider(qp->requester.deadline);
@@ -76,10 +74,7 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
     if (!held_writes.empty()) {
         consider(held_writes.front().due);
     }
-    if (const std::uint64_t network = node == nullptr ? 0 : node->next_deadline(); network != 0) {
-        consider(network);
-    }
-    return earliest;
+    return fabric::earlier(earliest, node == nullptr ? 0 : node->next_deadline());
 }
 
 void Engine::Implementation::run_timers(std::uint64_t now) {

@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -14,6 +15,7 @@
 namespace softverbs::fabric {
 
 inline constexpr std::uint64_t second_ns = 1'000'000'000;
+inline constexpr std::uint64_t ms_ns = 1'000'000;
 
 namespace clock_state {
 
@@ -68,6 +70,35 @@ void sleep_until(std::uint64_t time_ns) noexcept;
 /// clock is stopped: used to wait for a thread or process whose progress does not depend on the
 /// clock.
 void pause_ns(long duration_ns) noexcept;
+
+/// Calls @p attempt every millisecond, at most @p attempts times, until it returns true. Returns
+/// whether it has returned true. Waits like pause_ns().
+template <class Attempt>
+bool retry_every_ms(unsigned attempts, const Attempt& attempt) {
+    for (unsigned made = 0; made < attempts; ++made) {
+        if (attempt()) {
+            return true;
+        }
+        pause_ns(ms_ns);
+    }
+    return false;
+}
+
+/// Returns the earlier one of two deadlines. 0: there is no deadline.
+[[nodiscard]] constexpr std::uint64_t earlier(std::uint64_t one, std::uint64_t other) noexcept {
+    return one == 0 || (other != 0 && other < one) ? other : one;
+}
+
+/// Returns the time limit for poll(2) or epoll_wait(2), in milliseconds, of a thread that must wake
+/// at the time @p deadline_ns of now_ns(). Returns -1 if @p deadline_ns is 0.
+[[nodiscard]] inline int time_limit_ms(std::uint64_t deadline_ns) noexcept {
+    constexpr std::uint64_t longest_ms = 60'000;
+    const std::uint64_t now = now_ns();
+    return deadline_ns == 0 ? -1
+           : deadline_ns <= now
+               ? 0
+               : static_cast<int>(std::min((deadline_ns - now + ms_ns - 1) / ms_ns, longest_ms));
+}
 
 /// Stops the clock. Returns false if it is stopped already. If background threads exist, the caller
 /// must hold the locks that protect their work: cm::Manager::lock, Process::lock and

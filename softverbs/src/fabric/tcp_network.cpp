@@ -333,14 +333,11 @@ void TcpNetwork::end_overdue_handshakes() {
 
 std::uint64_t TcpNetwork::next_deadline() const noexcept {
     std::uint64_t earliest = 0;
-    const auto consider = [&earliest](std::uint64_t deadline) {
-        earliest = earliest == 0 ? deadline : std::min(earliest, deadline);
-    };
     for (const UnprovenPeer& peer : unproven_) {
-        consider(peer.deadline_ns);
+        earliest = earlier(earliest, peer.deadline_ns);
     }
     for (const Attempt& attempt : attempts_) {
-        consider(attempt.deadline_ns);
+        earliest = earlier(earliest, attempt.deadline_ns);
     }
     return earliest;
 }

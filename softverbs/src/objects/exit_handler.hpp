@@ -23,10 +23,7 @@ void register_exit_handler() {
             function();
             done = true;
         }
-        constexpr int longest_wait_ms = 2000;
-        for (int waited = 0; !done && waited < longest_wait_ms; ++waited) {
-            fabric::pause_ns(1'000'000);
-        }
+        fabric::retry_every_ms(2000, [] { return done.load(); });
     };
     std::atexit(handler);
     std::atexit(handler);

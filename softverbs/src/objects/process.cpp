@@ -48,13 +48,8 @@ void at_exit() {
     // Process::lock and never continues. Therefore wait for the lock for at most 200 ms. Without
     // the lock, the process ends without a shutdown: its peers detect the end by the closed
     // sockets, and the next softverbs process removes its files.
-    constexpr int attempts = 200;
-    constexpr long between_attempts_ns = 1'000'000;
     std::unique_lock lock(process().lock, std::defer_lock);
-    for (int attempt = 0; attempt < attempts && !lock.try_lock(); ++attempt) {
-        fabric::pause_ns(between_attempts_ns);
-    }
-    if (lock.owns_lock()) {
+    if (fabric::retry_every_ms(200, [&] { return lock.try_lock(); })) {
         process().engine.shutdown(lock);
     }
 }
