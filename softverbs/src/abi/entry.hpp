@@ -71,14 +71,6 @@ int locked(const Function& function) {
     }
 }
 
-/// Returns the error with which a verb must fail before it does anything: the errno of an injected
-/// fault (for example one from SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the
-/// verb can proceed.
-[[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
-    const int planned = process().faults.enter(verb);
-    return planned == 0 && context.dead ? EIO : planned;
-}
-
 /// Returns @p result. If it is an errno, also sets errno, as libibverbs does after a failed system
 /// call.
 template <class Result>

@@ -29,26 +29,19 @@ namespace softverbs::sysfs {
 
 namespace {
 
-/// A sysfs directory that lists devices of softverbs and of the kernel. In the generated tree,
+/// The sysfs directories that list devices of softverbs and of the kernel. In the generated tree,
 /// symbolic links represent the kernel's devices.
-struct SharedDirectory {
-    std::string_view path;
-    bool is_ours(const Tree& tree, std::string_view name) const {
-        const std::string entry = std::string(path) + "/" + std::string(name);
-        return tree.links.contains(entry) || tree.files.contains(entry);
-    }
+constexpr std::string_view shared_directories[] = {
+    "/sys/class/infiniband",
+    "/sys/class/infiniband_verbs",
+    "/sys/bus/pci/devices",
+    "/sys/class/pci_bus",
 };
-constexpr std::array<SharedDirectory, 4> shared_directories{{
-    {"/sys/class/infiniband"},
-    {"/sys/class/infiniband_verbs"},
-    {"/sys/bus/pci/devices"},
-    {"/sys/class/pci_bus"},
-}};
 
 void add_kernel_devices(Tree& tree) {
-    for (const SharedDirectory& directory : shared_directories) {
+    for (const std::string_view directory : shared_directories) {
         std::error_code error;
-        for (std::filesystem::directory_iterator entry(directory.path, error), end;
+        for (std::filesystem::directory_iterator entry(directory, error), end;
              !error && entry != end; entry.increment(error)) {
             const std::string path = entry->path();
             if (!tree.files.contains(path)) {
@@ -147,17 +140,17 @@ bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;
     }
-    for (const SharedDirectory& directory : shared_directories) {
-        if (!path.starts_with(directory.path)) {
+    for (const std::string_view directory : shared_directories) {
+        if (!path.starts_with(directory)) {
             continue;
         }
-        std::string_view rest = path.substr(directory.path.size());
+        const std::string_view rest = path.substr(directory.size());
         if (rest.empty() || rest == "/") {
             return true;
         }
         if (rest.front() == '/') {
-            rest.remove_prefix(1);
-            return directory.is_ours(tree, rest.substr(0, rest.find('/')));
+            const std::string entry(path.substr(0, path.find('/', directory.size() + 1)));
+            return tree.links.contains(entry) || tree.files.contains(entry);
         }
     }
     return false;

@@ -55,13 +55,13 @@ void let_go(DeviceMemory& memory) noexcept {
     release(mapping);
 }
 
-/// Checks the arguments of ibv_memcpy_to_dm() or ibv_memcpy_from_dm(). Returns 0 or an errno: EIO
-/// (the device has failed), EFAULT (the range exceeds the allocation), EINVAL (the range is not
+/// Checks the arguments of ibv_memcpy_to_dm() or ibv_memcpy_from_dm(). Returns 0 or an errno: that
+/// of enter(), EFAULT (the range exceeds the allocation), EINVAL (the range is not
 /// aligned).
-int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
+int check_copy(std::string_view verb, const Dm& dm, std::uint64_t offset, std::size_t length) {
     const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
-    if (context_of(dm).dead) {
-        return EIO;
+    if (const int error = enter(verb, context_of(dm)); error != 0) {
+        return error;
     }
     if (!lies_within(offset, length, dm.memory->length)) {
         return EFAULT;
@@ -72,10 +72,7 @@ int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
 int copy_in(ibv_dm* native, std::uint64_t offset, const void* host, std::size_t length) {
     const Guard guard;
     const Dm& dm = *static_cast<Dm*>(native);
-    int error = process().faults.enter("ibv_memcpy_to_dm");
-    if (error == 0) {
-        error = check_copy(dm, offset, length);
-    }
+    const int error = check_copy("ibv_memcpy_to_dm", dm, offset, length);
     if (error == 0 && length != 0) {
         std::memcpy(dm.memory->mapping->data + offset, host, length);
     }
@@ -85,10 +82,7 @@ int copy_in(ibv_dm* native, std::uint64_t offset, const void* host, std::size_t 
 int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t length) {
     const Guard guard;
     const Dm& dm = *static_cast<Dm*>(native);
-    int error = process().faults.enter("ibv_memcpy_from_dm");
-    if (error == 0) {
-        error = check_copy(dm, offset, length);
-    }
+    const int error = check_copy("ibv_memcpy_from_dm", dm, offset, length);
     if (error == 0 && length != 0) {
         std::memcpy(host, dm.memory->mapping->data + offset, length);
     }

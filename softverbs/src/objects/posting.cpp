@@ -361,10 +361,7 @@ bool is_xrc(ibv_qp_type type) noexcept {
 int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     Qp& qp = Qp::of(native);
     const Guard guard;
-    int error = process().faults.enter("ibv_post_recv");
-    if (error == 0 && context_of(*native).dead) {
-        error = EIO;
-    }
+    int error = enter("ibv_post_recv", context_of(*native));
     if (error == 0 && qp.state() == IBV_QPS_ERR && device_of(qp.qp_base).rules.is_efa) {
         error = EINVAL; // as in libefa
     }
@@ -392,10 +389,7 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
 int post_srq_recv(ibv_srq* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     Srq& srq = *static_cast<Srq*>(native);
     const Guard guard;
-    int error = process().faults.enter("ibv_post_srq_recv");
-    if (error == 0 && context_of(*native).dead) {
-        error = EIO;
-    }
+    int error = enter("ibv_post_srq_recv", context_of(*native));
     if (error == 0) {
         error = append_list(srq.requests, srq.memory, srq.max_sge, request);
     }
@@ -460,11 +454,8 @@ int poll_cq(ibv_cq* native, int entries, ibv_wc* completions) {
 
 int req_notify_cq(ibv_cq* native, int solicited_only) {
     const Guard guard;
-    if (const int error = process().faults.enter("ibv_req_notify_cq"); error != 0) {
+    if (const int error = enter("ibv_req_notify_cq", context_of(*native)); error != 0) {
         return error;
-    }
-    if (context_of(*native).dead) {
-        return EIO;
     }
     if (solicited_only != 0 && device_of(*native).rules.is_efa) {
         return EOPNOTSUPP; // as in libefa

@@ -34,11 +34,8 @@ namespace softverbs {
 /// the device profile efa, the states ERR and SQE are also rejected), or the errno of an injected
 /// fault for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
-    if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
+    if (const int error = enter(verb, context_of(qp.qp_base)); error != 0) [[unlikely]] {
         return error;
-    }
-    if (context_of(qp.qp_base).dead) [[unlikely]] {
-        return EIO;
     }
     const ibv_qp_state state = qp.state();
     if (device_of(qp.qp_base).rules.is_efa) [[unlikely]] {

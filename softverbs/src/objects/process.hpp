@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <errno.h>
 #include <softverbs/softverbs.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "control/disorder.hpp"
@@ -66,6 +68,14 @@ inline std::atomic<Process*> made_process = nullptr;
 [[nodiscard]] inline Process& process() {
     Process* const made = made_process.load(std::memory_order_acquire);
     return made != nullptr ? *made : make_process();
+}
+
+/// Returns the error with which a verb must fail before it does anything: the errno of an injected
+/// fault (for example one from SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the
+/// verb can proceed.
+[[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
+    const int planned = process().faults.enter(verb);
+    return planned == 0 && context.dead ? EIO : planned;
 }
 
 /// Holds Process::lock while the object exists. Most verbs create such an object.

@@ -225,10 +225,7 @@ void complete_rendezvous(Qp& qp, ibv_wc_status status) {
 int post_srq_ops(ibv_srq* native, ibv_ops_wr* operation, ibv_ops_wr** bad) {
     Srq& srq = *static_cast<Srq*>(native);
     const Guard guard;
-    int error = process().faults.enter("ibv_post_srq_ops");
-    if (error == 0 && context_of(*native).dead) {
-        error = EIO;
-    }
+    int error = enter("ibv_post_srq_ops", context_of(*native));
     if (error == 0 && srq.tags == nullptr) {
         error = EINVAL;
     }
