@@ -291,17 +291,25 @@ void Agent::start_transfers(Peer& peer) {
 
 bool Agent::start(Transfer& transfer, Channel& channel) {
     std::error_code error;
-    if (transfer.direction_ == Direction::read) {
-        error = channel.iget_list(transfer.entries_, transfer.request_);
+    const bool reads = transfer.direction_ == Direction::read;
+    if (transfer.prepared_for_ != channel.number()) {
+        error = reads ? channel.prepare_get_list(transfer.entries_, transfer.list_)
+                      : channel.prepare_put_list(transfer.entries_, transfer.list_);
+        transfer.prepared_for_ = error ? 0 : channel.number();
+    }
+    if (error) {
+        // Reported below.
+    } else if (reads) {
+        error = channel.iget_prepared_list(transfer.list_, transfer.request_);
     } else if (transfer.notification_ && transfer.notification_->size() <= max_notification) {
-        // iput_list() sends a short notification after the data, so no separate message is needed.
-        error = channel.iput_list(transfer.entries_, transfer.request_,
-                                  std::as_bytes(std::span(*transfer.notification_)));
+        // A short notification is sent after the data, so no separate message is needed.
+        error = channel.iput_prepared_list(transfer.list_, transfer.request_,
+                                           std::as_bytes(std::span(*transfer.notification_)));
         if (!error) {
             transfer.notification_.reset();
         }
     } else {
-        error = channel.iput_list(transfer.entries_, transfer.request_);
+        error = channel.iput_prepared_list(transfer.list_, transfer.request_);
     }
     if (error.value() == EAGAIN) {
         return false;
