@@ -419,6 +419,7 @@ void World::check_resources() {
         shared.sends.for_each(left);
         shared.receives.for_each(left);
         shared.one_sided.for_each(left);
+        expect(shared.transfers.taken() == 0, "no transfer is left");
         for (const auto& rail : shared.rails) {
             if (rail->failure != nullptr) {
                 continue;

@@ -132,6 +132,14 @@ class TransferPool {
         transfer->link.next = free_;
         free_ = transfer;
     }
+    /// Returns the number of transfers that were taken and not given back.
+    [[nodiscard]] std::size_t taken() const noexcept {
+        std::size_t count = transfers_.size();
+        for (const RdmaTransfer* i = free_; i != nullptr; i = i->link.next) {
+            --count;
+        }
+        return count;
+    }
 
   private:
     [[nodiscard]] bool grow() noexcept {
