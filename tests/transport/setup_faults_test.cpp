@@ -203,7 +203,7 @@ const auto parts = std::to_array<Part>(
       .attempt = [](SetupFaults& test) { return test.open_endpoint(); },
       .reported = {"ibv_get_device_list", "ibv_open_device", "ibv_query_device_ex",
                    "ibv_query_port", "ibv_alloc_pd", "ibv_create_comp_channel", "ibv_create_cq",
-                   "ibv_create_srq", "ibv_reg_mr", "ibv_post_srq_recv"}},
+                   "ibv_resize_cq", "ibv_create_srq", "ibv_reg_mr", "ibv_post_srq_recv"}},
      {.name = "channel",
       .attempt = [](SetupFaults& test) { return test.connect_by_handle(); },
       .reported = {"ibv_query_device_ex", "ibv_query_port", "ibv_query_gid_table", "ibv_create_qp",

@@ -23,7 +23,7 @@ namespace softverbs {
 /// The name of a verb, as a template argument.
 template <std::size_t size>
 struct VerbName {
-    char text[size];
+    char text[size]{};
     consteval VerbName(const char (&name)[size]) { // NOLINT(google-explicit-constructor)
         std::copy_n(name, size, text);
     }

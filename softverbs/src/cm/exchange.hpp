@@ -31,8 +31,8 @@ struct Peer {
 
 /// A record on a connection for messages.
 struct Envelope {
-    std::uint64_t process; // of the sender, as in Peer::process
-    Message message;
+    std::uint64_t process = 0; // of the sender, as in Peer::process
+    Message message{};
     std::uint32_t reserved = 0;
 };
 
