@@ -47,6 +47,7 @@ class Peer final : public fabric::Connection {
     [[nodiscard]] bool has_room(fabric::Lane /*lane*/, std::size_t /*length*/) noexcept override {
         return true;
     }
+    void close() noexcept override {}
     [[nodiscard]] std::uint64_t sent() const noexcept override { return sent_; }
     [[nodiscard]] std::uint64_t taken() const noexcept override { return sent_; }
     [[nodiscard]] fabric::PullMethod pull_method() const noexcept override {
