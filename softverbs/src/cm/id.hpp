@@ -53,6 +53,7 @@ struct Route {
     __be64 guid = 0;
     std::uint8_t port = 0; // 0: the id has no device
     bool ethernet = false;
+    bool roce_v2 = false; // the type of the source GID
     ibv_mtu mtu = IBV_MTU_1024;
     std::uint8_t sgid_index = 0;
     std::uint8_t packet_life_time = 0;

@@ -39,13 +39,12 @@ Gid infiniband_gid(const Gid& address, sa_family_t family, std::uint16_t port_sp
     return gid;
 }
 
-Gid roce_gid(const Gid& address, sa_family_t family) {
-    if (family != AF_INET) {
-        return address;
+Gid roce_gid(const Gid& address, sa_family_t family, bool roce_v2) {
+    Gid gid = address;
+    if (family == AF_INET && !roce_v2) {
+        gid[0] = 0xff;
+        gid[1] = 0x0e;
     }
-    Gid gid = address; // ff0e::ffff:a.b.c.d
-    gid[0] = 0xff;
-    gid[1] = 0x0e;
     return gid;
 }
 
@@ -59,7 +58,7 @@ Gid multicast_gid(const Address& group, std::uint16_t port_space, const Route& r
     if (group.family() == family_ib || group.is_unspecified()) {
         return group.gid();
     }
-    return route.ethernet ? roce_gid(group.gid(), group.family())
+    return route.ethernet ? roce_gid(group.gid(), group.family(), route.roce_v2)
                           : infiniband_gid(group.gid(), group.family(), port_space, route.pkey);
 }
 

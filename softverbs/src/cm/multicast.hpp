@@ -13,7 +13,10 @@ inline constexpr std::uint32_t udp_queue_key = 0x0123'4567;
 inline constexpr std::uint32_t ipoib_queue_key = 0x0000'0b1b;
 [[nodiscard]] std::uint32_t queue_key(std::uint16_t port_space) noexcept;
 
-/// Returns the multicast GID for an IP multicast address (RFC 4391; RoCE annex A17).
+/// Returns the multicast GID of an address, as the kernel's rdma_cm does. On InfiniBand, RFC 4391
+/// defines it; in the port space UDP, it has another byte than that of IPoIB. On RoCE, an IPv6
+/// address is its own MGID, and the IPv4 address a.b.c.d gives ff0e::ffff:a.b.c.d for RoCE v1 and
+/// ::ffff:a.b.c.d for RoCE v2. The unspecified address and addresses of AF_IB are not changed.
 [[nodiscard]] Gid multicast_gid(const Address& group, std::uint16_t port_space, const Route& route);
 /// Returns the multicast LID of a group, or 0 for RoCE. On a real network, the subnet manager
 /// assigns it. softverbs computes it from the MGID, so that it is the same in all processes.

@@ -184,6 +184,7 @@ void set_device(Route& route, Device& device, const Address& source) {
     if (const ibv_gid_entry* const entry = gid_for(port, source); entry != nullptr) {
         route.sgid = gid_of(entry->gid);
         route.sgid_index = static_cast<std::uint8_t>(entry->gid_index);
+        route.roce_v2 = entry->gid_type == IBV_GID_TYPE_ROCE_V2;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/responder.hpp"
+#include "objects/multicast.hpp"
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
@@ -17,11 +18,6 @@
 namespace softverbs {
 
 namespace {
-
-bool is_ipv4(const ibv_gid& gid) noexcept {
-    constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
-}
 
 /// Returns the checksum of an IPv4 header in network byte order. The checksum field of the header
 /// must be 0.

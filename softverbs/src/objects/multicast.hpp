@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "objects/queue_pair.hpp"
@@ -14,8 +16,14 @@ namespace softverbs {
 /// the destination GID receives them.
 inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 
+/// Returns whether the GID is that of an IPv4 address, as RoCE v2 has it.
+[[nodiscard]] inline bool is_ipv4(const ibv_gid& gid) noexcept {
+    constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
+}
+
 [[nodiscard]] inline bool is_multicast(const ibv_gid& gid) noexcept {
-    return gid.raw[0] == 0xff;
+    return gid.raw[0] == 0xff || (is_ipv4(gid) && (gid.raw[12] & 0xf0U) == 0xe0);
 }
 
 // The caller of the functions below must hold Process::lock.
