@@ -5,8 +5,9 @@
 
 namespace rdmabuf::detail {
 
-/// Postpones pthread_cancel(3) for this thread while the object exists. A thread that is cancelled
-/// in a noexcept function, or in a function that catches all exceptions, ends the process.
+/// Postpones pthread_cancel(3) for this thread while the object exists. glibc implements
+/// cancellation as an exception. This exception ends the process if it reaches a noexcept function,
+/// or a `catch (...)` that does not rethrow it.
 class CancellationDisabled {
   public:
     CancellationDisabled() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -92,7 +92,7 @@ ErrorInfo::ErrorInfo(std::error_code code, const char* function, std::string_vie
         reason_ = reason;
         remedy_ = remedy;
     } catch (const std::bad_alloc&) {
-        reason_.clear(); // Without memory for the texts, only the error code is stored.
+        reason_.clear(); // Without memory for both texts, neither text is stored.
     }
 }
 

@@ -21,8 +21,8 @@ void UniqueFd::reset(int fd) noexcept {
     if (old < 0) {
         return;
     }
-    // close(2) is a cancellation point: pthread_cancel(3) would end the process in this noexcept
-    // function.
+    // close(2) is a cancellation point. With glibc, pthread_cancel(3) would end the process in this
+    // noexcept function.
     const detail::CancellationDisabled uncancelled;
     // If close(2) fails with EINTR, Linux has closed the descriptor nevertheless: see "Dealing with
     // error returns from close()" in close(2).

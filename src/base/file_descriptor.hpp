@@ -39,7 +39,8 @@ class Deadline {
         return std::max(timeout_ - elapsed, std::chrono::milliseconds(0));
     }
 
-    /// Returns a new deadline that expires after the remaining time divided by @p parts.
+    /// Returns a new deadline that expires after the remaining time divided by @p parts. The result
+    /// never expires if this deadline never expires.
     [[nodiscard]] Deadline part(std::size_t parts) const noexcept {
         const std::chrono::milliseconds rest = left();
         return Deadline(
@@ -58,13 +59,14 @@ class Deadline {
     Clock::time_point start_ = Clock::now();
 };
 
-/// Waits until @p fd is readable. A signal does not end the wait.
+/// Waits until @p fd is readable, or has an error or a hang-up (POLLERR, POLLHUP). A signal does
+/// not end the wait.
 /// @param timeout  zero polls once; a negative timeout waits forever
 /// @return false if the timeout expired
 /// @throws Error with the errno value of poll(2)
 bool wait_readable(int fd, std::chrono::milliseconds timeout);
-/// Waits until @p fd is writable. This function has the same parameters, result and errors as
-/// wait_readable().
+/// Waits until @p fd is writable, or has an error or a hang-up. This function has the same
+/// parameters, result and errors as wait_readable().
 bool wait_writable(int fd, std::chrono::milliseconds timeout);
 
 /// Sets O_NONBLOCK on @p fd. Several threads may wait for the same descriptor: after one thread has

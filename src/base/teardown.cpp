@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// This file reports the failures of destructors that destroy C objects, and counts the calls of
-// fork(2).
+// This file reports failures that a function cannot throw, such as those of destructors, and counts
+// the calls of fork(2).
 #include <pthread.h>
 
 #include <atomic>
@@ -27,8 +27,8 @@ void count_fork() {
     ++detail::fork_count;
 }
 
-/// Initialized when the library is loaded, before any object is created. fork(2) then calls
-/// count_fork() in the child process.
+/// Initialized when the library is loaded or, if it is linked statically, with the static objects
+/// of the program. From then on, fork(2) calls count_fork() in the child process.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, count_fork);
 
 } // namespace

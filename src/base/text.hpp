@@ -16,7 +16,8 @@ namespace rdmabuf::detail {
 [[nodiscard]] std::string quote(std::string_view text);
 
 /// Returns the name of an errno value, for example "ENOMEM". Returns nullptr for a value without a
-/// name, and for all values if the C library has no strerrorname_np(3) (before glibc 2.32).
+/// name, and for all values if the C library has no strerrorname_np(3), for example glibc before
+/// 2.32.
 [[nodiscard]] const char* errno_name(int error) noexcept;
 
 } // namespace rdmabuf::detail
