@@ -105,7 +105,7 @@ AsyncEvent describe_event(const ibv_async_event& event) noexcept {
 }
 
 /// Reads the next event into @p event without waiting. The descriptor must be non-blocking.
-/// @return false if there is no event
+/// @return false if there is no event, or if a signal interrupted the call
 /// @throws Error with the errno value of ibv_get_async_event(3)
 bool take_async_event(ibv_context* context, ibv_async_event& event) {
     errno = 0;
@@ -206,7 +206,7 @@ Context Context::import_descriptor(UniqueFd command_fd) {
     if ((::fcntl(command_fd.get(), F_GETFL) & O_PATH) != 0) {
         throw Error(EBADF, function, "the descriptor was opened with O_PATH");
     }
-    // From here on, libibverbs owns the descriptor: the imported context closes it.
+    // If the import succeeds, libibverbs owns the descriptor: the imported context closes it.
     const int given = command_fd.release();
     errno = 0;
     ibv_context* const imported = ibv_import_device(given);

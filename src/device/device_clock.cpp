@@ -14,8 +14,8 @@ std::string no_clock(const Context& context) {
     return context.device_name() + " does not report its clock";
 }
 
-/// Holds a value of the device clock, the value that CLOCK_REALTIME had when the device clock was
-/// read, and the duration of the reads.
+/// Holds a value of the device clock, the estimated value of CLOCK_REALTIME when the device clock
+/// was read, and the duration of the reads.
 struct Reading {
     std::uint64_t ticks;
     WallclockTime wallclock;

@@ -9,10 +9,10 @@
 
 /// Declares the part of <infiniband/efadv.h> that this library uses. The library is not linked with
 /// libefa, but looks up its functions at run time. If efadv.h is present at build time,
-/// static_asserts compare these declarations with efadv.h.
+/// static_asserts in the files that use these declarations compare most of them with efadv.h.
 namespace rdmabuf::detail::efadv {
 
-/// This struct has the layout of efadv_device_attr in libefa.
+/// This struct has the first members of efadv_device_attr in libefa.
 struct DeviceAttr {
     std::uint64_t comp_mask;
     std::uint32_t max_sq_wr;
@@ -64,10 +64,10 @@ using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, 
 
 using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
-/// Looks up the function with the name @p name in the program and the libraries with which the
-/// program is linked. If these do not define the function, looks up the function in libefa,
-/// provided that libibverbs has loaded libefa. The result is not stored, because libibverbs may
-/// load libefa later.
+/// Looks up the function with the name @p name in the program and in the libraries whose symbols
+/// are global (RTLD_DEFAULT of dlsym(3)). If these do not define the function, looks up the
+/// function in libefa, if the process has loaded libefa. The result is not stored, because
+/// libibverbs may load libefa later.
 /// @return null if the function is not found
 template <class Function>
 [[nodiscard]] Function find(const char* name) noexcept {

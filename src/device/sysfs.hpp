@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-/// The following functions read sysfs. They call open(), opendir() and realpath() of the C library,
-/// because softverbs intercepts these calls for the files of its devices.
+/// The following functions read sysfs, by functions of the C library that softverbs intercepts for
+/// the files of its devices.
 namespace rdmabuf::detail::sysfs {
 
 /// Returns the first line of a sysfs attribute, without the newline. Returns std::nullopt if the

@@ -37,8 +37,8 @@ Path Topology::path(const MemoryLocation& memory, const Nic& nic) const {
         return {.reason = nic.reason.empty() ? nic.name + " is not a PCI device" : nic.reason};
     }
     Path path = path_to(memory, *nic.pci);
-    // Data direct works only if the device that holds the memory and the data-direct function of
-    // the NIC are in the same PCI domain.
+    // Data direct is considered only if the device that holds the memory and the data-direct
+    // function of the NIC are in the same PCI domain.
     if (nic.data_direct && memory.device &&
         memory.device->domain == nic.data_direct->address.domain) {
         Path direct = path_to(memory, *nic.data_direct);
@@ -89,9 +89,9 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
         // In sysfs, a PCIe switch has one upstream port and several downstream ports, and each port
-        // is a bridge. The common ancestor `nearest` is the upstream port. If there is more than
-        // one bridge between this port and the memory, or between this port and the NIC, the path
-        // goes through a second switch.
+        // is a bridge. The common ancestor `nearest` is normally the upstream port. If there is
+        // more than one bridge between this port and the memory, or between this port and the NIC,
+        // the path goes through a second switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,
                 .bandwidth = slowest_link(nic, common)};

@@ -20,8 +20,8 @@ std::string entry(std::string directory, std::string_view name) {
     return directory;
 }
 
-/// Parses @p text as a number. Returns std::nullopt if @p text contains any other characters, or if
-/// the number is too large.
+/// Parses @p text as a number. Returns std::nullopt if @p text is empty, contains any other
+/// characters, or if the number does not fit into Number.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;

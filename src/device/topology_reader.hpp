@@ -37,7 +37,8 @@ class TopologyReader {
     [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));
 
     std::string sys_;
-    /// The path of /sys/devices without symbolic links; empty if /sys/devices does not exist.
+    /// The path of /sys/devices without symbolic links. Empty before read(), and if the path cannot
+    /// be resolved.
     std::string devices_;
     Topology topology_;
 };

@@ -10,8 +10,8 @@
 #include <rdmabuf/error.hpp>
 
 /// Declares functions of newer versions of rdma-core, which the headers of this build may lack. The
-/// functions are looked up in the process at run time. If the headers have the functions,
-/// static_asserts compare these declarations with the headers.
+/// functions are looked up in the process at run time. If the headers have DMA handles,
+/// static_asserts compare MrInitAttr, DmahInitAttr and their flags with the headers.
 namespace rdmabuf::detail {
 
 /// This struct has the layout of ibv_mr_init_attr in rdma-core 64. The layout in rdma-core 59 is
@@ -47,8 +47,8 @@ inline constexpr std::uint32_t dmah_memory = 4;
 /// This constant has the value of MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT in libmlx5.
 inline constexpr int mlx5_data_direct = 1;
 
-/// Pointers to the functions of newer versions of rdma-core. A pointer is null if no loaded library
-/// has the function.
+/// Pointers to the functions of newer versions of rdma-core. A pointer is null if the function was
+/// not found.
 struct VerbsExtensions {
     ibv_mr* (*reg_mr_ex)(ibv_pd* pd, MrInitAttr* attributes) = nullptr;
     ibv_dmah* (*alloc_dmah)(ibv_context* context, DmahInitAttr* attributes) = nullptr;
@@ -72,8 +72,8 @@ struct VerbsExtensions {
 /// because libibverbs may load libmlx5 later.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
-/// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"
-/// that libibverbs has loaded. Returns null if the function is not found.
+/// Returns the function @p name of the program and its global libraries, or of a provider library
+/// such as "libmlx5.so.1" that the process has loaded. Returns null if the function is not found.
 [[nodiscard]] void* find_provider_function(const char* library, const char* name) noexcept;
 [[nodiscard]] inline void* find_mlx5_function(const char* name) noexcept {
     return find_provider_function("libmlx5.so.1", name);
@@ -82,7 +82,7 @@ struct VerbsExtensions {
 /// Returns Availability::yes() if the process has mlx5dv_reg_dmabuf_mr; otherwise
 /// Availability::no() with the reason.
 [[nodiscard]] Availability data_direct_function();
-/// Returns Availability::yes() if the mlx5 device has a data-direct PCI function; otherwise
+/// Returns Availability::yes() if the device is known to have a data-direct PCI function; otherwise
 /// Availability::no() with the reason.
 [[nodiscard]] Availability data_direct_of(const ibv_context* context);
 
