@@ -87,7 +87,7 @@ void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                         std::to_string(range.length) + " overflows 64 bits");
     }
     // The kernel compares the page offset of the iova with the page offset of the dma-buf offset.
-    // The page size is that of the running kernel: 4, 16 or 64 KiB.
+    // The page size is that of the running kernel.
     const auto page = std::uint64_t{page_size()};
     if (iova % page != range.offset % page) {
         raise_page_offsets(iova, "offset", range.offset, page, function);

@@ -13,8 +13,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns the value if @p line has the form "key:\tvalue" with this @p key. Otherwise returns an
-/// empty text.
+/// Returns the text after @p key and the separator in a @p line of the form "key:\tvalue". Returns
+/// an empty text if @p line does not begin with @p key.
 std::string_view value_of(std::string_view key, std::string_view line) {
     if (!line.starts_with(key)) {
         return {};
@@ -23,8 +23,8 @@ std::string_view value_of(std::string_view key, std::string_view line) {
     return value == std::string_view::npos ? std::string_view() : line.substr(value);
 }
 
-/// Returns true if @p range ends after the end of the file. The end of the range must not overflow
-/// 64 bits.
+/// Returns true if the size of the file is known, and @p range ends after the end of the file. The
+/// end of the range must not overflow 64 bits.
 bool ends_outside(const DmaBufRange& range, const DescriptorFacts& descriptor) {
     return descriptor.size >= 0 &&
            range.offset + range.length > static_cast<std::uint64_t>(descriptor.size);

@@ -21,7 +21,8 @@ struct DescriptorFacts {
     std::string file;
     /// False if the link in /proc/self/fd cannot be read, so that the type of the file is unknown.
     bool known = true;
-    /// The size of the dma-buf or of the regular file in bytes; negative for other files.
+    /// The size of the dma-buf or of the regular file in bytes; negative for other files, and if
+    /// the size cannot be read.
     std::int64_t size = -1;
     /// The file status flags, such as O_RDWR and O_PATH; -1 if the descriptor is not open.
     int flags = -1;
@@ -36,12 +37,13 @@ struct DescriptorFacts {
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
 
 /// Returns true if the descriptor is known to be neither a dma-buf nor a memfd, or if @p range ends
-/// after the end of its file. No other NIC, path or mapping can then register the range.
+/// after the end of its file. No NIC can then register the range as a dma-buf.
 [[nodiscard]] bool is_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor);
 
 /// Returns the probable reason why the registration of @p range failed with @p error, as a hint for
-/// the user; empty if the reason is unknown. For EOPNOTSUPP, this function checks if the device can
-/// import dma-bufs.
+/// the user. If the reason is unknown, returns the exporter of the dma-buf, or an empty text if the
+/// exporter is unknown, too. For EOPNOTSUPP, this function checks if the device can import
+/// dma-bufs.
 /// @param access  the access flags of the registration
 [[nodiscard]] std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                                           const DescriptorFacts& descriptor, Access access,

@@ -10,13 +10,15 @@
 /// The following functions call the functions of an Exporter. A program can write its own exporter,
 /// which may throw any exception. Error, std::bad_alloc and the cancellation of the thread are
 /// passed on to the caller. Every other exception, and an Error with the errno value 0, is
-/// converted to Error, so that code that calls exporters has to catch Error only.
+/// converted to Error, so that code that calls exporters has to catch only Error and
+/// std::bad_alloc.
 namespace rdmabuf::detail {
 
 /// Converts the current exception, which a function of @p exporter threw. Must be called in a catch
-/// (...) block. Error, std::bad_alloc and the cancellation of the thread are rethrown. Any other
-/// exception becomes an Error with the errno value of a std::system_error, or with EIO. The hint
-/// has the name of the exporter and the text of the exception.
+/// (...) block. std::bad_alloc, the cancellation of the thread, and an Error whose errno value is
+/// not 0 are rethrown. Any other exception becomes an Error with the errno value of a
+/// std::system_error, or with EIO. The hint has the name of the exporter and the text of the
+/// exception.
 /// @param function  the function of the exporter that threw, a string literal
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 

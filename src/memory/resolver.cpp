@@ -154,8 +154,8 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     if (exporters_.empty()) {
         return text + ": the resolver has no exporters; add one, or use Resolver::system()";
     }
-    // The text does not contain the results of Exporter::availability(), because that function
-    // would initialise the drivers.
+    // The text does not contain the results of Exporter::availability(), because that function can
+    // initialise the drivers.
     return text +
            ", of these exporters: " + names_of(exporters_, [](const Exporter&) { return true; }) +
            ". It is host memory, or it was freed, or this process has not initialised its driver "
