@@ -168,6 +168,7 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
 /// Sleeps until the channel reports an event of @p cq, or until @p deadline expires. If completions
 /// have arrived before the sleep, writes them to @p completions and does not sleep.
 /// @return the number of these completions; 0 if the caller must poll the queue now
+/// @throws Error EINVAL if the event belongs to another queue; the errors of the verbs functions
 std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {
     detail::check_zero(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");

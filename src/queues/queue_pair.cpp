@@ -75,7 +75,7 @@ struct DeviceLimits {
 
 /// Queries the limits of the device.
 /// @throws Error EOPNOTSUPP if an SRD queue pair is requested, and the device does not support SRD
-///         or QueuePairOptions::access is set
+///         or QueuePairOptions::access is set; errno values of failed queries
 DeviceLimits query_limits(const Context& context, const QueuePairOptions& options) {
     std::optional<SrdAttributes> srd;
     if (options.type == QueuePairType::scalable_reliable_datagram) {

@@ -7,8 +7,8 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
-// This file sets the attributes of queue pairs that ibv_modify_qp(3) cannot set: rate limits, and
-// the options for enhanced connection establishment (ECE).
+// This file contains the attributes of queue pairs that have verbs functions of their own, beside
+// ibv_modify_qp(3): rate limits, and the options for enhanced connection establishment (ECE).
 
 namespace rdmabuf {
 

@@ -17,9 +17,9 @@ namespace {
 /// The size in bytes of the signal set that rt_sigprocmask(2) reads.
 constexpr std::size_t word = 8;
 
-/// Returns true if the CPU can read the aligned word at @p address. rt_sigprocmask(2) is called
-/// with an invalid first argument, so that it changes nothing. It fails with EFAULT if the word
-/// cannot be read, and with EINVAL if the word can be read.
+/// Returns true if the CPU can read the aligned word that contains @p address. rt_sigprocmask(2) is
+/// called with an invalid first argument, so that it changes nothing. It fails with EFAULT if the
+/// word cannot be read, and with EINVAL if the word can be read.
 bool can_read_word(std::uintptr_t address) noexcept {
     constexpr long invalid = -1;
     const std::uintptr_t aligned = address / word * word;
