@@ -16,9 +16,9 @@
  * Errors. A function that returns int returns 0 or, if it fails, a negative errno value, unless its
  * comment says otherwise. After a failure, rdmabuf_last_error() returns what was tried, what failed
  * and what to do. Outputs are set only on success. Any such function may fail with
- *   -EINVAL  a required argument is a null pointer, a length or `count` is 0, a range
- *            exceeds the address space, an option or a flag is unknown, or `size` of a struct is
- *            not set
+ *   -EINVAL  a required argument is a null pointer, a length or `count` is 0 (rdmabuf_nearest()
+ *            permits a `count` of 0), a range exceeds the address space, an option or a flag is
+ *            unknown, or `size` of a struct is not set
  *   -ENOMEM  no memory
  *   -EIO     a failure without an errno value
  * and with the errno values of the verbs and of the drivers that it calls. -524 is the kernel's
@@ -245,8 +245,9 @@ int rdmabuf_supports_dmabuf(struct ibv_pd* pd);
 /* The methods to register memory; combine them with `|`. */
 enum {
     /* A dma-buf, by ibv_reg_dmabuf_mr(3). For device memory, if the other dma-buf path is not
-     * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too: before it if `paths` is 0
-     * and the NIC has a data-direct function, otherwise after it. */
+     * listed and `mapping` is 0, mlx5dv_reg_dmabuf_mr(3) is tried, too (not on EFA): before
+     * ibv_reg_dmabuf_mr(3) if `paths` is 0 and the NIC has a data-direct function, otherwise after
+     * it. */
     RDMABUF_PATH_DMABUF = 1,
     /* A dma-buf, with the PCIe mapping if the exporter has one, by mlx5dv_reg_dmabuf_mr(3). If
      * RDMABUF_PATH_DMABUF is not listed and `mapping` is 0, ibv_reg_dmabuf_mr(3) is tried
@@ -285,8 +286,8 @@ struct rdmabuf_options {
 };
 
 /* Registers `length` bytes at `address` with `pd`. The address needs no alignment. `options` may be
- * NULL. If no path succeeds, the errno is that of the first attempt that called a driver or verbs;
- * for memory that is not device memory, an attempt without dma-buf has priority.
+ * NULL. If no path succeeds, the errno is that of the first failed call of a driver or verbs; for
+ * memory that is not device memory, a call without a dma-buf has priority.
  * rdmabuf_last_error() then returns the attempts; rdmabuf_explain() describes the errno values.
  * -EFAULT: the address is not mapped, or the memory is not that of a device although
  * `device_memory` is 1. -ERANGE: the range ends after the end of its allocation. -EPERM: device

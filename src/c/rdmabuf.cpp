@@ -90,8 +90,9 @@ bool is_cpp(std::string_view call) noexcept {
            std::ranges::find(names, call) != names.end();
 }
 
-/// Returns the result of @p call, which must not be negative, or the negative errno value of an
-/// exception. In the error text, the C function @p function replaces a name of the C++ interface.
+/// Returns the result of @p call, which must not be negative. For an exception, returns the
+/// negative errno value of the Error, or -ENOMEM for std::bad_alloc, or -EIO. In the error text,
+/// the C function @p function replaces a name of the C++ interface.
 template <class Call>
 int guarded(const char* function, const Call& call) {
     const detail::CancellationDisabled uncancelled;
