@@ -17,8 +17,8 @@ namespace rdmabuf {
 
 /// Returns the exporter "dma_heap", which allocates dma-bufs from the heap /dev/dma_heap/@p heap.
 /// The kernel needs CONFIG_DMABUF_HEAPS (drivers/dma-buf/dma-heap.c). If the heap does not exist,
-/// this function succeeds, but availability() and allocate() report ENOENT and list the existing
-/// heaps.
+/// this function succeeds, availability() is not available, and allocate() throws ENOENT. Both
+/// texts list the existing heaps.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_dma_heap_exporter(
     std::string heap = "system");
 

@@ -12,7 +12,7 @@ namespace rdmabuf {
 struct DrmOptions {
     /// Path of a DRM primary node, such as "/dev/dri/card0". Render nodes cannot create dumb
     /// buffers. If the path is empty, the exporter uses the first primary node that has the
-    /// required driver and can create dumb buffers.
+    /// required driver, and can create and export dumb buffers.
     std::string path = {};
     /// Name of the DRM driver that the node must have, such as "vgem". If the name is empty, every
     /// driver is accepted.

@@ -43,7 +43,8 @@ class RDMABUF_EXPORT VfioExporter : public Exporter {
     /// exists.
     ///
     /// @throws Error
-    ///   - EBADF: the descriptor passed to make_vfio_exporter() was not open
+    ///   - EBADF, EMFILE: make_vfio_exporter() could not duplicate the descriptor: it was not open,
+    ///     or the process had no free descriptors
     ///   - ENOTTY: the kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is
     ///     not that of a VFIO device
     ///   - EOPNOTSUPP: the VFIO driver of the device does not support the export
