@@ -23,12 +23,14 @@ namespace rdmabuf::bootstrap {
 /// the receiver checks. The connection is neither encrypted nor authenticated: use it in trusted
 /// networks only.
 ///
-/// An operation that is not complete within the timeout fails with ETIMEDOUT, even if parts of the
-/// message still arrive. All operations throw Error:
+/// The timeout applies to each message that an operation sends or receives. A message that is not
+/// complete within the timeout causes ETIMEDOUT, even if parts of the message still arrive. All
+/// operations throw Error:
 /// - ETIMEDOUT: the complete message was not received or not sent within the timeout
 /// - ECONNRESET: the peer closed the connection, or its process ended
-/// - EPROTO: the peer does not use this protocol, or called a different operation than this side.
-///   Both sides must call the same operations in the same order
+/// - EPROTO: the peer does not use this protocol, called a different operation than this side, or
+///   sent a message longer than max_message. Both sides must call the same operations in the same
+///   order
 /// - ENOTCONN: an earlier error of the connection, such as ETIMEDOUT or ECONNRESET, or a received
 ///   message longer than max_message has closed this channel, or this object was moved from
 class RDMABUF_EXPORT Channel {
@@ -79,10 +81,10 @@ class RDMABUF_EXPORT Channel {
     /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
     /// descriptor is readable (POLLIN) when a message has arrived or the peer has closed the
     /// connection. To distinguish these two events, request POLLIN and POLLRDHUP. poll(2) reports
-    /// POLLRDHUP only after the peer has closed the connection or its process has ended. Messages
-    /// that arrived before can still be received. If the machine or the network of the peer fails,
-    /// an idle connection ends after about two minutes (TCP keepalive). Returns -1 after a move
-    /// from this object and after an error that closed the channel.
+    /// POLLRDHUP only after the connection has ended. Messages that arrived before can still be
+    /// received. If the machine or the network of the peer fails, an idle connection ends after
+    /// about two minutes (TCP keepalive). Returns -1 after a move from this object and after an
+    /// error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.
@@ -118,7 +120,7 @@ class RDMABUF_EXPORT Listener {
     /// @throws Error
     ///   - EADDRINUSE: another socket listens on the port
     ///   - EADDRNOTAVAIL: the host is not an address of this machine
-    ///   - EACCES: a port below 1024 without CAP_NET_BIND_SERVICE
+    ///   - EACCES: a privileged port (by default below 1024) without CAP_NET_BIND_SERVICE
     ///   - EINVAL: the host has no address
     explicit Listener(std::uint16_t port, const std::string& host = {});
     Listener(Listener&&) noexcept = default;

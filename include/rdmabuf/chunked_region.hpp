@@ -44,11 +44,11 @@ class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;
     /// Creates an object with one chunk.
-    /// @throws Error EINVAL if the region has 0 bytes, or ends above 2^64 - 1
+    /// @throws Error EINVAL if the region has 0 bytes, or if address + length is above 2^64 - 1
     /* implicit */ RemoteChunks(const RemoteRegion& region);
     /// Creates an object with the chunks of @p chunks.
     /// @throws Error EINVAL if a chunk has 0 bytes, does not begin where the previous chunk ends,
-    ///         or ends above 2^64 - 1; Error::hint() describes the chunk
+    ///         or if its address + length is above 2^64 - 1; Error::hint() describes the chunk
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
 
     [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }
@@ -152,9 +152,11 @@ class TransferSplitter {
 
     /// Returns success, or an error, after which there are no pieces: ERANGE if the transfer is not
     /// inside the local or the remote chunks, EINVAL if the maximum message size is 0, or the
-    /// status that was passed to the constructor. next() does not change the status.
+    /// status that was passed to the constructor. The addresses of a transfer of 0 bytes are not
+    /// checked. next() does not change the status.
     [[nodiscard]] Status status() const noexcept { return status_; }
-    /// Returns the number of bytes for which next() has not returned a piece yet.
+    /// Returns the number of bytes for which next() has not returned a piece yet; 0 if status() is
+    /// an error.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
 
     /// Sets @p piece to the next piece.
@@ -234,9 +236,10 @@ class TransferSplitter {
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
     /// The maximum size of a chunk in bytes, a multiple of the page size. If chunk_size is 0, the
-    /// library uses the smallest DeviceAttributes::max_mr_size of the devices. If chunk_size is 0
-    /// and a device rejects a dma-buf because of its length, the library tries smaller chunks, down
-    /// to 64 MiB. The trail then has only the attempts with the last chunk size.
+    /// library uses the smallest DeviceAttributes::max_mr_size of the devices, rounded down to
+    /// whole pages. If a device then rejects a dma-buf with an error that the length can cause, the
+    /// library tries smaller chunks, down to 64 MiB. The trail then has only the attempts with the
+    /// last chunk size.
     std::size_t chunk_size = 0;
 };
 
@@ -245,9 +248,9 @@ struct ChunkedRegionOptions {
 /// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
 /// all devices. A short range is one chunk.
 ///
-/// Each chunk is exported as a dma-buf of its own, once for each mapping that a device needs. If
-/// there are more than 64 chunks, several consecutive chunks share a dma-buf. If these exports
-/// fail, for example at the limit of open files, all chunks share one dma-buf. If
+/// On the dma-buf paths, each chunk is exported as a dma-buf of its own, for each mapping that a
+/// device needs. If there are more than 64 chunks, several consecutive chunks share a dma-buf. If
+/// these exports fail, for example at the limit of open files, all chunks share one dma-buf. If
 /// Allocation::single_import is set, every chunk is exported for each device, and chunks never
 /// share a dma-buf. If a RegistrationPath cannot register a chunk on a device, the library
 /// deregisters the chunks of this path and tries the next path.
@@ -270,7 +273,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     ///   - EINVAL: @p pds is empty; the chunk size is not a multiple of the page size, or larger
     ///     than the max_mr_size of a device; Access::zero_based, with which every chunk would begin
     ///     at address 0
-    ///   - ENOMEM: there is not enough memory for the list of chunks
+    ///   - ENOMEM: there is not enough host memory, for example for the list of chunks
     ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                   std::uintptr_t address, std::size_t length,
                   const ChunkedRegionOptions& options = {});
@@ -320,13 +323,14 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
     /// Returns the ibv_mr of the chunk with the index @p chunk on the protection domain with the
-    /// index @p i. This object owns the ibv_mr.
+    /// index @p i; nullptr if @p i is not such an index, or if the chunk was deregistered. This
+    /// object owns the ibv_mr.
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return i < size() ? regions()[i * chunk_count() + chunk].native() : nullptr;
     }
     /// Returns the protection domain at position @p i of the list that was passed to the
     /// constructor.
-    /// @throws Error EBADF if this object was closed
+    /// @throws Error EBADF if this object was closed, or if there is no such position
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         if (i >= size()) {
             refuse("ChunkedRegion::protection_domain");

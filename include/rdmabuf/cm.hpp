@@ -76,17 +76,17 @@ class RDMABUF_EXPORT Connection {
     /// RoCE the result is padded with zeros, so it can be longer than the data of the peer.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
-    /// Returns whether the connection has ended: the peer has disconnected, the process of the peer
-    /// has ended, or the device was removed. Does not wait. When the peer has disconnected, the
-    /// next call of this function flushes the queue pair and sends a confirmation, for which the
-    /// disconnect() call of the peer waits.
+    /// Returns whether the connection has ended: the peer or this side (by disconnect()) has
+    /// disconnected, the process of the peer has ended, or the device was removed. Does not wait.
+    /// When the peer has disconnected, the next call of this function flushes the queue pair and
+    /// sends a confirmation, for which the disconnect() call of the peer waits.
     [[nodiscard]] bool disconnected();
     /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
     /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its
     /// Connection. Outstanding requests complete with IBV_WC_WR_FLUSH_ERR. Does nothing if the
     /// connection has already ended.
-    /// @throws Error ETIMEDOUT if the peer did not confirm in time; the queue pair is flushed also
-    ///         in this case
+    /// @throws Error ETIMEDOUT if the peer did not confirm in time, or another errno value of
+    ///         rdma_disconnect(3); the queue pair is flushed also in these cases
     void disconnect(std::chrono::milliseconds timeout);
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }
@@ -127,14 +127,17 @@ class RDMABUF_EXPORT ConnectionRequest {
     ///   - EINVAL: the queue pair is of another context, or not reliable connected
     ///   - ECONNRESET: the peer has withdrawn its request
     ///   - ETIMEDOUT: the connection was not established within the timeout
+    ///   - other errno values of rdma_accept(3) or ibv_modify_qp(3)
     ///
-    /// After EMSGSIZE or EINVAL, the request can still be accepted or rejected. After other errors
-    /// this object cannot be used any more.
+    /// After EMSGSIZE, or EINVAL for one of these reasons, the request can still be accepted or
+    /// rejected. After other errors this object cannot be used any more. After any error, the queue
+    /// pair @p prepared is destroyed.
     [[nodiscard]] Connection accept(PreparedQueuePair prepared,
                                     std::span<const std::byte> private_data,
                                     std::chrono::milliseconds timeout) &&;
     /// Rejects the request. See rdma_reject(3).
-    /// @param reason  a text of at most 148 bytes. The Error of the peer contains this text
+    /// @param reason  a text of at most 148 bytes. The Error of the peer quotes the text up to the
+    ///                first zero byte, but at most 80 bytes
     /// @throws Error EMSGSIZE if the reason is too long; the request is then not rejected
     void reject(std::string_view reason) &&;
 
@@ -163,9 +166,9 @@ class RDMABUF_EXPORT Listener {
     /// @param backlog  the maximum number of requests that wait for next(); further requests are
     ///                 rejected
     /// @throws Error
-    ///   - EADDRINUSE: another program listens on the port
+    ///   - EADDRINUSE: another listener uses the port
     ///   - EADDRNOTAVAIL: the host is not an address of this machine
-    ///   - EACCES: a port below 1024 without CAP_NET_BIND_SERVICE
+    ///   - EACCES: a privileged port (by default below 1024) without CAP_NET_BIND_SERVICE
     ///   - ENODEV: no RDMA device, no RDMA device with that address, or rdma_ucm is not loaded
     ///   - EINVAL: the host has no address
     Listener(const std::string& host, std::uint16_t port, int backlog = 16);
@@ -175,7 +178,8 @@ class RDMABUF_EXPORT Listener {
     [[nodiscard]] std::uint16_t port() const;
     /// Waits for the next connection request.
     /// @throws Error ETIMEDOUT if no request arrived in time; ENODEV if the device was removed;
-    ///         EBADF after a move from this object
+    ///         EBADF after a move from this object; other errno values of rdma_get_cm_event(3) or
+    ///         rdma_migrate_id(3)
     [[nodiscard]] ConnectionRequest next(std::chrono::milliseconds timeout);
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }
@@ -207,7 +211,8 @@ class RDMABUF_EXPORT Route {
     /// @param port     the port on which the peer listens
     /// @param timeout  the limit for the whole resolution
     /// @throws Error
-    ///   - EINVAL: the host has no address, or only addresses of another family than local_host
+    ///   - EINVAL: the host or RouteOptions::local_host has no address, or the host has only
+    ///     addresses of another family than local_host
     ///   - ETIMEDOUT: the address or the route was not resolved within the timeout
     ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the host
     ///   - ENODEV: no RDMA device, no RDMA device that reaches the host, or rdma_ucm is not loaded
@@ -231,8 +236,9 @@ class RDMABUF_EXPORT Route {
     ///     program listens on the port
     ///   - ETIMEDOUT: the connection was not established within the timeout
     ///
-    /// After EMSGSIZE or EINVAL, connect() can be called again. After other errors this object
-    /// cannot be used any more.
+    /// After EMSGSIZE, or EINVAL for one of these reasons, connect() can be called again. After
+    /// other errors this object cannot be used any more. After any error, the queue pair @p
+    /// prepared is destroyed.
     [[nodiscard]] Connection connect(PreparedQueuePair prepared,
                                      std::span<const std::byte> private_data,
                                      std::chrono::milliseconds timeout) &&;

@@ -33,8 +33,8 @@
 /// event reports the result of the step. Only reliable connected queue pairs can be connected;
 /// cm_multicast.hpp is for datagrams.
 ///
-/// A channel and its connections and listeners must be used by one thread at a time. Different
-/// channels may be used by different threads at the same time.
+/// A channel and its connections, listeners and multicast groups must be used by one thread at a
+/// time. Different channels may be used by different threads at the same time.
 namespace rdmabuf::cm {
 
 namespace detail {
@@ -47,8 +47,8 @@ class EventChannel;
 
 /// The type of an event.
 enum class EventType : std::uint8_t {
-    /// The address and the route to the peer or group are resolved, and the local device is known.
-    /// The program can call AsyncConnection::connect() or MulticastGroup::join().
+    /// The local device is known. For a connection, the route to the peer is resolved, too. The
+    /// program can call AsyncConnection::connect() or MulticastGroup::join().
     resolved,
     /// A listener has received a connection request, which is in ChannelEvent::request.
     connect_request,
@@ -88,8 +88,8 @@ class RDMABUF_EXPORT AsyncConnection {
         established,
         /// disconnect() was called; the connection has not ended yet.
         disconnecting,
-        /// The connection has ended, failed or was rejected. The program must destroy the
-        /// AsyncConnection.
+        /// The connection has ended, failed or was rejected, or its device was removed. The program
+        /// must destroy the AsyncConnection.
         closed,
     };
 
@@ -101,9 +101,10 @@ class RDMABUF_EXPORT AsyncConnection {
     /// @param timeout    the limit for resolving the address, and again for resolving the route
     /// @param user_data  the pointer that the events of this connection have in
     ///                   ChannelEvent::user_data
-    /// @throws Error EINVAL if the host has no address, or one of another family than
-    ///         RouteOptions::local_host; ENODEV if there is no RDMA device; EADDRNOTAVAIL if
-    ///         local_host is not an address of this machine
+    /// @throws Error EINVAL if the host or RouteOptions::local_host has no address, or if their
+    ///         addresses have different families; ENODEV if there is no RDMA device; EADDRNOTAVAIL
+    ///         if local_host is not an address of this machine; EBADF if @p channel was closed,
+    ///         released or moved from
     AsyncConnection(const EventChannel& channel, const std::string& host, std::uint16_t port,
                     std::chrono::milliseconds timeout, void* user_data = nullptr,
                     const RouteOptions& options = {});
@@ -138,7 +139,7 @@ class RDMABUF_EXPORT AsyncConnection {
     ///   - EMSGSIZE: the private data is too long; the state does not change
     ///   - EINVAL: the queue pair is of another context or not reliable connected; the state does
     ///     not change
-    ///   - other errno values of rdma_connect(3); the state is then `closed`
+    ///   - errno values of rdma_connect(3); the state is then `closed`
     void connect(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
     /// Begins to accept the request with the queue pair @p prepared. The result is the event
     /// `established` or `failed`. Requires the state `requested`. See rdma_accept(3).
@@ -150,17 +151,21 @@ class RDMABUF_EXPORT AsyncConnection {
     ///   - EINVAL: the queue pair is of another context or not reliable connected; the state does
     ///     not change
     ///   - ECONNRESET: the peer has withdrawn its request; the state is then `closed`
-    ///   - other errno values of rdma_accept(3); the state is then `closed`
+    ///   - errno values of rdma_accept(3) or ibv_modify_qp(3); the state is then `closed`
     void accept(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
     /// Rejects the request. Requires the state `requested`. See rdma_reject(3).
-    /// @param private_data  at most 148 bytes for the peer. The peer receives a `failed` event with
-    ///                      ECONNREFUSED; the hint() of ChannelEvent::error contains the data as
-    ///                      text.
-    /// @throws Error EMSGSIZE if the private data is too long; the state then does not change
+    /// @param private_data  at most 148 bytes for the peer. An AsyncConnection of the peer receives
+    ///                      a `failed` event with ECONNREFUSED. The hint() of ChannelEvent::error
+    ///                      quotes the data as text up to the first zero byte, but at most 80
+    ///                      bytes.
+    /// @throws Error EMSGSIZE if the private data is too long; the state then does not change.
+    ///         Errno values of rdma_reject(3); the state is then `closed`
     void reject(std::span<const std::byte> private_data = {});
     /// Begins to disconnect and moves the queue pair to the error state. Requires the state
     /// `established`. The channel reports the event `disconnected` even if the peer does not
     /// answer.
+    /// @throws Error with the errno value of rdma_disconnect(3) or ibv_modify_qp(3); the state is
+    ///         then `closed`, and the event `disconnected` is not reported
     void disconnect();
 
     /// Returns the connected queue pair, which this object owns. Can be called after the event
@@ -193,7 +198,8 @@ class RDMABUF_EXPORT AsyncListener {
     ///                   are rejected. The kernel limits the value to net.rdma_ucm.max_backlog.
     /// @param user_data  the pointer that the `connect_request` events have in
     ///                   ChannelEvent::user_data
-    /// @throws Error with the errors of the constructor of Listener
+    /// @throws Error with the errors of the constructor of Listener, and EBADF if @p channel was
+    ///         closed, released or moved from
     AsyncListener(const EventChannel& channel, const std::string& host, std::uint16_t port,
                   int backlog = 1024, void* user_data = nullptr);
     AsyncListener(AsyncListener&&) noexcept;
@@ -220,7 +226,8 @@ struct ChannelEvent {
     /// that object returns the same pointer. For `connect_request`: the rdma_cm_id of the listener.
     rdma_cm_id* id = nullptr;
     /// The pointer `user_data` that the program passed to the constructor of the connection,
-    /// listener or group. For `connect_request`: the pointer of the listener.
+    /// listener or group, or to AsyncConnection::set_user_data(). For `connect_request`: the
+    /// pointer of the listener.
     void* user_data = nullptr;
     /// The connection request; set for `connect_request` only. To accept the request later, move
     /// the request out of the event: the destructor of the event rejects a request that it still
@@ -241,8 +248,9 @@ struct ChannelEvent {
 class RDMABUF_EXPORT EventChannel {
   public:
     /// Creates an event channel.
-    /// @throws Error ENODEV if there is no RDMA device or rdma_ucm is not loaded; EMFILE if the
-    ///         process has reached its limit of descriptors
+    /// @throws Error ENODEV if there is no RDMA device, rdma_ucm is not loaded, or opening
+    ///         /dev/infiniband/rdma_cm fails with EPERM; EMFILE if the process has reached its
+    ///         limit of descriptors
     EventChannel();
     EventChannel(EventChannel&&) noexcept = default;
     EventChannel& operator=(EventChannel&&) noexcept = default;

@@ -24,8 +24,8 @@ class MulticastState;
 inline constexpr std::uint32_t multicast_qkey = RDMA_UDP_QKEY;
 
 enum class MulticastRole : std::uint8_t {
-    /// The queue pair can send to the group. The queue pair receives all datagrams of the group,
-    /// including the datagrams that it has sent itself.
+    /// The queue pair can send to the group, and receives the datagrams of the group, including
+    /// those that it has sent itself.
     send_and_receive,
     /// The queue pair can send to the group but does not receive the datagrams of the group.
     send,
@@ -58,7 +58,9 @@ class RDMABUF_EXPORT MulticastGroup {
     /// @param timeout     the limit for resolving the device
     /// @param user_data   the pointer that the events of this group have in ChannelEvent::user_data
     /// @throws Error
-    ///   - EINVAL: @p group or @p local_host has no address
+    ///   - EBADF: @p channel was closed, released or moved from
+    ///   - EINVAL: @p group or @p local_host has no address, or their addresses have different
+    ///     families
     ///   - ENODEV: no RDMA device
     ///   - EADDRNOTAVAIL: @p local_host is not an address of this machine
     MulticastGroup(const EventChannel& channel, const std::string& group,
@@ -93,10 +95,10 @@ class RDMABUF_EXPORT MulticastGroup {
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
     /// Returns the destination for send requests to the group. Requires the event
     /// `multicast_joined`. The address handle in the result belongs to this object and is valid
-    /// until leave().
+    /// until leave() or the destruction of this object.
     [[nodiscard]] Destination destination() const;
-    /// Detaches the queue pair and leaves the group. Does nothing if join() has not been called
-    /// since the last leave().
+    /// Detaches the queue pair and leaves the group. Does nothing if no join() has succeeded since
+    /// the last leave().
     /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The
     ///         membership then still exists: call leave() again.
     void leave();

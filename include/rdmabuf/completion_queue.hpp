@@ -98,12 +98,11 @@ class RDMABUF_EXPORT CompletionChannel {
     /// all events of the queue are acknowledged (ibv_destroy_cq(3)), so the returned queue exists
     /// until the program acknowledges the event.
     ///
-    /// The function calls ibv_get_cq_event(3) once. It does not wait while fd() is non-blocking,
-    /// which the constructor sets. If the program clears O_NONBLOCK of fd() or of a duplicate of
-    /// fd(), the function waits for the next event without a time limit: a loop that calls
-    /// get_event() until it returns nullptr then blocks in its last call. Call wait() to wait with
-    /// a timeout. Also with a non-blocking descriptor, a loop that arms the queues ends only when
-    /// no event is pending. While completions arrive continuously, this loop does not end, so a
+    /// The function calls ibv_get_cq_event(3) once. The constructor makes fd() non-blocking, so the
+    /// function does not wait. If the program clears O_NONBLOCK of fd() or of a duplicate of fd(),
+    /// the function waits for the next event without a time limit. A loop that calls get_event()
+    /// until it returns nullptr then blocks in its last call. Call wait() to wait with a timeout. A
+    /// loop that also arms the queues does not end while completions arrive continuously, so a
     /// thread that has other work must limit the number of iterations.
     /// @return the queue that has completions; nullptr if no event is pending, or if a signal
     ///         handler interrupted the call
@@ -131,7 +130,7 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// Acknowledges the events that acknowledge_event() has collected, and then destroys the queue.
+    /// Acknowledges the events that are not acknowledged yet, and then destroys the queue.
     /// ibv_destroy_cq(3) would otherwise block, because it waits until all events are acknowledged.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
@@ -265,8 +264,8 @@ class RDMABUF_EXPORT CompletionQueue {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
     /// Transfers ownership to the caller, which must destroy the returned queue. If the queue was
-    /// borrowed, only its owner may destroy it. First acknowledges the events that
-    /// acknowledge_event() has collected.
+    /// borrowed, only its owner may destroy it. Acknowledges the events that acknowledge_event()
+    /// and wait() have counted.
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
     /// @throws Error EBUSY if copies of this object, or queue pairs that use the queue, still

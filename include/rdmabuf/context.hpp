@@ -66,7 +66,8 @@ class RDMABUF_EXPORT DeviceList {
     /// Returns the device with the name @p name.
     /// @throws Error ENODEV if the list does not contain the device. The error text lists all
     ///         devices. If the list is empty, the error text names the likely causes: the NIC's
-    ///         driver or ib_uverbs is not loaded, or a container has no /dev/infiniband.
+    ///         driver or ib_uverbs is not loaded, rdma-core has no provider for the NIC, or a
+    ///         container has no /dev/infiniband.
     [[nodiscard]] const Device& find(std::string_view name) const;
     /// Returns the device with the node GUID @p guid, which is in host byte order.
     /// @throws Error ENODEV if the list does not contain the device. The error text is the same as
@@ -266,14 +267,14 @@ class RDMABUF_EXPORT Context {
     /// Opens the device with the node GUID @p guid, which is in host byte order.
     /// @throws Error with the errors of open() for a name
     [[nodiscard]] static Context open(std::uint64_t guid);
-    /// Opens the first device that has an active port. If no device has an active port, opens the
-    /// first device that can be opened.
+    /// Opens the first device that has an active port. If there is none, opens the first device
+    /// that can be opened and whose ports can be queried.
     /// @throws Error with the errors of DeviceList(), or ENODEV if the machine has no RDMA device.
-    ///         If no device can be opened, throws the error of the last device.
+    ///         If no device can be opened and queried, throws the error of the last device.
     [[nodiscard]] static Context open_first();
 
     /// Takes ownership of an ibv_context that other code has opened. ibv_close_device(3) is called
-    /// when the last copy of the result is destroyed.
+    /// when all copies of the result, and all objects created from them, are destroyed.
     [[nodiscard]] static Context adopt(ibv_context* context);
     /// Creates a context on the device file of another process, so that this process can import the
     /// verbs objects of the other process by their handles. See ibv_import_device(3).
@@ -286,7 +287,7 @@ class RDMABUF_EXPORT Context {
     ///   - EOPNOTSUPP: the provider cannot import a context (of the providers in
     ///     rdma-core, only libmlx5 can; softverbs can)
     ///   - EINVAL, ENODEV, ENOENT: the descriptor is not that of an RDMA device
-    ///   - EBADF: @p command_fd is empty or was opened with O_PATH
+    ///   - EBADF: @p command_fd is empty, is not open, or was opened with O_PATH
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
     /// Returns a Context that uses @p context but does not own it. Other code must close @p
     /// context, after all objects created from it are destroyed.

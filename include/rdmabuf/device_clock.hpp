@@ -33,8 +33,8 @@ class RDMABUF_EXPORT DeviceClock {
     /// @throws Error EOPNOTSUPP if the provider does not report the clock
     [[nodiscard]] std::uint64_t now() const;
 
-    /// Reads the device's clock and CLOCK_REALTIME eight times, and keeps the pair of readings with
-    /// the smallest uncertainty.
+    /// Reads the device's clock eight times, each time between two reads of CLOCK_REALTIME, and
+    /// keeps the reading that took the least time. Half of this time is the new uncertainty().
     /// @throws Error EOPNOTSUPP if the provider does not report the clock
     void synchronize();
     /// Returns the maximum error of wallclock() for a timestamp taken at the time of the last

@@ -73,8 +73,9 @@ class RDMABUF_EXPORT DeviceMemory {
     /// Returns the size in bytes that the program passed when this object was created.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Copies @p source from host memory to the device memory at byte @p offset. Providers copy
-    /// words of 4 bytes, so @p offset, the length and the host address must be multiples of 4.
+    /// Copies @p source from host memory to the device memory at byte @p offset. libmlx5 copies
+    /// words of 4 bytes, so this library requires that @p offset, the length and the host address
+    /// are multiples of 4.
     /// @throws Error
     ///   - ERANGE: the bytes are not inside the device memory
     ///   - EINVAL: offset, length or host address is not a multiple of 4
@@ -122,7 +123,7 @@ class RDMABUF_EXPORT DeviceMemory {
     /// it. The pointer is null for some kinds of device memory of mlx5, and uninitialised on mana;
     /// the constructor detects both cases.
     bool can_copy_in_;
-    /// True if ibv_dm::memcpy_from_dm points to a function, so that copy_out() can call it.
+    /// The same as can_copy_in_, for ibv_dm::memcpy_from_dm and copy_out().
     bool can_copy_out_;
 };
 

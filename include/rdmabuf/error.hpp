@@ -30,7 +30,8 @@ struct SourceLocation {
 
 /// The exception of this library. The library throws an Error, for example, if a call of verbs,
 /// librdmacm, a driver or the kernel failed, or if the library rejected the arguments before the
-/// call.
+/// call. The lists `@throws Error` in this library name the errno values with a known cause. A
+/// function that calls C functions can also throw the other errno values of these functions.
 ///
 /// what() is `function: description (ERRNO NAME): hint`, for example "ibv_reg_mr: Cannot allocate
 /// memory (ENOMEM): …". code() is in std::system_category(), so a program can compare
@@ -71,17 +72,18 @@ class RDMABUF_EXPORT Error : public std::system_error {
 /// unchanged.
 inline constexpr int kernel_enotsupp = 524;
 
-/// Returns the description and the name of an errno value: "Invalid argument (EINVAL)" for 22.
-/// Unlike strerror(3), this function also describes kernel_enotsupp.
+/// Returns the description and the name of an errno value: "Invalid argument (EINVAL)" for 22. If
+/// the C library cannot report the names, the number is used: "Invalid argument (errno 22)". Unlike
+/// strerror(3), this function also describes kernel_enotsupp.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
-/// A function that the library calls if a destructor cannot release a resource. The library reports
-/// such a failure with this function, because destructors do not throw.
+/// A function that the library calls if a destructor, or another function that cannot throw, fails
+/// to release a resource.
 /// @param function  the name of the C function that failed
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;
 
-/// Sets the handler for failures in destructors and returns the previous handler. This function is
+/// Sets the handler for such failures and returns the previous handler. This function is
 /// thread-safe.
 /// @param handler  nullptr restores the default handler, which writes one line to stderr
 RDMABUF_EXPORT TeardownFailureHandler
@@ -94,8 +96,8 @@ struct Availability {
     /// The reason for the result, without a full stop at the end. The text can also be set if
     /// `available` is true, for example "/dev/udmabuf, up to 64 MiB per buffer".
     std::string reason;
-    /// Describes how to make the feature available. Empty if the feature is available or cannot be
-    /// made available.
+    /// Describes how to make the feature available. Empty if the feature is available or no way is
+    /// known.
     std::string remedy;
 
     [[nodiscard]] static Availability yes(std::string reason = {}) {

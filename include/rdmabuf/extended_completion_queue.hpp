@@ -249,9 +249,9 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     /// all queue pairs created with the returned object are destroyed.
     [[nodiscard]] static ExtendedCompletionQueue borrow(ibv_cq_ex* cq);
 
-    /// Starts a batch with which the program reads completions, the oldest first. A thread may have
-    /// only one batch at a time. This function belongs to the data path: its behaviour is undefined
-    /// after close(), release() or a move.
+    /// Starts a batch with which the program reads completions, the oldest first. A thread must not
+    /// start another batch of the same queue before this batch has ended. This function belongs to
+    /// the data path: its behaviour is undefined after close(), release() or a move.
     [[nodiscard, gnu::always_inline]] CompletionBatch start_poll() const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return CompletionBatch(native_ex());

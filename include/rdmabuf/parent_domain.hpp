@@ -21,7 +21,7 @@ struct RDMABUF_EXPORT DeallocTd {
 } // namespace detail
 
 /// A thread domain: the program's promise that only one thread at a time uses the objects created
-/// with it. The provider then needs no locks for these objects, and can give the thread domain a
+/// with it. The provider can then omit the locks of these objects, and give the thread domain a
 /// doorbell register of its own if the device has enough of them. The provider does not check the
 /// promise. A ParentDomain passes the thread domain to the objects that are created with it. Copies
 /// share the thread domain, and keep its Context alive. ibv_alloc_td(3).

@@ -139,8 +139,9 @@ class RDMABUF_EXPORT AddressHandle {
     ///
     /// ibv_create_ah_from_wc(3).
     /// @param completion  the successful completion of the receive
-    /// @param grh         the first 40 bytes of the receive buffer. They are read only if the
-    ///                    completion has the flag IBV_WC_GRH, as all completions on RoCE do.
+    /// @param grh         the first 40 bytes of the receive buffer, which the CPU must be able to
+    ///                    read. They are used only if the completion has the flag IBV_WC_GRH, as
+    ///                    all completions on RoCE do.
     /// @param port        the port on which the datagram arrived
     /// @throws Error
     ///   - EINVAL: the device has no such port, or its port does not have the destination GID of
@@ -196,7 +197,8 @@ namespace detail {
 /// Selects whether a queue pair has the ibv_wr_* interface, which QueuePair::batch() needs.
 enum class ExtendedInterface : std::uint8_t {
     off,
-    /// The queue pair gets the ibv_wr_* interface if the provider has this interface.
+    /// The queue pair gets the ibv_wr_* interface if the provider supports it for this type and
+    /// these operations.
     automatic,
     /// Creating the queue pair fails if the provider does not have the ibv_wr_* interface. For the
     /// type xrc_receive, this value is the same as `off`.
@@ -286,8 +288,8 @@ struct QueuePairOptions {
     /// With 0, the NIC waits without limit.
     std::uint8_t timeout = 14;
     /// The maximum number of retransmissions of a request (RC, XRC): 0 to 7. The NIC retransmits
-    /// when `timeout` has expired. If no retransmission succeeds, the request fails with
-    /// IBV_WC_RETRY_EXC_ERR.
+    /// when `timeout` has expired, or when the peer reports a lost packet. If no retransmission
+    /// succeeds, the request fails with IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
     /// The maximum number of times that the NIC repeats a request because the peer has no receive
     /// posted: 0 to 6, or 7 for no limit. If no retry succeeds, the request fails with
@@ -438,7 +440,8 @@ struct RateLimit {
 /// noexcept, allocate nothing, and only call verbs. They return the errno value of the verbs call,
 /// for example ibv_post_send(3), as a CallStatus: ENOMEM if the queue is full, EINVAL for an
 /// invalid request. CallStatus::throw_if_failed() throws an Error. A QueuePair can be moved but not
-/// copied. It keeps its protection domain, completion queues and shared receive queue alive.
+/// copied. It keeps its protection domain, completion queues, shared receive queue and XRC domain
+/// alive.
 ///
 /// The noexcept functions, except native(), release() and extended(), must not be called after
 /// close(), release() or a move: this is an assertion failure, or undefined behaviour in a build
@@ -771,12 +774,13 @@ class RDMABUF_EXPORT QueuePair {
     /// Returns the ECE options (enhanced connection establishment) that the device uses for this
     /// connection. See PreparedQueuePair::set_ece().
     [[nodiscard]] ibv_ece ece() const;
-    /// Moves the queue pair to the error state. All requests and receives that are still
-    /// outstanding complete with IBV_WC_WR_FLUSH_ERR. To drain the queue pair, then post one
-    /// signaled send and one receive: both complete with IBV_WC_WR_FLUSH_ERR, each as the last
-    /// request of its queue. With a shared receive queue, wait for IBV_EVENT_QP_LAST_WQE_REACHED
-    /// instead of the receive. Some providers accept no requests in this state (EINVAL, for example
-    /// EFA): then only close() ends the outstanding requests. ibv_modify_qp(3).
+    /// Moves the queue pair to the error state. All requests that are still outstanding, and all
+    /// receives of its own receive queue, complete with IBV_WC_WR_FLUSH_ERR. To drain the queue
+    /// pair, then post one signaled send and one receive: both complete with IBV_WC_WR_FLUSH_ERR,
+    /// each as the last request of its queue. With a shared receive queue, wait for
+    /// IBV_EVENT_QP_LAST_WQE_REACHED instead of the receive. Some providers accept no requests in
+    /// this state (EINVAL, for example EFA): then only close() ends the outstanding requests.
+    /// ibv_modify_qp(3).
     void abort();
 
     /// Posts a request to the send queue of this XRC queue pair. The request names a shared receive

@@ -10,10 +10,11 @@
 //   device_clock.hpp, extended_completion_queue.hpp, srd_completion_queue.hpp
 //                                  timestamps and other extended completions
 //   device_memory.hpp              memory on the NIC
-//   dma_handle.hpp                 steering tags for registrations
+//   dma_handle.hpp                 TLP processing hints for registrations
 //   memory_window.hpp              MemoryWindow
 //   parent_domain.hpp              ThreadDomain, ParentDomain
-//   providers/                     exporters that Resolver::system() does not include
+//   providers/                     exporters with options, and those that Resolver::system()
+//                                  does not include
 //   quirks.hpp                     limits of drivers
 //   registration_cache.hpp         reuse of registrations
 //   shared_objects.hpp             objects of another process
@@ -22,7 +23,8 @@
 //   work_batch.hpp                 the ibv_wr_* interface
 //   xrc_domain.hpp                 XRC
 //
-// Objects and their parents; parents are on the left or above. An object keeps its parents alive:
+// Objects and their parents. Parents are on the left or above, except DeviceMemory, which is a
+// parent of DeviceMemoryMR. An object keeps its parents alive:
 //
 //   Context ── ProtectionDomain ─┬─ MemoryRegion, DmaBufMR, DeviceMemoryMR ── DeviceMemory
 //      │                         ├─ SharedReceiveQueue ──┐

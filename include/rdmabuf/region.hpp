@@ -89,8 +89,8 @@ struct RemoteAddress {
     std::uint32_t rkey = 0;
 };
 
-/// A range of a peer's memory for one-sided operations. The peer creates the object with remote()
-/// of its Region, Registration or MemoryWindow, and sends the result of encode().
+/// A range of a peer's memory for one-sided operations. The peer creates the object, for example
+/// with remote() of its Region, Registration or MemoryWindow, and sends the result of encode().
 struct RDMABUF_EXPORT RemoteRegion {
     /// The address of the first byte, an iova in the peer's region.
     std::uint64_t address = 0;
@@ -129,8 +129,8 @@ struct RDMABUF_EXPORT DeregMr {
     static int call(ibv_mr* mr) noexcept;
     static void unimport(ibv_mr* mr) noexcept;
 };
-/// The std::shared_ptr keeps the ibv_dm of a region of device memory alive. For a region of other
-/// memory, the std::shared_ptr is null.
+/// The std::shared_ptr keeps the ibv_dm of a region of device memory alive, or the DMA handle with
+/// which the region was registered. For other regions, the std::shared_ptr is null.
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
@@ -258,7 +258,8 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     /// @throws Error
     ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page
     ///     offsets of iova and address; access flags that the device rejects
-    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the error text has the limit)
+    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the error text has the limit),
+    ///     or the NIC has no more regions or translations
     ///   - EFAULT: the memory is not mapped, is read-only while the access permits writes, or is
     ///     device memory, for which DmaBufMR must be used
     ///   - EBADF: @p pd was closed, released or moved from
@@ -342,6 +343,7 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
     ///   - EPROTONOSUPPORT: the kernel is older than 5.12
     ///   - ENODEV: the buffer was revoked
     ///   - ENOMEM: there is not enough memory for the region
+    ///   - EPERM: the exporter permits no further import of the dma-buf, or no peer-to-peer access
     ///   - 524 (kernel_enotsupp): the exporter, such as the NVIDIA driver, rejects this pair of
     ///     devices because of the PCI topology
     DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,

@@ -53,12 +53,14 @@ enum class RegistrationPath : std::uint8_t {
 /// the path was skipped.
 struct Attempt {
     RegistrationPath path{};
-    /// The mapping of the exported dma-buf; if the export failed, the requested mapping. The value
-    /// has a meaning only for the dma-buf paths.
+    /// The mapping of the exported dma-buf. If the export failed, the requested mapping; if no
+    /// export was requested, MappingKind::standard. The value has a meaning only for the dma-buf
+    /// paths.
     MappingKind mapping = MappingKind::standard;
-    /// The reason why this mapping was requested for the NIC, as a string literal. Empty if the
-    /// standard mapping was requested. Also empty on the path dmabuf_data_direct if the caller
-    /// listed this path and did not set RegistrationOptions::mapping.
+    /// The reason why this mapping was requested for the NIC, as a string literal. Empty if no
+    /// export was requested, or if the standard mapping was requested. Also empty on the path
+    /// dmabuf_data_direct if the caller listed this path and did not set
+    /// RegistrationOptions::mapping.
     const char* reason = "";
     /// 0 if the attempt succeeded, otherwise a positive errno value. 524 is ENOTSUPP, which exists
     /// only in the kernel.
@@ -112,7 +114,7 @@ enum class RegistrationState : std::uint8_t {
     /// The memory is registered, and its keys may be used.
     registered,
     /// The memory was freed or revoked, so its keys are no longer valid. The memory regions still
-    /// exist, and close() must deregister them.
+    /// exist until close() or the destructor deregisters them.
     revoked,
     /// The memory was deregistered.
     closed,
@@ -176,10 +178,11 @@ struct RegisteredSet {
 /// still valid, and deregistration. Objects can be moved but not copied.
 ///
 /// **Revocation.** The memory behind a registered dma-buf can become invalid: its owner frees it, a
-/// driver is unbound, or a virtual function is reset. Verbs does not report this. The program only
-/// sees failed completions or IBV_EVENT_QP_ACCESS_ERR. The program then calls mark_revoked() from
-/// any thread, or verify(), which queries the exporter. Afterwards check() returns ENODEV, and the
-/// functions that return a key throw ENODEV, except ChunkedRegion::chunks() and find().
+/// driver is unbound, or a virtual function is reset. Verbs does not report this. The program sees
+/// only failed completions or asynchronous events: see may_mean_revocation(). The program then
+/// calls mark_revoked() from any thread, or verify(), which queries the exporter. Once the
+/// registration is marked as revoked, check() returns ENODEV, and the functions that return a key
+/// throw ENODEV, except ChunkedRegion::chunks() and find().
 ///
 /// Deregistration calls only verbs, and never the vendor's driver, because the memory may already
 /// have been freed.
@@ -337,10 +340,11 @@ struct RegistrationOptions {
     /// dma-buf paths, the iova must instead be equal to the offset of the byte in the dma-buf,
     /// modulo the page size.
     std::optional<std::uint64_t> iova = std::nullopt;
-    /// The topology of the machine. If it is set, the mapping for each NIC is selected by the path
-    /// between the NIC and the memory. If it is nullptr, the mapping is selected by the type of the
-    /// NIC. Call Topology::query_data_direct() first for NICs that could have a data-direct
-    /// function. The pointer is not used after the call. For a RegistrationCache, set
+    /// The topology of the machine; may be nullptr. The mapping for each NIC is selected by the
+    /// type of the NIC. If the topology contains the NIC and the device that holds the memory, the
+    /// path between them can change the selection (docs/registration.md). Call
+    /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
+    /// pointer is not used after the call. For a RegistrationCache, set
     /// RegistrationCacheOptions::topology instead.
     const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for
@@ -350,9 +354,11 @@ struct RegistrationOptions {
     /// path dmabuf only for NICs that can use it (EFA). On other NICs the registration may succeed,
     /// and remote operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
-    /// The DMA handle with TLP processing hints for the NIC's accesses. If it is set, `paths` must
-    /// not list dmabuf_data_direct or on_demand. The pointer is not used after the call, but the
-    /// regions hold a copy of the DmaHandle, which keeps the DMA handle allocated.
+    /// The DMA handle with TLP processing hints for the NIC's accesses. If it is set, all
+    /// protection domains must have the context of the handle, and `paths` must not list
+    /// dmabuf_data_direct or on_demand. If the list is empty, managed memory may be registered by
+    /// on_demand, without the handle. The pointer is not used after the call, but the regions hold
+    /// a copy of the DmaHandle, which keeps the DMA handle allocated.
     const DmaHandle* dma_handle = nullptr;
     /// The maximum number of threads that register at the same time, including the calling thread.
     /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one
@@ -362,7 +368,8 @@ struct RegistrationOptions {
     /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
     /// The list that receives the attempts of the registration, also if the registration fails;
-    /// nullptr if the attempts are not needed. The list is not owned.
+    /// nullptr if the attempts are not needed. The attempts replace the contents of the list. An
+    /// error before the first attempt leaves the list unchanged. The list is not owned.
     Trail* trail = nullptr;
 };
 
@@ -384,7 +391,7 @@ class Registration : public RegisteredMemory {
     [[nodiscard]] std::size_t size() const noexcept { return regions().size(); }
     /// Returns the protection domain at position @p i of the list that was passed to
     /// register_memory().
-    /// @throws Error EBADF if the registration was closed
+    /// @throws Error EBADF if the registration was closed, or if there is no such position
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         if (i >= size()) {
             refuse("Registration::protection_domain");
@@ -444,18 +451,20 @@ class Registration : public RegisteredMemory {
 /// memory. The function finds the exporter of the memory in @p resolver, then tries the
 /// registration paths in order, until one path succeeds on all protection domains. On the dma-buf
 /// paths, the function exports one dma-buf for each mapping that a NIC needs (for each NIC, if
-/// Allocation::single_import is set), registers the dma-buf on these NICs, and returns the
-/// descriptor to the exporter before the call returns. Before the function tries the next path, it
-/// deregisters all regions of the previous path.
+/// Allocation::single_import is set), registers the dma-buf on these NICs, and releases the
+/// descriptor before the call returns. Before the function tries the next path, it deregisters all
+/// regions of the previous path.
 ///
-/// @throws Error if no path succeeds. Error::hint() is the trail (list) of the attempts. The errno
-///         is that of the first attempt in which a driver or verbs was called; for memory that is
-///         not device memory, an attempt without dma-buf has priority. If there is none, the errno
-///         is that of the first attempt that failed for another reason than memory that no exporter
-///         knows, or else that of the first attempt. EBADF if a protection domain was closed.
-///         EINVAL before the first attempt for a length of 0, a range that overflows, an empty @p
-///         pds, and options that contradict each other. A NIC refuses a range that is longer than
-///         it can register at once (EINVAL): see ChunkedRegion.
+/// @throws Error
+///   - EBADF: a protection domain was closed
+///   - EINVAL: a length of 0, a range that overflows, an empty @p pds, or options that contradict
+///     each other. Nothing was tried then
+///   - if no path succeeds, the errno value of one of the attempts; Error::hint() is the trail
+///     (list) of the attempts. The errno value is that of the first attempt in this order: a failed
+///     call of an exporter or verbs without a dma-buf, unless the memory is device memory; another
+///     failed call of an exporter or verbs; a failure other than memory that no exporter knows; any
+///     failure. A NIC refuses a range that is longer than it can register at once, for example with
+///     EINVAL: see ChunkedRegion
 [[nodiscard]] RDMABUF_EXPORT Registration register_memory(std::span<const ProtectionDomain> pds,
                                                           const Resolver& resolver,
                                                           std::uintptr_t address,
@@ -498,8 +507,8 @@ class Registration : public RegisteredMemory {
     std::size_t most = 0);
 
 /// Registers several ranges on all protection domains of @p pds, as register_memory() registers one
-/// range. Several NICs register at the same time. With more threads than NICs, one NIC also
-/// registers several ranges at the same time.
+/// range. RegistrationOptions::threads determines how many ranges and NICs are registered at the
+/// same time.
 ///
 ///     std::vector<AddressRange> ranges;
 ///     for (const Tensor& tensor : tensors) {
@@ -510,7 +519,8 @@ class Registration : public RegisteredMemory {
 ///
 /// Short ranges are registered first: on EFA, the time to register device memory increases with the
 /// number of bytes that are already registered. At most 64 ranges are exported at the same time.
-/// @return one registration for each range, in the order of @p ranges
+/// @return one registration for each range, in the order of @p ranges. RegistrationOptions::trail
+///         then has the attempts of all ranges, in the same order.
 /// @throws Error for the same reasons as register_memory(), with the address and length of the
 ///         range that failed. All ranges are then deregistered, and RegistrationOptions::trail has
 ///         the attempts of the range that failed. EINVAL for RegistrationOptions::iova with more

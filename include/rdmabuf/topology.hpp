@@ -153,7 +153,8 @@ struct Nic {
     std::optional<PciFunction> data_direct = std::nullopt;
     /// True if at least one port is active. Empty if sysfs does not report the state of any port.
     std::optional<bool> active = std::nullopt;
-    /// The rate of the fastest active port in Gbit/s. Empty if the rate is not known.
+    /// The rate of the fastest active port in Gbit/s. Empty if no port is active, or if the rate is
+    /// not known.
     std::optional<double> port_speed = std::nullopt;
     /// The reason why `pci` is empty. Empty if `pci` is set.
     std::string reason = {};
@@ -169,7 +170,8 @@ struct MemoryLocation {
     /// True if a coherent chip-to-chip link connects the device to its CPU. The device's driver
     /// reports this (Allocation::c2c), not sysfs.
     bool c2c = false;
-    /// The reason why both `device` and `numa_node` are empty. Empty if one of them is set.
+    /// The reason why locate_memory() could set neither `device` nor `numa_node`. Empty if one of
+    /// them is set.
     std::string reason = {};
 };
 
@@ -190,7 +192,8 @@ struct MemoryLocation {
 struct RankedNic {
     std::string name;
     Path path;
-    /// 0 for the nearest NICs. NICs that are equally near and equally fast have the same rank.
+    /// 0 for the best NICs: see Topology::nearest(). NICs that are equally near and equally fast
+    /// have the same rank.
     unsigned rank = 0;
     /// False if it is known that all ports of the NIC are inactive. Such NICs are last in the list.
     bool usable = true;
@@ -203,8 +206,8 @@ class RDMABUF_EXPORT Topology {
   public:
     /// Reads the sysfs files in the directory @p root/sys. A test can pass a directory with a copy
     /// of /sys. Missing or malformed files cause no exception: their values are empty, and
-    /// problems() lists malformed files, missing directories, and links of devices that point
-    /// outside of /sys/devices. About eight small files are read for each PCI function.
+    /// problems() lists the malformed files. About eight small files are read for each PCI
+    /// function.
     [[nodiscard]] static Topology read(const std::filesystem::path& root = "/");
 
     // The spans and pointers that the functions below return are valid until this object is
@@ -226,9 +229,9 @@ class RDMABUF_EXPORT Topology {
     /// contain this function.
     [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const& noexcept;
     void find_pci_function(const PciAddress& address) const&& = delete;
-    /// Returns one sentence (without a full stop) for each malformed file, each directory that
-    /// could not be listed, and each invalid link in /sys/bus/pci/devices. The sentence contains
-    /// the name of the file and the reason.
+    /// Returns one sentence (without a full stop) for each malformed file, for each invalid entry
+    /// in /sys/bus/pci/devices, and if sys/devices, sys/bus/pci/devices or sys/class/infiniband
+    /// cannot be read. The sentence contains the name of the file and the reason.
     [[nodiscard]] std::span<const std::string> problems() const& noexcept { return problems_; }
     void problems() const&& = delete;
 
@@ -237,7 +240,8 @@ class RDMABUF_EXPORT Topology {
     /// data-direct function belongs to a NIC. It uses mlx5dv_get_data_direct_sysfs_path(3), which
     /// needs rdma-core 54 and Linux 6.12.
     /// @return not available, with the reason, if the device has no data-direct function, if
-    ///         libmlx5 or the kernel cannot report it, or in the cases of set_data_direct()
+    ///         libmlx5 or the kernel cannot report it, if @p context was closed, or in the cases of
+    ///         set_data_direct()
     Availability query_data_direct(const Context& context);
     /// Sets the data-direct function of the NIC with the name @p nic.
     /// @param sysfs_path  the directory of the PCI function, with or without "/sys". Only the last

@@ -34,8 +34,8 @@ class RDMABUF_EXPORT UniqueFd {
     void reset(int fd = -1) noexcept;
 
     /// Returns a close-on-exec duplicate of the descriptor (F_DUPFD_CLOEXEC of fcntl(2)).
-    /// @throws Error EBADF if this object owns no descriptor; EMFILE at the process's limit of
-    ///         descriptors
+    /// @throws Error with the errno value of fcntl(2): EBADF if this object owns no descriptor;
+    ///         EMFILE at the process's limit of descriptors
     [[nodiscard]] UniqueFd duplicate() const;
 
   private:

@@ -5,8 +5,7 @@
 
 #include <rdmabuf/detail/export.hpp>
 
-/// The version of these headers. Only this file contains the version number: CMakeLists.txt reads
-/// the number from this file.
+/// The version of these headers. CMakeLists.txt reads the version number from this file.
 #define RDMABUF_VERSION_MAJOR 0
 #define RDMABUF_VERSION_MINOR 1
 #define RDMABUF_VERSION_PATCH 0

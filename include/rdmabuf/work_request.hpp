@@ -45,9 +45,9 @@ struct SendQueueSize {
     std::uint32_t max_send_sge = 0;
     /// The maximum number of inline bytes of a request.
     std::uint32_t max_inline_data = 0;
-    /// The number of signaled requests, which is the number of completions if all requests succeed.
-    /// If this number is 0, the entries of the requests become free only after a later signaled
-    /// request has completed.
+    /// The number of signaled requests, which is the number of completions if all requests succeed
+    /// and QueuePairOptions::signal_all is not set. If this number is 0, the entries of the
+    /// requests become free only after a later signaled request has completed.
     std::uint32_t signaled = 0;
 
     /// Returns the size of a send queue that has room for the requests of both @p a and @p b.

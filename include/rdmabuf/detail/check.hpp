@@ -11,8 +11,10 @@
 
 namespace rdmabuf::detail {
 
-/// Throws an Error. Inline functions call this function instead of using `throw`, because programs
-/// compiled with -fno-exceptions cannot contain a throw expression.
+/// Throws an Error. If @p error is EIO and @p function is a verbs function other than a
+/// registration, the hint also says that the device may have been reset. Inline functions call this
+/// function instead of using `throw`, because programs compiled with -fno-exceptions cannot contain
+/// a throw expression.
 [[noreturn]] RDMABUF_EXPORT void raise(int error, const char* function, std::string_view hint,
                                        SourceLocation where = SourceLocation::current());
 
@@ -36,8 +38,8 @@ template <class Owner>
 
 /// Returns the text of a hint, which explains an error to the user. A hint is a string, or a
 /// function that returns a string for an errno value. The function is called only after a failure,
-/// and after errno was read. If the function throws, the text is empty, so that the Error reports
-/// the original failure.
+/// and after errno was read. If the function throws a std::exception, the text is empty, so that
+/// the Error reports the original failure.
 inline std::string hint_text(std::string_view hint, int /*error*/) {
     return std::string(hint);
 }

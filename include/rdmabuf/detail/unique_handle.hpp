@@ -32,8 +32,8 @@ class CreatorProcess {
     unsigned generation_ = fork_generation();
 };
 
-/// Called by a destructor that could not destroy an object. Calls the handler that
-/// set_teardown_failure_handler() has set.
+/// Calls the handler that set_teardown_failure_handler() has set. Destructors and other functions
+/// that cannot throw call this function if they cannot release a resource.
 /// @param function  the name of the C function that failed
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
@@ -45,7 +45,7 @@ enum class Ownership : std::uint8_t {
     /// The object was imported from another process. Destroy::unimport() ends the import but does
     /// not destroy the object.
     imported,
-    /// Other code owns the object and destroys it.
+    /// Other code owns the object, or the handle has released or destroyed it.
     borrowed,
 };
 
@@ -153,7 +153,8 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
 }
 
 /// Copies of this handle share the ownership of a C object. The destructor of the last copy
-/// destroys the object. get() needs one load from memory, as a plain pointer does.
+/// destroys the object, unless the object was released. get() needs one load from memory, as a
+/// plain pointer does.
 template <class T, class Destroy, class... Parents>
 class shared_handle {
   public:
@@ -187,9 +188,10 @@ class shared_handle {
         return deleter().template parent<I>(accessor, type);
     }
 
-    /// Transfers ownership to the caller, which must destroy the returned object. If the object was
-    /// borrowed, only its owner may destroy it. Copies of this handle can still use the object. The
-    /// parents stay alive until the last copy is destroyed.
+    /// Transfers ownership to the caller, which must destroy the returned object, or end its import
+    /// if it was imported. If the object was borrowed, only its owner may destroy it. Returns
+    /// nullptr if this handle is empty. Copies of this handle can still use the object. The parents
+    /// stay alive until the last copy is destroyed.
     [[nodiscard]] T* release() noexcept {
         if (handle_ == nullptr) {
             return nullptr;
