@@ -29,8 +29,8 @@ class Deadline {
     explicit Deadline(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
 
     /// Returns the remaining time in milliseconds: zero after the timeout, negative if the timeout
-    /// never expires. The time is rounded up, so that it is not zero during the last millisecond.
-    /// With zero, the caller would poll in a busy loop.
+    /// never expires. The time is rounded up: if it were zero during the last millisecond, a caller
+    /// that waits for this time would poll in a busy loop.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (timeout_.count() < 0) {
             return timeout_;
