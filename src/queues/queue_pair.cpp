@@ -126,8 +126,8 @@ Access default_access(QueuePairType type, bool atomics) noexcept {
            (atomics ? Access::remote_atomic : Access::local_read);
 }
 
-/// Returns the hint for a failed creation of a queue pair: the device limits that the options
-/// exceed. The errno value of the driver, EINVAL or ENOMEM, does not name the limit.
+/// Returns the hint for a failed creation of a queue pair, for example the device limits that the
+/// options exceed. The errno value of the driver, EINVAL or ENOMEM, does not name the limit.
 std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limits,
                            const QueuePairOptions& options) {
     std::string hint = std::string(to_string(options.type)) + " queue pair";
