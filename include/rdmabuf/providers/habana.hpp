@@ -14,7 +14,7 @@ struct HabanaOptions {
     /// Descriptor of a device that the program has opened: the result of hlthunk_open(), or
     /// synDeviceInfoV2::fd. Only one process at a time can have a device open. The program owns the
     /// descriptor, and must keep the device open while added or exported memory exists. If the
-    /// value is -1, the exporter has no device, and only availability() can be used.
+    /// value is -1, the exporter has no device, and add() fails with ENODEV.
     int fd = -1;
 };
 
