@@ -191,7 +191,8 @@ class RDMABUF_EXPORT Listener {
 /// The local address and the type of service of a connection.
 struct RouteOptions {
     /// A local IP address or host name, which selects the NIC. If the string is empty, the routing
-    /// table selects the NIC: always the same one if several NICs are in the subnet of the peer.
+    /// table selects the NIC. If several NICs are in the subnet of the peer, this is normally the
+    /// same NIC for all connections.
     std::string local_host = {};
     /// The type of service of the IP packets, whose upper six bits are the DSCP. The type of
     /// service becomes the traffic class of the queue pair on RoCE, and the QoS class of the path

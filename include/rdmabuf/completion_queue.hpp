@@ -130,8 +130,9 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// Acknowledges the events that are not acknowledged yet, and then destroys the queue.
-    /// ibv_destroy_cq(3) would otherwise block, because it waits until all events are acknowledged.
+    /// Acknowledges the events that acknowledge_event() and wait() have counted, and then destroys
+    /// the queue. ibv_destroy_cq(3) would otherwise block, because it waits until all events are
+    /// acknowledged.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
                     const std::optional<ProtectionDomain>& parent_domain) noexcept;

@@ -83,8 +83,7 @@ inline constexpr int kernel_enotsupp = 524;
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;
 
-/// Sets the handler for such failures and returns the previous handler. This function is
-/// thread-safe.
+/// Sets the TeardownFailureHandler and returns the previous one. This function is thread-safe.
 /// @param handler  nullptr restores the default handler, which writes one line to stderr
 RDMABUF_EXPORT TeardownFailureHandler
 set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
@@ -186,7 +185,8 @@ class RDMABUF_EXPORT ErrorInfo {
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
     [[nodiscard]] const std::string& remedy() const noexcept { return remedy_; }
 
-    /// Returns the text of Error::hint(): "reason; remedy".
+    /// Returns the text of Error::hint(): "reason; remedy", or the reason alone if there is no
+    /// remedy.
     [[nodiscard]] std::string hint() const;
     /// Returns the text of Error::what(). If function() is an empty string, returns the text of
     /// Error::hint() instead. The returned text is empty if memory for the text could not be

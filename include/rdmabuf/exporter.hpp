@@ -147,9 +147,9 @@ enum class MemoryKind : std::uint8_t {
     system,
     /// Memory on a GPU, an accelerator or another PCIe device.
     device,
-    /// Managed memory: the driver migrates the pages between host and device. Managed memory cannot
-    /// be exported as a dma-buf. If the NIC and the kernel support on-demand paging,
-    /// RegistrationPath::on_demand can register managed memory.
+    /// Managed memory: the driver migrates the pages between host and device. The exporters of this
+    /// library do not export managed memory as a dma-buf. If the NIC and the kernel support
+    /// on-demand paging, RegistrationPath::on_demand can register managed memory.
     managed,
     /// Host memory that a device driver has pinned. Another exporter may own the memory: Resolver
     /// and register_memory() then use that exporter.
@@ -181,7 +181,7 @@ struct Allocation {
 };
 
 /// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for this
-/// allocation. Each exporter handles the memory of one driver. Exporters are thread-safe. A program
+/// allocation. Most exporters handle the memory of one driver. Exporters are thread-safe. A program
 /// can derive its own exporter: docs/exporters.md has a complete example.
 ///
 /// A registration keeps a weak reference to the exporter of its memory. A plugin that created an

@@ -375,8 +375,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
 
     /// Connects to @p peer (RC, UC, XRC): moves the queue pair from INIT to RTR to RTS. A queue
     /// pair of the type xrc_send connects to a peer of the type xrc_receive. After an error, this
-    /// object still owns the queue pair; if ibv_modify_qp(3) failed, the queue pair can only be
-    /// destroyed.
+    /// object still owns the queue pair. If ibv_modify_qp(3) failed, the program must destroy the
+    /// queue pair, whose state is then unknown.
     /// @throws Error EPROTO if the peer's queue pair type does not match; EINVAL for UD and SRD
     ///         queue pairs; the errno value if ibv_modify_qp(3) fails, for example ETIMEDOUT or
     ///         EHOSTUNREACH if the GID of the peer cannot be resolved

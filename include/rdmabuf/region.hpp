@@ -294,8 +294,9 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     [[nodiscard]] static MemoryRegion implicit_on_demand(const ProtectionDomain& pd,
                                                          Access access = Access::local_write);
 
-    /// Returns a pointer to the first byte of the memory. Returns nullptr if implicit_on_demand()
-    /// created the region.
+    /// Returns a pointer to the first byte of the memory: the parameter of the constructor, or
+    /// ibv_mr::addr after adopt() and borrow(). Returns nullptr if implicit_on_demand() created the
+    /// region, or if the ibv_mr was null.
     [[nodiscard]] void* address() const noexcept { return address_; }
 
   private:

@@ -86,8 +86,8 @@ struct Attempt {
 /// supported (EOPNOTSUPP): meaning; remedy".
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Attempt& attempt);
 
-/// The attempts of a registration, in chronological order. If the registration succeeded, the last
-/// attempt succeeded.
+/// The attempts of a registration, in chronological order (range by range for register_ranges()).
+/// If the registration succeeded, the last attempt succeeded.
 class Trail {
   public:
     using Attempts = std::vector<Attempt>;

@@ -38,7 +38,7 @@ struct CachedRegistration {
 };
 
 /// Finds a cache entry that contains the range and allows @p access, adds a lease to the entry and
-/// returns the entry. If no entry contains the range, this function first registers the range.
+/// returns the entry. If there is no such entry, this function first registers the range.
 /// @throws Error with the same errno values as RegistrationCache::acquire()
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
                                                          std::size_t length, Access access);

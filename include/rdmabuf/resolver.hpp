@@ -21,8 +21,8 @@ namespace rdmabuf {
 ///
 /// Two exporters can know one address. An ExternalExporter is queried first, because the program
 /// itself declared its memory. An exporter, also an ExternalExporter, that reports
-/// MemoryKind::pinned_host is used only if no other exporter knows the address, because a driver
-/// can pin memory of another driver. Otherwise the first exporter in the list is used.
+/// MemoryKind::pinned_host is used only if no exporter reports another kind of memory, because a
+/// driver can pin memory of another driver. Otherwise the first exporter in the list is used.
 ///
 /// Resolver::find(), try_find() and Exporter::find() neither load nor initialise a vendor's driver.
 /// Exporter::availability(), Exporter::export_range() and Allocator::allocate() load the driver's

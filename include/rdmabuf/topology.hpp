@@ -90,8 +90,8 @@ namespace detail {
 class TopologyReader;
 } // namespace detail
 
-/// The type of the path between memory and a NIC. The values are ordered from near to far. The
-/// names are those of NCCL (src/include/graph.h) and of `nvidia-smi topo -m`.
+/// The type of the path between memory and a NIC. The values are ordered from near to far. Most
+/// names are those of NCCL (src/include/graph.h) or of `nvidia-smi topo -m`.
 enum class PathType : std::uint8_t {
     /// The memory is on the NIC itself.
     loc,
