@@ -768,8 +768,9 @@ class RDMABUF_EXPORT QueuePair {
     /// ibv_modify_qp_rate_limit(3).
     /// @throws Error
     ///   - EOPNOTSUPP: the provider has no rate limits
-    ///   - EINVAL: the rate is outside the device's limits, which the error text contains, or this
-    ///     queue pair type has no rate limits
+    ///   - EINVAL: the rate is outside the device's limits, which the error text contains; this
+    ///     queue pair type has no rate limits; or max_burst_size or typical_packet_size is set
+    ///     without a rate, or for a device that does not support it (libmlx5)
     void set_rate_limit(const RateLimit& limit);
     /// Returns the ECE options (enhanced connection establishment) that the device uses for this
     /// connection. See PreparedQueuePair::set_ece().

@@ -40,7 +40,8 @@ enum class RegistrationPath : std::uint8_t {
     /// The device address is registered with ibv_reg_mr(3). A kernel module of the vendor
     /// (nvidia_peermem) finds the pages.
     peermem,
-    /// Host memory is registered with ibv_reg_mr(3).
+    /// Host memory is registered with ibv_reg_mr(3), or with ibv_reg_mr_ex() if
+    /// RegistrationOptions::dma_handle is set.
     host,
     /// Managed memory or host memory is registered with ibv_reg_mr(3) and IBV_ACCESS_ON_DEMAND. No
     /// page is pinned, and the NIC raises a page fault for a page that is not present.

@@ -127,8 +127,8 @@ struct Path {
     /// (PathType::sys only). A node has the distance 10 to itself. Empty if the kernel does not
     /// report the distance.
     std::optional<unsigned> numa_distance = std::nullopt;
-    /// True if this is the path to the data-direct function of the NIC. Registration then needs
-    /// RegistrationPath::dmabuf_data_direct.
+    /// True if this is the path to the data-direct function of the NIC. To use this path, register
+    /// the memory with RegistrationPath::dmabuf_data_direct.
     bool data_direct = false;
     /// The bandwidth in Gbit/s: the lower of two values. One is the bandwidth of the slowest PCIe
     /// link between the NIC and the nearest common ancestor of NIC and memory. The other is the

@@ -69,8 +69,8 @@ CacheCore::CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
 
 void CacheCore::close() noexcept {
     clear();
-    // Destroy the exporters now. Leases may outlive the cache, and the last lease may end in a hook
-    // of munmap(2), where no driver may be called.
+    // Release the exporters now, because their destructors may call a driver. Leases may outlive
+    // the cache, and the last lease may end in a hook of munmap(2), where no driver may be called.
     { const Resolver last = std::move(resolver_); }
     let_go();
 }

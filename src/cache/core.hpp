@@ -59,7 +59,7 @@ struct CacheRange {
 }
 
 /// Contains the entries of a cache that have the same access flags. A cache has one AccessClass for
-/// each set of access flags, and never removes an AccessClass.
+/// each set of access flags with which it has registered memory, and never removes an AccessClass.
 struct AccessClass {
     AccessClass(Access a, RetireList& retire_list) : access(a), index(retire_list) {}
 
@@ -82,8 +82,8 @@ class CacheCore {
 
     /// Returns an entry that covers the range, and takes a lease on the entry: the entry stays
     /// registered until the lease is returned. Returns nullptr if no entry covers the range with
-    /// these access flags, if the entry is stale (with CachePolicy::checked), or if the range is
-    /// empty or overflows.
+    /// these access flags, or if the range is empty or overflows. With CachePolicy::checked, also
+    /// returns nullptr if the entry is stale or its exporter cannot be queried.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
     /// Does the same as find(), but searches only in EntryHints, a hash table that lacks some
@@ -94,18 +94,19 @@ class CacheCore {
                                         Access access) noexcept;
     /// Returns an entry that covers the range, and takes a lease on the entry. Registers the range
     /// if no entry covers the range. Called after find_fast() has returned nullptr.
+    /// @throws Error with the same errno values as RegistrationCache::acquire()
     [[nodiscard]] CacheEntry& acquire_slowly(std::uintptr_t address, std::size_t length,
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
 
-    /// Does nothing in a child process of fork(2): a hook of munmap(2) that the parent has
-    /// installed may call this function there.
+    /// Implements RegistrationCache::invalidate(). Does nothing in a child process of fork(2), and
+    /// while this object is destroyed: a hook of munmap(2) may call this function there.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
 
-    /// Deletes this object now, or when the last lease is returned. Called by the destructor of the
-    /// cache.
+    /// Removes all entries, and releases the exporters. Then deletes this object now, or when the
+    /// last lease is returned.
     void close() noexcept;
 
   private:
@@ -141,16 +142,18 @@ class CacheCore {
     };
     /// The exporter of the first byte of a range, and the allocation that contains this byte.
     struct Owner {
-        /// True if the whole range is in one allocation. Also true if no exporter finds the first
-        /// byte of the range.
+        /// True if the whole range is in one allocation, and if no exporter finds the first byte of
+        /// the range. False if an exporter could not be queried.
         bool one = false;
-        /// The exporter of the allocation; nullptr if none finds the first byte of the range.
+        /// The exporter of the allocation; nullptr if none finds the first byte of the range, or if
+        /// an exporter could not be queried.
         const Exporter* exporter = nullptr;
         Allocation allocation = {};
     };
     /// The values that the attempts of one call of acquire() share.
     struct Attempts {
-        /// The owner of the range; empty until it is needed.
+        /// The owner of the range; empty until it is needed. If Owner::one is false, the range is
+        /// not merged with neighbouring entries.
         std::optional<Owner> owner = std::nullopt;
         /// The number of attempts that failed because the range was invalidated during the
         /// registration.
@@ -174,17 +177,18 @@ class CacheCore {
     /// Does the same as find(), but does not count a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// Returns the hit counter of a thread slot, which is the counter of one thread. The threads
-    /// without a slot of their own share one counter.
+    /// Returns the hit counter of a thread slot, which is written only by the thread of the slot.
+    /// The threads without a slot of their own share one counter.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Called if CacheEntry::give_back() has returned true: the entry was removed from the index,
-    /// or EntryDetails::watched is true. If no lease on the entry is left, deregisters the entry
-    /// now, or, in a thread that holds the lock of the cache, when the thread releases the lock.
-    /// The caller must be in a read-side section. This function ends the section.
+    /// Deregisters the entry if it must not stay in the cache and no lease on it is left; in a
+    /// thread that holds the lock of the cache, this is done when the thread releases the lock.
+    /// Called if CacheEntry::give_back() has returned true: the entry is no longer valid, or
+    /// EntryDetails::watched is true. The caller must be in a read-side section. This function ends
+    /// the section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
@@ -231,36 +235,44 @@ class CacheCore {
     /// Removes an entry from the index, so that readers no longer find the entry. The caller must
     /// then call wait() and settle(), so that the entry is deregistered if no lease is left.
     void take_out(CacheEntry& entry) noexcept;
-    /// Waits until no thread can read the entries that were removed from the index. Then frees the
-    /// objects in the retire list (objects that were replaced, such as leaves of the index).
+    /// Waits until all read-side sections have ended in which a thread may have found an entry that
+    /// was removed from the index. Then frees the objects in the retire list (objects that were
+    /// replaced, such as leaves of the index).
     void wait() noexcept;
-    /// Adds @p entry to @p retired if no lease on the entry is left. The entry must already be
-    /// removed from the index.
+    /// Adds @p entry to @p retired, and subtracts it from the statistics, if take_out() was called
+    /// for the entry and no lease on it is left. wait() must have been called after take_out().
     void settle(CacheEntry& entry, Retired& retired) noexcept;
     /// Calls wait(), and then settle() for each entry of @p taken_out.
     /// @return the number of entries that were added to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
     /// Removes all entries that overlap @p range, and marks the registrations in progress that
-    /// overlap @p range as invalidated.
+    /// overlap @p range as invalidated. Adds the removed entries without leases to @p retired.
     void remove_overlapping(const CacheRange& range, Retired& retired) noexcept;
+
+    // The following functions take the lock themselves if they need it, unless their comments say
+    // that the caller must hold it.
+
     /// Waits until the other threads have deregistered the entries that overlap @p range and whose
     /// deregistration has already begun. Does not wait if the calling thread itself deregisters
     /// entries.
     void await_deregistrations(const CacheRange& range) noexcept;
     /// Implements invalidate() for a thread that holds the lock: marks the entries, so that no
     /// reader finds them any more. Lock removes these entries from the index before it releases the
-    /// lock.
+    /// lock. The caller must hold the lock.
     void invalidate_locked(const CacheRange& range) noexcept;
 
     /// Deregisters the entries in @p retired. The caller must not hold the lock of the cache.
     void destroy(Retired& retired) noexcept;
     void give_back_locked(CacheEntry& entry) noexcept;
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
-    /// cache. Also releases the reference to this CacheCore that the caller obtained with hold().
+    /// cache. In a thread that holds the lock, Lock does this instead when it releases the lock.
+    /// Also releases the reference to this CacheCore that the caller obtained with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
     /// Adds to @p retired the entries that must not stay in the cache and whose last lease ended
-    /// while this thread held the lock. Must not be called while an entry is in a list `taken_out`
+    /// while this thread held the lock. The caller must hold the lock. If a hook invalidates
+    /// entries meanwhile, sets `lease_ended_` instead, so that this function is called again. Must
+    /// not be called while an entry is in a list `taken_out`
     /// (see settle_all()): this function can add the same entry to @p retired, and an entry can be
     /// in only one list.
     void settle_all_after_leases(Retired& retired) noexcept;
@@ -282,7 +294,7 @@ class CacheCore {
 
     RetireList retire_list_;
 
-    // A cache hit reads the following members.
+    // A cache hit uses the following members, up to `hits_`.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
     /// A logical clock, which advances with each new registration. The times of the last hits
@@ -293,8 +305,8 @@ class CacheCore {
     };
     std::array<Hits, Platform::thread_slots / Platform::thread_slot_step> hits_;
 
-    /// The number of references to this object: one for the cache, one for each entry, and one for
-    /// each thread that finishes the return of a lease.
+    /// The number of references to this object: one for the cache, one for each registered entry,
+    /// and one for each thread that finishes the return of a lease.
     std::atomic<std::size_t> holds_{1};
 
     mutable std::mutex mutex_;
@@ -304,10 +316,10 @@ class CacheCore {
     /// has removed the entries in these ranges.
     std::optional<CacheRange> invalidated_;
     /// True if a hook of the program (for example of munmap(2)) has ended a lease in the thread
-    /// that holds the lock. The entry may have to be deregistered: Lock does this before it
-    /// releases the lock.
+    /// that holds the lock. The entry may have to be deregistered: Lock removes it from the cache
+    /// before it releases the lock, and deregisters it afterwards.
     bool lease_ended_ = false;
-    /// Notified when a registration in progress has finished, and when removed entries are
+    /// Notified when a registration in progress has finished, and when removed entries have been
     /// deregistered.
     std::condition_variable finished_;
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
@@ -328,7 +340,7 @@ class CacheCore {
 /// Holds the lock of a cache. The thread that holds the lock may allocate, free and unmap memory.
 /// If a program has a hook that calls invalidate() or ends leases before memory is unmapped, the
 /// hook runs in this thread, and does not wait for the lock. Lock then finishes the work of the
-/// hook before it releases the lock.
+/// hook: it removes the entries before it releases the lock, and deregisters them afterwards.
 class CacheCore::Lock {
   public:
     explicit Lock(CacheCore& core) : core_(core), lock_(core.mutex_) { take(); }

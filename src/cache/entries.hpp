@@ -50,7 +50,7 @@ struct EntryDetails {
     std::optional<Deregistration> deregistration = std::nullopt;
 };
 
-/// The members of a cache entry that hits read, in one cache line. A thread that returns a lease
+/// The members of a cache entry that a hit reads, in one cache line. A thread that returns a lease
 /// may still read an entry that was destroyed. The memory of an entry is therefore reused only for
 /// other entries, and is freed with the CacheCore.
 struct alignas(64) CacheEntry : CachedRegistration {

@@ -21,7 +21,8 @@ struct CacheEntry;
 ///
 /// Readers must be in a read-side section; writers must hold the lock of the cache. Adding an entry
 /// copies one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.
-/// If most entries of a leaf are removed, a copy without them replaces the leaf.
+/// If all entries of a leaf, or more entries than half of its capacity, were removed, a copy
+/// without them replaces the leaf.
 class RangeIndex {
   public:
     explicit RangeIndex(RetireList& retire_list);
@@ -40,7 +41,7 @@ class RangeIndex {
     void remove(const CacheEntry& entry) noexcept;
 
     /// Calls @p visit with each entry that overlaps or touches the range [begin, end). The function
-    /// @p visit may remove this entry from the index.
+    /// @p visit may remove this entry from the index. The caller must hold the lock of the cache.
     template <class Visit>
     void for_each_touching(std::uintptr_t begin, std::uintptr_t end, Visit visit) const {
         // The search skips the leaves in which all entries end before `begin`.

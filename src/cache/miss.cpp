@@ -56,8 +56,8 @@ class CacheCore::Cleanup {
     CacheCore& core_;
 };
 
-/// Ends a registration in progress: the destructor wakes the threads that wait for this
-/// registration.
+/// Ends a registration in progress: the destructor removes it from `pending_`, corrects the
+/// statistics if no entry was made, and wakes the threads that wait for this registration.
 class CacheCore::Finish {
   public:
     Finish(CacheCore& core, Pending& pending) noexcept : core_(core), pending_(pending) {}

@@ -9,7 +9,8 @@ namespace rdmabuf::detail {
 /// when the page is first written.
 class Pages {
   public:
-    /// The size of a huge page in bytes. Mappings of at least this size are aligned to this size.
+    /// The size of a huge page in bytes, for pages of 4 KiB. Mappings of at least this size are
+    /// aligned to this size.
     static constexpr std::size_t huge = std::size_t{1} << 21U;
 
     /// @throws Error ENOMEM if mmap(2) has no memory, or exceeds RLIMIT_MEMLOCK after mlockall(2)
@@ -19,8 +20,9 @@ class Pages {
     Pages& operator=(const Pages&) = delete;
 
     [[nodiscard]] void* get() const noexcept { return pages_; }
-    /// Requests huge pages for the first @p size bytes. Pages that were not used yet become huge
-    /// when they are first used. Linux 6.1 and newer also replace the pages in use, at once.
+    /// Requests huge pages for the first @p size bytes; the kernel may ignore this. Pages that were
+    /// not used yet become huge when they are first used. Linux 6.1 and newer also replace the
+    /// pages in use, at once.
     void make_huge(std::size_t size) noexcept;
 
   private:

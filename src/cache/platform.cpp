@@ -23,9 +23,9 @@ std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_ste
 constinit thread_local bool slot_was_freed = false;
 
 /// Arranges that a function is called when a thread ends. Uses pthread_key_create(3) instead of a
-/// thread_local object with a destructor: if there is no memory to register such a destructor, the
-/// C library ends the process. Such an object would also keep a library that contains this code
-/// loaded until the thread ends.
+/// thread_local object with a destructor: if there is no memory to register such a destructor,
+/// glibc ends the process. With glibc, such an object would also keep a library that contains this
+/// code loaded until the thread ends.
 class ThreadEnd {
   public:
     explicit ThreadEnd(void (*function)(void*)) noexcept
@@ -73,7 +73,7 @@ void Platform::barrier() noexcept {
     if (barrier_is_enough() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {
-        std::terminate(); // Without the barrier, memory in use would be deregistered.
+        std::terminate(); // Without the barrier, memory in use could be deregistered.
     }
 }
 

@@ -17,7 +17,7 @@ struct Platform {
     /// The indexes of thread slots are multiples of this number of bytes, the size of a cache line.
     /// An index is used as the byte offset of data that only the thread of the slot writes, so that
     /// no two threads write to the same cache line. Threads without a slot of their own share slot
-    /// 0, and hold the lock of the cache while they use it.
+    /// 0, and hold the lock of the cache while they write the lease counts of this slot.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;

@@ -15,7 +15,7 @@ namespace rdmabuf::detail {
 //
 // The template parameter P provides the atomics and the barrier. In programs, P is the class
 // Platform with real atomics and membarrier(2). Tests use a model for P that tries all
-// interleavings. Q is a variant of P for threads for which P::barrier_is_enough() is true.
+// interleavings. Q is P, or a variant of P for threads for which P::barrier_is_enough() is true.
 
 /// Stores @p value in @p word before the later loads of this thread. If P::barrier_is_enough() is
 /// true, this order holds only with respect to threads that call P::barrier().
@@ -73,19 +73,21 @@ class LeaseState {
   public:
     using Count = typename P::template Atomic<std::uint32_t>;
 
-    /// Returns true if the entry is valid. Must be called in a read-side section. If the result is
-    /// true, the reader sees the contents that the entry had when begin() was called. The entry
-    /// does not change until the section ends.
+    /// Returns true if the entry is valid. The caller must be in a read-side section or hold the
+    /// lock of the cache. If the result is true, the reader sees the contents that the entry had
+    /// when begin() was called. The contents do not change until the section ends, even if retire()
+    /// makes the entry invalid before.
     [[nodiscard]] bool found() const noexcept {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
-    /// Takes a lease on an entry for which found() returned true in the same read-side section.
+    /// Takes a lease on an entry for which found() returned true in the same read-side section, or
+    /// since the caller has held the lock of the cache.
     void take(Count* counts, std::size_t thread_slot) noexcept {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     /// Returns a lease: decrements the lease count of this thread slot.
-    /// The caller must be in a read-side section.
+    /// The caller must be in a read-side section or hold the lock of the cache.
     /// @return true if the caller must call settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {

@@ -64,8 +64,8 @@ Availability Topology::set_data_direct(std::string_view nic, std::string_view sy
         slash == std::string_view::npos ? sysfs_path : sysfs_path.substr(slash + 1);
     const auto address = PciAddress::parse(name);
     if (!address) {
-        // Use append() and not operator+: for operator+, g++ 12 gives a false warning at -O3
-        // (-Wrestrict).
+        // Use append() here and not operator+, for which g++ 12 gives a false warning in this place
+        // (-Wrestrict at -O3).
         std::string reason = "\"";
         reason.append(sysfs_path).append("\" is not a PCI function");
         return Availability::no(std::move(reason));

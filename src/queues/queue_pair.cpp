@@ -85,8 +85,9 @@ DeviceLimits query_limits(const Context& context, const QueuePairOptions& option
     return {context.attributes(), srd};
 }
 
-/// Returns the IBV_QP_EX_WITH_* flags of the sends, writes, reads and atomics that the queue pair
-/// type and the device support.
+/// Returns the IBV_QP_EX_WITH_* flags of the operations that the queue pair type supports: sends
+/// and writes (each also with immediate data), reads and atomics. Atomics depend also on the
+/// device, as do reads and writes of SRD. Not called for QueuePairType::xrc_receive.
 std::uint64_t extended_operations(QueuePairType type, const DeviceLimits& limits) noexcept {
     if (limits.srd) {
         return detail::srd_operations(*limits.srd);

@@ -192,8 +192,8 @@ constexpr std::uint32_t mellanox = 0x02c9;
 /// chunk size is probably not the cause.
 constexpr std::size_t least_chunk = std::size_t{64} << 20U;
 
-/// Returns the next chunk size to try, in bytes, after a NIC refused chunks of up to @p tried
-/// bytes. Returns 0 if smaller chunks would not help.
+/// Returns the next chunk size to try, in bytes, after the registration of chunks of up to @p tried
+/// bytes failed with the attempts @p trail. Returns 0 if no smaller size is worth trying.
 std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& trail,
                           std::size_t tried) {
     const std::size_t page = detail::page_size();
@@ -201,8 +201,8 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
     for (const Attempt& attempt : trail) {
         const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
                                attempt.path == RegistrationPath::dmabuf_data_direct;
-        // Finds the NIC that refused the memory. There is none if the exporter failed before a NIC
-        // was used: the attempt then has no device name.
+        // Finds the NIC of the attempt. An attempt that failed before a NIC was used, for example
+        // in the exporter, has no device name.
         const auto failed = std::ranges::find_if(pds, [&attempt](const ProtectionDomain& pd) {
             return pd.context().device_name() == attempt.device;
         });
@@ -214,8 +214,9 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
             nic.attributes().native.orig_attr.vendor_id == mellanox) {
             return (mlx5_umr_pages - 1) * page;
         }
-        // On the path dmabuf_data_direct, EOPNOTSUPP means that the NIC has no data-direct PCI
-        // function. Only on the path dmabuf can the length of a chunk be the cause of EOPNOTSUPP.
+        // Only on the path dmabuf can the length of a chunk be the cause of EOPNOTSUPP. On the path
+        // dmabuf_data_direct, EOPNOTSUPP has other causes, for example a NIC without a data-direct
+        // PCI function.
         const bool may_be_length =
             attempt.error == ENOMEM ||
             (attempt.error == EOPNOTSUPP && attempt.path == RegistrationPath::dmabuf &&

@@ -37,8 +37,9 @@ bool is_efa(const Context& nic) {
     }
 }
 
-/// Returns the path between a NIC and device memory. Returns std::nullopt if @p topology lacks the
-/// NIC or the memory, or if the path is unknown.
+/// Returns the path between a NIC and device memory. Returns std::nullopt if @p topology is null or
+/// lacks the NIC, if the exporter did not report the PCI address of the memory, or if the path is
+/// unknown.
 std::optional<Path> path_of(const Allocation& memory, const Context& nic,
                             const Topology* topology) {
     if (topology == nullptr) {

@@ -95,11 +95,13 @@ struct MappingRequest {
 ///    handle: the PCIe mapping with data direct
 ///  - for other NICs: the standard mapping
 ///
-/// Two rules apply if the topology contains the path. Data direct is the first choice only if the
-/// data-direct function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to
-/// its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping with ibv_reg_dmabuf_mr(3),
-/// and all other NICs, including EFA devices, get the standard mapping (NCCL, ncclTopoCheckGdr in
-/// src/graph/paths.cc; libfabric pull requests 12799 and 12864).
+/// Two rules apply if the topology contains the path between the NIC and the memory. If it also
+/// contains the data-direct function of the NIC, data direct is the first choice only if this
+/// function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to its CPU, and
+/// the path does not lead to a data-direct function, the choice for ibv_reg_dmabuf_mr(3) changes: a
+/// NIC below the PCIe switch of the GPU gets the PCIe mapping, and all other NICs, including EFA
+/// devices, get the standard mapping (NCCL, ncclTopoCheckGdr in src/graph/paths.cc; libfabric pull
+/// requests 12799 and 12864).
 /// @return the choices in the order in which they are tried; not empty
 [[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
                                                          const Context& nic,

@@ -70,7 +70,8 @@ struct RegionMaker {
     const DmaHandle* dma_handle = nullptr;
 
     /// Registers one piece. Thread safe.
-    /// @throws Error with the errno value of the verbs function
+    /// @throws Error with the errno value of the verbs function (on the path on_demand also of
+    ///         ibv_advise_mr(3)); EINVAL if this library rejects the arguments
     [[nodiscard]] AnyRegion make(const RangePiece& piece) const;
 
   private:

@@ -197,7 +197,7 @@ void check_pds(std::span<const ProtectionDomain> pds, const char* function) {
 
 /// The maximum number of ranges that are exported at the same time. Each exported range holds an
 /// open file descriptor for each mapping, and one more for each NIC if Allocation::single_import is
-/// set.
+/// set and there are several NICs.
 constexpr std::size_t most_exported_ranges = 64;
 
 /// Registers the requests in the order of @p order, a list of indexes into @p requests.

@@ -27,7 +27,8 @@ void add_remedy(Attempt& attempt, std::string_view text) {
 }
 
 /// Returns a text with the first versions in which a driver imports dma-bufs, for example "dma-bufs
-/// from Linux 5.12 and rdma-core 34 on (follows moves)".
+/// from Linux 5.12 and rdma-core 34 on (follows moves)". For a driver that imports none, returns
+/// "no dma-bufs" and the last Linux version that was checked.
 std::string since(const ImporterQuirk& importer) {
     if (importer.mode == ImportMode::none) {
         return "no dma-bufs up to Linux 7.3";

@@ -67,8 +67,8 @@ class Scheduler {
     /// Returns the number of bytes to register on the NIC that has the most bytes to register.
     [[nodiscard]] std::size_t most_bytes() const;
 
-    /// Registers pieces until no piece is left, or until a registration throws an exception other
-    /// than Error.
+    /// Registers pieces until no piece is left, or until a registration of any thread throws an
+    /// exception other than Error.
     void work() noexcept {
         const CancellationDisabled uncancelled; // Verbs may call a cancellation point.
         for (Task task = next({}); task.job != nullptr; task = next(task)) {
@@ -99,7 +99,8 @@ class Scheduler {
     /// range has failed with an error for which RegistrationJob::ends_path() is true. Only jobs
     /// that stand before @p job in `jobs_` are checked.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
-    /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
+    /// Skips cancelled jobs, and jobs whose pieces have all been started. Returns true if a piece
+    /// is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
 
     std::span<RegistrationJob* const> jobs_;

@@ -33,9 +33,9 @@ struct RegistrationJob {
 
     /// Records the error of a failed piece. Does nothing if a piece with a lower index has failed.
     void fail(std::size_t piece, Error&& reason) noexcept;
-    /// Returns true if `error` means that the current registration path cannot work for the whole
-    /// range. run_jobs() then skips the jobs of the range that stand after this job. `error` must
-    /// be set.
+    /// Returns true if `error` means that the range cannot be registered with the current
+    /// registration path and exporter. run_jobs() then skips the jobs of the range that stand after
+    /// this job. `error` must be set.
     [[nodiscard]] bool ends_path() const noexcept;
 };
 
@@ -45,7 +45,8 @@ struct RegistrationJob {
 /// later jobs of the range are skipped too. The errors therefore do not depend on the scheduling of
 /// the threads.
 /// @param threads  see RegistrationOptions::threads
-/// @throws std::bad_alloc if a thread had no memory; the regions registered so far are in the jobs
+/// @throws std::bad_alloc if there was no host memory; the regions registered so far are in the
+///         jobs. Errors of type Error are not thrown, but stored in the jobs
 void run_jobs(std::span<RegistrationJob* const> jobs, unsigned threads);
 
 } // namespace rdmabuf::detail

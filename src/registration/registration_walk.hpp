@@ -33,7 +33,8 @@ class RegistrationWalk {
     [[nodiscard]] bool done() const noexcept { return done_; }
     /// Adds the registrations of the next round to @p jobs. Calls exporters.
     /// @param range  the index of this range, which is stored in the jobs
-    /// @throws Error if no path is left; the error text lists the attempts
+    /// @throws Error if no path is left, or if the caller set RegistrationOptions::device_memory
+    ///         for memory of another kind; the error text lists the attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
     /// Evaluates the results of the current round. Must be called after run_jobs() has run the
     /// jobs.
@@ -100,9 +101,9 @@ class RegistrationWalk {
     [[nodiscard]] bool open_path(RegistrationPath path);
     /// Sets the mappings to try on each NIC for the selected exporter.
     void choose_mappings_of(RegistrationPath path);
-    /// Ends an attempt with the current path: deregisters all its regions and closes its dma-bufs.
-    /// If this is a dma-buf path and another exporter knows the memory, the path is tried again
-    /// with this exporter. Otherwise the next path is tried.
+    /// Ends an attempt with the current path: deregisters all its regions and closes the dma-bufs
+    /// of the range. If this is a dma-buf path and another exporter knows the memory, the path is
+    /// tried again with this exporter. Otherwise the next path is tried.
     void give_up();
     /// Selects the NICs that use the same mapping in the next round of a dma-buf path, and sets
     /// their jobs. If this function returns true but selects no NIC, it has selected other
@@ -135,9 +136,9 @@ class RegistrationWalk {
     /// enough. If the driver permits only one import of a dma-buf, exports each part for each NIC.
     /// @return the dma-bufs of all parts for the first NIC, then for the second NIC, and so on.
     ///         Only the dma-bufs for one NIC if all NICs share them. Empty if all pieces share the
-    ///         dma-buf of the range, which is also the case after an error if the NICs can share
-    ///         the dma-bufs
-    /// @throws Error if the NICs cannot share the dma-bufs: the errors of export_range(), or EIO if
+    ///         dma-buf of the range, which is also the case after an error if the driver permits
+    ///         several imports
+    /// @throws Error if the driver permits only one import: the errors of export_range(), or EIO if
     ///         a part was exported with another mapping than @p mapping
     [[nodiscard]] std::vector<ExportedRange> export_parts(std::size_t nics,
                                                           MappingKind mapping) const;
@@ -190,10 +191,11 @@ class RegistrationWalk {
     /// The selected exporter; null if no exporter knows the memory. The name of the exporter and
     /// its description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
-    /// The name of an exporter whose query for the memory failed; empty if no query failed.
+    /// The name of the last exporter that ask() could not query; empty if there is none.
     std::string unanswered_;
-    /// The errno value of the first failed call of a driver, an exporter or verbs; 0 if no call
-    /// failed. Unless the memory is device memory, a call on a path without dma-buf has precedence.
+    /// The errno value of the first failed call of a driver, an exporter or verbs, or of a failed
+    /// check of the arguments of such a call; 0 if none failed. Unless the memory is device memory,
+    /// a call on a path without dma-buf has precedence.
     int answer_ = 0;
     /// The path of this call.
     RegistrationPath answer_path_ = RegistrationPath::dmabuf;

@@ -188,10 +188,11 @@ class shared_handle {
         return deleter().template parent<I>(accessor, type);
     }
 
-    /// Transfers ownership to the caller, which must destroy the returned object, or end its import
-    /// if it was imported. If the object was borrowed, only its owner may destroy it. Returns
-    /// nullptr if this handle is empty. Copies of this handle can still use the object. The parents
-    /// stay alive until the last copy is destroyed.
+    /// Transfers ownership to the caller and empties this handle.
+    /// @return nullptr if this handle is empty, otherwise the object. The caller must destroy the
+    ///         object, or end its import if it was imported. If it was borrowed, only its owner may
+    ///         destroy it. Other copies of this handle can still use the object and keep the
+    ///         parents alive. If there is no other copy, this call releases the parents
     [[nodiscard]] T* release() noexcept {
         if (handle_ == nullptr) {
             return nullptr;

@@ -19,9 +19,9 @@ struct NeuronOptions {
 
 /// Describes memory of a tensor that the program has allocated.
 struct NeuronMemory {
-    /// Address of the memory: the result of nrt_tensor_get_va(). If the runtime has no
-    /// nrt_get_dmabuf_fd_v2(), it can export memory only from the start of an allocation: then only
-    /// a slice that begins at the start of the tensor can be added.
+    /// Address of the memory: the result of nrt_tensor_get_va(). A runtime without
+    /// nrt_get_dmabuf_fd_v2() can export memory only from the start of an allocation. With such a
+    /// runtime, only memory that begins there can be added.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;

@@ -21,8 +21,8 @@ struct VfioRegion {
     /// end of the region are exported.
     std::size_t length = 0;
     /// Address at which the program has mapped the pages. The exporter finds the pages by this
-    /// address. If it is 0, the pages are not mapped, and the exporter reserves an address range
-    /// for the pages, which the CPU cannot access.
+    /// address. If it is 0, the program has not mapped the pages, and the exporter reserves an
+    /// address range that stands for the pages. The CPU cannot access this range.
     std::uintptr_t address = 0;
 };
 
