@@ -45,8 +45,8 @@ class EntryHints {
         const std::uint64_t first = hint_at(hints, at).load(std::memory_order_acquire);
         const std::uint64_t second =
             hint_at(hints, at ^ sizeof(Hint)).load(std::memory_order_acquire);
-        // g++ and clang compile this expression to a conditional move on x86-64. The CPU would
-        // often mispredict a branch.
+        // The compiler can use a conditional move for this expression. The CPU would often
+        // mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
     /// Calls @p serves for each entry to which the table has a hint for @p address. Returns the

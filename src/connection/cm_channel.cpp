@@ -71,8 +71,8 @@ class detail::ConnectionState final : public AsyncId {
         throw Error(ENOTCONN, function,
                     std::string("the connection is ") + to_string(state_) + ", not " + wanted);
     }
-    /// Calls the function @p step. If @p step throws, sets the state of the connection to `closed`
-    /// and rethrows the exception.
+    /// Calls the function @p step. If @p step throws, sets the state of the connection to `closed`,
+    /// destroys the prepared queue pair and rethrows the exception.
     template <class StepCall>
     void close_on_error(const StepCall& step);
     /// Advances the state of the connection after @p event.
@@ -90,8 +90,8 @@ class detail::ConnectionState final : public AsyncId {
     const char* function_ = "rdma_resolve_addr";
     std::chrono::milliseconds timeout_{};
     std::vector<std::byte> private_data_;
-    /// Owns the queue pair from connect() or accept() until the connection is established. Then
-    /// `queue_pair_` owns it.
+    /// Owns the queue pair from connect() or accept() until the connection is established or has
+    /// failed. `queue_pair_` then owns it, or it is destroyed.
     std::optional<PreparedQueuePair> prepared_;
     /// Owns the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;

@@ -25,6 +25,7 @@ using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
 /// Waits for the next event of @p channel, which must be non-blocking.
 /// @return null if @p timeout expired
+/// @throws Error with the errno value of rdma_get_cm_event(3) or poll(2)
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
 /// A step of connecting or listening, for error messages.

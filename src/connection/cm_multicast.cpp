@@ -74,7 +74,7 @@ class detail::MulticastState final : public AsyncId {
     bool is_attached_ = false;
     ibv_gid gid_{};
     std::uint16_t lid_ = 0;
-    /// The address handle of the group; set when the event `multicast_joined` is reported.
+    /// The address handle of the group; set from RDMA_CM_EVENT_MULTICAST_JOIN until leave().
     std::optional<AddressHandle> address_handle_;
     std::uint32_t remote_queue_pair_ = 0;
     std::uint32_t qkey_ = 0;

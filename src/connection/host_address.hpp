@@ -31,12 +31,16 @@ using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 /// Formats the IP address and the port: "192.0.2.1:4711" or "[2001:db8::1]:4711".
 [[nodiscard]] std::string to_string(const sockaddr& address);
 
-/// Combines the errors of several addresses of a host into one Error.
+/// Combines the errors of several addresses of a host into one Error, whose hint lists all of them.
+/// Its errno value is ECONNREFUSED if one of the errors is ECONNREFUSED, otherwise ETIMEDOUT if one
+/// is ETIMEDOUT, otherwise that of the last error. A single error is returned unchanged.
+/// @param errors  must not be empty
 [[nodiscard]] Error combine(const std::vector<Error>& errors);
 
 /// Calls @p attempt for one address after the other until one call succeeds. The remaining time is
 /// divided equally among the remaining addresses, so that an address that does not respond leaves
 /// time for the next addresses.
+/// @param addresses  must not be null
 /// @return the result of the successful call
 /// @throws Error the result of combine(), if every call has thrown an Error
 template <class Attempt>

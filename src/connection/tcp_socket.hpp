@@ -35,8 +35,9 @@ namespace rdmabuf::detail {
 /// @return 0 if the socket is connected, EAGAIN while it is connecting, otherwise the errno value
 ///         with which the attempt failed
 [[nodiscard]] int tcp_connect_result(int socket);
-/// Accepts a pending connection, without waiting. @return an empty UniqueFd if no connection is
-/// pending, or if the pending connection has failed
+/// Accepts a pending connection, without waiting.
+/// @return an empty UniqueFd if no connection is pending, if the pending connection has failed, or
+///         if a signal has interrupted the call
 [[nodiscard]] UniqueFd tcp_try_accept(int listener);
 
 /// Returns the IP address and the port to which a socket is bound.
@@ -46,7 +47,7 @@ namespace rdmabuf::detail {
 /// Sends all of @p bytes.
 /// @param what  a name for the data in error messages, such as "its greeting"
 /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if the peer does not
-///         read in time
+///         read in time; otherwise the errno value of send(2)
 void send_all(int socket, std::span<const std::byte> bytes, const Deadline& deadline,
               std::string_view what);
 
@@ -58,13 +59,14 @@ class Receiver {
     Receiver(int socket, const Deadline& deadline, std::string_view what) noexcept
         : socket_(socket), deadline_(deadline), what_(what) {}
 
-    /// Receives at least one byte. @return the number of bytes received
+    /// Receives at least one byte.
+    /// @return the number of bytes received
     /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if no byte arrives
-    ///         in time
+    ///         in time; otherwise the errno value of recv(2)
     std::size_t some(std::span<std::byte> buffer);
     /// Receives bytes until @p buffer is full.
     /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if not all bytes
-    ///         arrive in time
+    ///         arrive in time; otherwise the errno value of recv(2)
     void all(std::span<std::byte> buffer);
 
   private:
