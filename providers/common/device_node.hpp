@@ -26,8 +26,8 @@ struct OpenRemedies {
 /// list is empty if the folder does not exist.
 [[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);
 
-/// Returns the first line of a small file, such as a sysfs attribute. Returns std::nullopt if the
-/// file cannot be read.
+/// Returns the first line of a small file, such as a sysfs attribute, or at most its first 256
+/// bytes. Returns std::nullopt if the file cannot be read.
 [[nodiscard]] std::optional<std::string> read_line(const std::string& path);
 
 /// Returns the last path component of the target of a symbolic link, or an empty string if the link

@@ -21,7 +21,7 @@ class DriverLibrary {
   public:
     /// Returns the first library of @p names that the process has already loaded, for example
     /// "libcuda.so.1", because a second copy of a driver would not know the memory of the first
-    /// copy. If none is loaded, loads the first library that exists.
+    /// copy. If none is loaded, loads the first library for which dlopen(3) succeeds.
     /// @param vendor  name of the driver in the error text: "NVIDIA driver"
     /// @param remedy  remedy in the error text
     /// @return the library, or ENOENT with the text of dlerror(3) for each name

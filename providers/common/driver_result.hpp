@@ -17,7 +17,7 @@ struct DriverFailure {
     std::string name;
     /// The errno value of the Error that raise() throws.
     int error;
-    /// The remedy in the error text. Null if the remedy depends on the function that was called.
+    /// The remedy in the error text. Null if there is none that fits all functions of the driver.
     const char* remedy;
 
     /// Throws an Error for this failure.

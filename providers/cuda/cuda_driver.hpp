@@ -69,7 +69,8 @@ class Driver : public DriverBase<Driver, Functions> {
         }
     }
 
-    /// Returns an attribute of a device, or 0 if the driver does not support the attribute.
+    /// Returns an attribute of a device, or 0 if the query fails, for example because the driver
+    /// does not support the attribute.
     [[nodiscard]] int attribute(DeviceAttribute attribute, Device device) const noexcept;
     /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
     /// not report the address.
@@ -101,7 +102,8 @@ class PrimaryContext {
 };
 
 /// Exchanges @p mode with the capture mode of the calling thread. In the mode capture_mode_relaxed,
-/// the driver permits all calls although streams of the program are captured (CUDA graphs).
+/// the driver permits all calls although streams of the program are captured (CUDA graphs). Does
+/// nothing if the driver lacks the function (before CUDA 10.1).
 void exchange_capture_mode(const Functions& functions, int& mode) noexcept;
 
 /// While this object exists, a context is current, and the capture mode of the thread is

@@ -27,9 +27,9 @@ MemoryKind kind_of(const Pointer& pointer) noexcept {
     return pointer.type == MemoryType::host ? MemoryKind::pinned_host : MemoryKind::device;
 }
 
-/// Returns true if NVLink-C2C connects the GPU to its CPU. Such a GPU translates addresses with the
-/// page tables of the CPU (address translation services). A GPU on PCIe uses page tables of its
-/// own.
+/// Returns true if the GPU is not integrated and translates addresses with the page tables of its
+/// CPU (address translation services). A GPU that NVLink-C2C connects to its CPU does this. A GPU
+/// on PCIe uses page tables of its own.
 bool is_coherent(const Driver& driver, Device device) noexcept {
     using enum DeviceAttribute;
     return driver.attribute(pageable_memory_access_uses_host_page_tables, device) != 0 &&

@@ -40,6 +40,7 @@ struct Pointer {
 /// Queries the attributes of @p address. Can be called in any thread, and needs no current context.
 /// @return the attributes, with MemoryType::none for memory that is not CUDA's; the driver's result
 ///         if the query failed
+/// @throws Error if the memory is CUDA's, but its device cannot be queried
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
 /// Returns the attributes of @p address, or std::nullopt if the memory is not CUDA's, if this

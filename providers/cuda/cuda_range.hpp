@@ -12,7 +12,7 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Returns an error if @p device cannot export any memory, otherwise std::nullopt.
+/// Returns an error if @p device cannot export device memory, otherwise std::nullopt.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that this driver and this device can export the memory.
 /// @throws Error EOPNOTSUPP if the memory cannot be exported; the error text names an alternative
@@ -29,8 +29,9 @@ struct Handle {
 /// Exports the pages that contain the @p length bytes at @p pointer. The context of the memory must
 /// be current.
 /// @param pointer  the first byte
-/// @throws Error ERANGE if the range exceeds the allocation or its mappings, EOPNOTSUPP if the
-///         memory was not allocated for RDMA, or with the errno for the driver's result
+/// @throws Error ERANGE if the range exceeds the allocation or its mappings, or if the driver's
+///         dma-buf is too short; EOPNOTSUPP if the memory was not allocated for RDMA; EIO if the
+///         driver returned no descriptor; otherwise the errno for the driver's result
 [[nodiscard]] Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t length,
                                   MappingKind mapping);
 

@@ -32,9 +32,9 @@ class DumbBuffer {
   public:
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
-        // All drivers accept rows of one page with pixels of 32 bits. Therefore the buffer has one
-        // such row for each page. The kernel computes the size of a dumb buffer in 32 bits, which
-        // limits the number of rows.
+        // Some drivers round up the length of a row, for example to 64 bytes. Rows of one page need
+        // no rounding, so the buffer has one row, with pixels of 32 bits, for each page. The kernel
+        // computes the size of a dumb buffer in 32 bits, which limits the number of rows.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {

@@ -11,7 +11,7 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Returns an error if @p device cannot export any memory, otherwise std::nullopt.
+/// Returns an error if memory of @p device cannot be exported as a dma-buf, otherwise std::nullopt.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that the type of the memory permits an export, and that the device of the memory can
 /// export memory. An export can fail for other reasons.

@@ -40,8 +40,8 @@ Allocation describe(const Driver& driver, const Pointer& pointer) {
     const Extent extent = extent_of(driver, pointer);
     return {.base = extent.base,
             .length = extent.length,
-            // Old drivers report the address as id. An address is not a generation, because later
-            // memory can get the same address.
+            // Intel's driver before 2021-09 reports the address as id. An address is not a
+            // generation, because later memory can get the same address.
             .generation = pointer.id != extent.base ? pointer.id : 0,
             .kind = kind_of(pointer.type),
             .pci_address = driver.pci_address(pointer.device)};

@@ -49,7 +49,7 @@ class Generations {
     /// this case, the allocation was not freed after it got this number.
     [[nodiscard]] bool still(const Known& known) const;
     /// Assigns a number to the allocation at @p base, and registers freed() as the callback that
-    /// HSA calls when the allocation is freed.
+    /// HSA calls when the allocation is freed. Does nothing if the allocation has a number.
     /// @return false if HSA does not accept the callback, for example for memory that is not from a
     ///         pool
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);

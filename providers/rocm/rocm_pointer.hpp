@@ -32,7 +32,7 @@ struct Pointer {
 /// Returns the attributes of @p address, as find_pointer() does, but throws if the memory does not
 /// belong to HSA.
 /// @throws Error EFAULT if the memory does not belong to HSA, ENODEV if HSA is not initialised in
-///         this process
+///         this process; otherwise the errno for the driver's status
 [[nodiscard]] Pointer require_pointer(const Driver& driver, std::uintptr_t address);
 
 /// Holds the attributes of an address, and the generation (a number that identifies the allocation)

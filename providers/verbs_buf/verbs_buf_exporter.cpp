@@ -133,8 +133,8 @@ class VerbsBufMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override {
         return buffer_->bytes();
     }
-    /// There is no descriptor for DMA_BUF_IOCTL_SYNC, because the CPU can access memory of
-    /// ibv_alloc_buf() without this ioctl.
+    /// Returns -1 although the buffer has a dma-buf, because the CPU can access memory of
+    /// ibv_alloc_buf() without DMA_BUF_IOCTL_SYNC.
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
   private:

@@ -91,7 +91,9 @@ UniqueFd export_pages(int device, const VfioRegion& region) {
     return dmabuf;
 }
 
-/// Returns the size of a region in bytes, or 0 if the device has no such region.
+/// Returns the size of a region in bytes; 0 for a BAR that the device does not have.
+/// @throws Error with the errno value of the ioctl: ENOTTY if the descriptor is not that of a VFIO
+///         device
 std::uint64_t region_size(int device, std::uint32_t index) {
     vfio_region_info info{};
     info.argsz = sizeof(info);
