@@ -180,13 +180,19 @@ std::uint64_t hexadecimal(std::string_view text) {
     return value;
 }
 
-/// Reads the file "resource", which has one line for each BAR: first address, last address, flags.
+/// Returns the largest prefetchable BAR of a PCI function; size 0 if there is none. Reads the file
+/// "resource": a line has the first address, the last address and the flags. The first six lines
+/// are the BARs. The ROM and the BARs of SR-IOV virtual functions follow.
 Bar largest_bar(const Machine& machine, const std::string& pci) {
     constexpr std::uint64_t prefetchable = 0x2000; // IORESOURCE_PREFETCH
+    constexpr unsigned bars = 6;                   // PCI_STD_NUM_BARS
     const FileText file = machine.read(directory_of(pci) + "/resource");
     Bar largest;
     unsigned number = 0;
     for (const std::string_view line : lines(file.view())) {
+        if (number == bars) {
+            break;
+        }
         const auto values = words(line);
         if (values.size() >= 3 && (hexadecimal(values[2]) & prefetchable) != 0) {
             const std::uint64_t first = hexadecimal(values[0]);
