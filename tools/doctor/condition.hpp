@@ -84,8 +84,8 @@ class Check {
     [[nodiscard]] const std::vector<const Gpu*>& gpus() const noexcept { return gpus_; }
     /// Returns true if one of gpus() is a GPU of NVIDIA.
     [[nodiscard]] bool has_nvidia() const noexcept;
-    /// Returns the pairs of selected GPUs and NICs. Without --pair, each GPU is paired only with
-    /// those of the selected NICs that are nearest to it.
+    /// Returns the pairs of a selected GPU and a selected NIC that is a PCI function. Without
+    /// --pair, each GPU is paired only with those of these NICs that are nearest to it.
     [[nodiscard]] const std::vector<GpuAndNic>& pairs() const noexcept { return pairs_; }
 
     /// Returns the functions that query the running system; nullptr if only files are checked, as

@@ -27,10 +27,11 @@ struct CudaDevice {
 
 /// The devices of the CUDA driver of this process.
 struct CudaDevices {
-    /// The version of CUDA that the driver supports, 12040 for 12.4; 0 if there is no driver.
+    /// The version of CUDA that the driver supports, 12040 for 12.4; 0 if it is not known.
     int driver_version = 0;
     std::vector<CudaDevice> devices = {};
-    /// The reason why the driver could not be initialised; empty if it was.
+    /// The reason why the devices are not known: the driver could not be initialised, or
+    /// Check::cuda() did not query it. Empty if they are known.
     std::string reason = {};
 };
 

@@ -11,7 +11,7 @@
 namespace rdmabuf::tools::doctor {
 
 /// Decompresses a gzip file. Returns nullopt if the file is truncated or invalid, or if the result
-/// is longer than 4 MiB.
+/// is longer than about 4 MiB.
 [[nodiscard]] std::optional<std::string> decompress(std::string_view compressed);
 
 /// An option of the kernel's configuration.

@@ -161,7 +161,7 @@ void check_refused_keys(Check& check) {
     if (std::ranges::none_of(check.nics(), is_mlx5)) {
         return;
     }
-    // Condition C-33 reports an unreadable log if there is a GPU.
+    // Condition C-33 reports an unreadable log if there is a pair of GPU and NIC.
     const KernelLog log = read_kernel_log(check.machine());
     for (const std::string_view line : lines(view(log.text))) {
         if (line.find(log_refused_key) != std::string_view::npos &&

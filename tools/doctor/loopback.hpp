@@ -26,7 +26,8 @@ class FailedRequest : public Error {
     ibv_wc_status status_;
 };
 
-/// Two queue pairs of one device that are connected with each other: RC, or SRD on EFA.
+/// Two queue pairs of one device that can transfer data to each other: SRD if the device has it
+/// (EFA), otherwise RC.
 class Loopback {
   public:
     /// The maximum number of requests in flight. The caller must not exceed it.

@@ -84,7 +84,7 @@ class Machine {
     // The functions below take absolute paths of the described machine, such as "/sys/class",
     // without the directory root().
 
-    /// Returns at most the first MiB of a file.
+    /// Returns the text of a file; of a longer file, about the first MiB.
     [[nodiscard]] FileText read(const std::string& path) const;
     /// Returns the first line of a file without blanks at its ends; empty if the file cannot be
     /// read.

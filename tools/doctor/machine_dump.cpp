@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The format of the dumps that this version writes, and the only one that it reads.
+/// The format of the dumps that this version writes. Dumps of another format are refused.
 constexpr std::uint64_t dump_format = 1;
 
 constexpr std::string_view hex_digits = "0123456789abcdef";
@@ -63,8 +63,8 @@ void write_file(const fs::path& path, std::string_view bytes) {
     }
 }
 
-/// Returns the variables of /proc/self/environ that the libraries of rdma-core read. Leaves out all
-/// others, because they may be secret.
+/// Returns the variables of /proc/self/environ whose names have a prefix of the variables that
+/// libibverbs and libmlx5 read. Leaves out all others, because they may be secret.
 std::string verbs_variables(std::string_view environment) {
     std::string kept;
     while (!environment.empty()) {

@@ -11,8 +11,8 @@ namespace rdmabuf::tools::doctor {
 /// Writes a JSON object with the files of @p machine that `rdmabuf doctor` has read, and with the
 /// report, for ReplayedMachine on another machine. Its member "files" has a member for each path: a
 /// text, or an object {"link": TARGET}, {"directory": true}, {"unreadable": true} or, for bytes
-/// that are not ASCII, {"hex": DIGITS}. A device node has the text that Machine::open_error()
-/// reads.
+/// that are not printable ASCII, {"hex": DIGITS}. A device node has the text that
+/// Machine::open_error() reads.
 /// @throws Error if @p file cannot be written
 void write_dump(const std::filesystem::path& file, const Machine& machine, const Report& report);
 

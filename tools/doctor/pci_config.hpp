@@ -21,11 +21,13 @@ class PciConfig {
     [[nodiscard]] bool answers() const { return word(0) != 0xffff; }
 
     /// The register Device Control of the PCI Express capability. Empty if the function has no such
-    /// capability.
+    /// capability, or if it could not be read.
     [[nodiscard]] std::optional<std::uint16_t> device_control() const;
-    /// The register ACS Control. Empty if the function has no Access Control Services.
+    /// The register ACS Control. Empty if the function has no Access Control Services, or if they
+    /// could not be read.
     [[nodiscard]] std::optional<std::uint16_t> acs_control() const;
-    /// The register ATS Control. Empty if the function has no Address Translation Services.
+    /// The register ATS Control. Empty if the function has no Address Translation Services, or if
+    /// they could not be read.
     [[nodiscard]] std::optional<std::uint16_t> ats_control() const;
 
   private:

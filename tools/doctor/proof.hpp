@@ -31,10 +31,10 @@ struct MemoryKindEntry {
     bool counts = true;
 };
 
-/// Returns the kinds of memory to prove, also those that this process cannot allocate (see
-/// MemoryKindEntry::missing). If Options::gpu is set, returns only memory of GPUs. Initialises the
-/// driver of a GPU only if @p check selects a GPU of this driver, or if sysfs lists no GPU and the
-/// device node of the driver exists.
+/// Returns the kinds of memory for which proofs (test transfers) are made, and those that this
+/// process cannot allocate (see MemoryKindEntry::missing). If Options::gpu is set, returns only
+/// memory of GPUs. Initialises the driver of a GPU only if @p check selects a GPU of this driver,
+/// or if sysfs lists no GPU and the device node of the driver exists.
 [[nodiscard]] std::vector<MemoryKindEntry> find_memory(const Check& check, const Options& options);
 
 /// The result of a proof (test transfers between memory and a NIC, in both directions).
@@ -57,7 +57,8 @@ struct Proof {
     std::string path = {};
     /// The mapping of the dma-buf that was exported: "standard" or "pcie"; empty without a dma-buf.
     std::string mapping = {};
-    /// The distance between GPU and NIC, such as "PIX"; empty if `gpu` is empty.
+    /// The distance between GPU and NIC, such as "PIX"; empty if `gpu` is empty, or if sysfs does
+    /// not describe the NIC.
     std::string distance = {};
     /// The bandwidth of RDMA writes in bytes per second.
     std::optional<double> bandwidth = std::nullopt;

@@ -170,8 +170,9 @@ void check_acs(Check& check) {
     }
 }
 
-/// Returns the configuration space of a NIC; nullopt if the NIC is not a PCI function. If only root
-/// can read it, adds a finding with Verdict::unknown and returns nullopt.
+/// Returns the configuration space of a NIC; nullopt if the NIC is not a PCI function or is
+/// software. If no more than the first 64 bytes can be read (the kernel shows the rest only to
+/// root), adds a finding with Verdict::unknown and returns nullopt.
 std::optional<PciConfig> config_of(Check& check, const NicFiles& nic) {
     if (nic.pci.empty() || nic.software) {
         return std::nullopt;
@@ -210,7 +211,7 @@ void check_ats(Check& check) {
     }
 }
 
-/// Calls @p use with the register Device Control of each NIC.
+/// Calls @p use with the register Device Control of each NIC for which it can be read.
 template <class Use>
 void for_each_control(Check& check, const Use& use) {
     for (const NicFiles* const nic : check.nics()) {
