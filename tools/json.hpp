@@ -15,7 +15,7 @@
 
 namespace rdmabuf::tools {
 
-/// A JSON value. Only json.cpp includes the headers of nlohmann-json, which take
+/// A JSON value. In the command, only json.cpp includes the headers of nlohmann-json, which take
 /// seconds to compile.
 class Json {
   public:

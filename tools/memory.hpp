@@ -45,8 +45,9 @@ class AllocatedMemory {
     using Use = std::function<void(std::span<std::byte> bytes)>;
 
     /// @param size  in bytes
-    /// @throws UsageError if this build does not support the type of memory; Error if the
-    ///         allocation fails
+    /// @throws UsageError if the type is "external" and this build or this machine does not
+    ///         support it; Error ENOENT if this build does not have the exporter of another type;
+    ///         Error if the allocation fails
     AllocatedMemory(const MemoryOptions& options, std::size_t size);
 
     /// The address of the first byte, for register_memory().
@@ -79,8 +80,8 @@ class TestMemory {
     /// Allocates the buffer and registers the region.
     /// @param registration  the options of register_memory(). Memory of the RDMA device uses only
     ///                      RegistrationOptions::access.
-    /// @throws UsageError if this build does not support the type of memory; Error if the
-    ///         allocation or the registration fails
+    /// @throws UsageError, Error like the constructor of AllocatedMemory; Error, too, if the
+    ///         registration fails
     TestMemory(const ProtectionDomain& pd, const MemoryOptions& options, const BufferLayout& layout,
                const RegistrationOptions& registration);
 

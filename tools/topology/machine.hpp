@@ -22,7 +22,7 @@ struct Node {
     /// The names of the RDMA devices of this PCI function, for NodeType::nic and
     /// NodeType::data_direct.
     std::vector<std::string> nics = {};
-    /// Null for a host bridge.
+    /// Null for a host bridge, and for a bridge that the topology does not list.
     const PciFunction* function = nullptr;
     std::vector<Node> children = {};
 };
@@ -36,8 +36,9 @@ struct Node {
 /// Returns the NUMA nodes of the NICs and GPUs, in increasing order.
 [[nodiscard]] std::vector<int> numa_nodes(const Topology& machine);
 
-/// Returns the host bridges and PCI bridges that lead to NICs, GPUs and data-direct functions. The
-/// pointers in the result are valid as long as @p machine exists.
+/// Returns the host bridges above NICs, GPUs and data-direct functions. Below them are these
+/// functions and the PCI bridges that lead to them. The pointers in the result are valid as long as
+/// @p machine exists.
 [[nodiscard]] std::vector<Node> tree(const Topology& machine);
 
 [[nodiscard]] std::string to_text(const Topology& machine, const TextStyle& style);
