@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Compares register_memory() and close() with the C calls that they make: exporting, registering
-// and deregistering. The two are timed in turn, so that the other load of the machine affects both,
-// and the medians are compared. With --instructions, callgrind counts the instructions of both.
+// Compares register_memory() and close() with the C calls that they make: duplicating the
+// descriptor of the dma-buf, if there is one, registering and deregistering. The two are timed in
+// turn, so that the other load of the machine affects both, and the medians are compared. With
+// --instructions, callgrind counts the instructions of both.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

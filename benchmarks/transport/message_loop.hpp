@@ -21,7 +21,8 @@ class MessageLoop {
 std::unique_ptr<MessageLoop> make_library_loop(std::size_t largest);
 /// Makes a loop whose run() calls iput_list() with lists of 256 blocks, in place of messages. One
 /// of its "messages" is a block. @throws std::exception
-/// @param prepared  true to check each list once, by prepare_put_list()
+/// @param prepared  true if run() calls iput_prepared_list() instead, with a list that is checked
+///                  only once, by prepare_put_list()
 std::unique_ptr<MessageLoop> make_list_loop(std::size_t largest, bool prepared);
 /// Uses UCP with the transport rc_verbs. @throws std::exception
 std::unique_ptr<MessageLoop> make_ucx_loop(std::size_t largest);
