@@ -254,11 +254,12 @@ bool RegistrationWalk::choose_dmabuf_group() {
     const ExportedRange* range = nullptr;
     try {
         range = &export_for(choice_.mapping);
-        exported_parts_ = export_parts(group.size(), range->mapping());
+        made = export_parts(group.size(), range->mapping());
     } catch (const Error& error) {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
         // Do not record that the exporter has no second mapping, if that mapping was tried only
         // because the NIC refused the standard one. Most exporters have one mapping, and the
+    std::vector<ExportedRange> made;
         // missing second one is not the cause of the failure.
         if (error.error() != ENOTSUP || choice_.reason != after_refusal) {
             fail_attempt(begin(choice_, choice_.mapping), error);
@@ -276,7 +277,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
         return advance_all(group, MappingOutcome::not_exported);
     }
     if (choice_.path == dmabuf_data_direct) {
-        if (const std::uint64_t offset = largest_offset(*range); offset >= page_size()) {
+        if (const std::uint64_t offset = largest_offset(*range, made); offset >= page_size()) {
             // Data direct is not tried for a region that begins after the first page of its
             // dma-buf: one report says that data direct then fails (torchcomms issue 3027), and UCX
             // registers only from the first byte.
@@ -294,6 +295,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
         nic->job.last_mapping = !nic->choices.has_next(MappingOutcome::refused);
         const std::size_t count = exported.empty() ? 0 : parts.count();
         nic->job.maker.exported_parts = exported.first(count);
+    exported_parts_ = std::move(made);
         nic->job.maker.parts = parts;
         if (set_->allocation->single_import) {
             exported = exported.subspan(count);
@@ -461,12 +463,13 @@ std::vector<ExportedRange> RegistrationWalk::export_parts(std::size_t nics,
     return made;
 }
 
-std::uint64_t RegistrationWalk::largest_offset(const ExportedRange& range) const {
+std::uint64_t RegistrationWalk::largest_offset(const ExportedRange& range,
+                                               std::span<const ExportedRange> made) const {
     const RangePieces pieces(request_.address, request_.length, request_.chunk);
-    if (exported_parts_.empty() || pieces.count() != parts().count()) {
+    if (made.empty() || pieces.count() != parts().count()) {
         return range.offset() + pieces[pieces.count() - 1].offset;
     }
-    return std::ranges::max_element(exported_parts_, {}, &ExportedRange::offset)->offset();
+    return std::ranges::max_element(made, {}, &ExportedRange::offset)->offset();
 }
 
 ExportedRange RegistrationWalk::export_range(const RangePiece& part, MappingKind mapping) const {

@@ -146,11 +146,13 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// part
     [[nodiscard]] ExportedRange export_range(const RangePiece& part, MappingKind mapping) const;
-    /// Returns the largest offset at which a region of the current round begins in its dma-buf. If
-    /// parts (see parts()) have several regions each, returns instead the offset of the last region
-    /// in @p range. Both values are then at least one page, and the caller tests only for that.
+    /// Returns the largest offset at which a region of the range begins in its dma-buf. If parts
+    /// (see parts()) have several regions each, returns instead the offset of the last region in
+    /// @p range. Both values are then at least one page, and the caller tests only for that.
     /// @param range  the dma-buf of the whole range
-    [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range) const;
+    /// @param made   the result of export_parts()
+    [[nodiscard]] std::uint64_t largest_offset(const ExportedRange& range,
+                                               std::span<const ExportedRange> made) const;
     /// Checks the request and the dma-buf of the exporter before a NIC is called.
     /// @throws Error EIO if the page offset of the range in the dma-buf is neither that of the
     ///         address nor that of the iova; EINVAL if the options of the caller are not valid for
@@ -218,7 +220,8 @@ class RegistrationWalk {
     /// The dma-bufs of the range for the current path, indexed by the requested MappingKind. The
     /// exporter may have used another mapping.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
-    /// The result of export_parts() for the current round.
+    /// The result of export_parts() for the current round; empty between two rounds, so that the
+    /// dma-bufs are closed before other ones are exported.
     std::vector<ExportedRange> exported_parts_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };

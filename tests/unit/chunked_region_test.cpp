@@ -122,6 +122,15 @@ TEST_F(ChunkedRegionTest, RegistersChunksOfOneDmaBufWhereTheyCannotBeExportedOnT
     EXPECT_EQ(exporter_->releases, 2U);
 }
 
+TEST_F(ChunkedRegionTest, ClosesTheDmaBufsOfTheChunksBeforeItTriesTheNextExporter) {
+    exporter_->offset_by = 8;
+    const auto other = std::make_shared<FakeExporter>(size);
+    other->on_export = [this] { EXPECT_EQ(exporter_->exported, 0U); };
+    const ChunkedRegion region(basics_.pd, Resolver({exporter_, other}), base(), 2 * limit);
+    EXPECT_EQ(exporter_->most_exported, 1U + 2U) << "the range, and each chunk";
+    EXPECT_EQ(other->exports.size(), 1U + 2U);
+}
+
 TEST_F(ChunkedRegionTest, FindsTheChunkOfAnAddress) {
     const ChunkedRegion region = make(100, 5 * limit);
     EXPECT_EQ(region.find(region.iova() - 1), nullptr);

@@ -340,6 +340,16 @@ TEST_F(RegistrationExtensions, ChunksHaveTheMappingThatIsReported) {
                 fails_with(EIO, "a part of the range was exported with another mapping"));
 }
 
+TEST_F(RegistrationExtensions, DmaBufsOfChunksAreClosedIfTheirMappingIsNotUsed) {
+    extensions.data_direct_device = "soft0";
+    exporter_->pcie_falls_back = true;
+    const ChunkedRegion chunks(basics_.pd, resolver_, exporter_->allocation.base, 8192,
+                               {.chunk_size = 4096});
+    EXPECT_EQ(chunks.path(), dmabuf);
+    EXPECT_EQ(exporter_->exports.size(), 1U + 2U + 2U) << "the chunks are exported twice";
+    EXPECT_EQ(exporter_->most_exported, 1U + 2U);
+}
+
 TEST_F(RegistrationExtensions, NicWithADataDirectFunctionGetsThePcieMappingWithDataDirect) {
     extensions.data_direct_device = "soft0";
     const Registration region = device();
