@@ -159,7 +159,7 @@ std::optional<EventType> MulticastState::advance(const rdma_cm_event& event) {
 
 void MulticastState::become_member(const rdma_ud_param& param) {
     const ibv_ah_attr& address = param.ah_attr;
-    address_handle_.emplace(
+    AddressHandle handle(
         *pd_, QueuePairAddress{.gid = Gid::from_native(address.grh.dgid), .lid = address.dlid},
         AddressHandleOptions{.port = address.port_num,
                              .gid_index = address.grh.sgid_index,
@@ -169,14 +169,15 @@ void MulticastState::become_member(const rdma_ud_param& param) {
                              .flow_label = address.grh.flow_label,
                              .static_rate = static_cast<ibv_rate>(address.static_rate),
                              .src_path_bits = address.src_path_bits});
-    remote_queue_pair_ = param.qp_num;
-    qkey_ = param.qkey;
     gid_ = address.grh.dgid;
     lid_ = address.dlid;
     if (role_ == MulticastRole::send_and_receive) {
         check_zero(ibv_attach_mcast(queue_pair_, &gid_, lid_), "ibv_attach_mcast");
         is_attached_ = true;
     }
+    address_handle_ = std::move(handle);
+    remote_queue_pair_ = param.qp_num;
+    qkey_ = param.qkey;
 }
 
 Destination MulticastState::destination() const {

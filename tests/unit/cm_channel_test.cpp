@@ -555,6 +555,23 @@ TEST_F(CmChannel, DatagramReachesTheMembersOfAMulticastGroup) {
     receiver.close();
 }
 
+TEST_F(CmChannel, MulticastGroupHasNoDestinationIfItsQueuePairCannotBeAttached) {
+    MulticastGroup group(channel_, "239.1.2.7", "127.0.0.1", long_enough);
+    static_cast<void>(next(EventType::resolved));
+    const Resources resources(group.context());
+    const QueuePair member = resources.prepare(QueuePairType::unreliable_datagram).activate();
+    ASSERT_EQ(softverbs_fail_call("ibv_attach_mcast", 1, ENOMEM), 0);
+    group.join(member);
+    EXPECT_THAT(next(EventType::failed).error, fails_with("ibv_attach_mcast", ENOMEM, ""));
+    EXPECT_THAT(error_of([&] { static_cast<void>(group.destination()); }),
+                fails_with("MulticastGroup::destination", ENOTCONN, "not been joined"));
+    group.leave();
+    group.join(member);
+    static_cast<void>(next(EventType::multicast_joined));
+    EXPECT_NE(group.destination().ah, nullptr);
+    group.leave();
+}
+
 TEST_F(CmChannel, DestroyedMulticastGroupIsLeft) {
     MulticastGroup group(channel_, "239.1.2.4", "127.0.0.1", long_enough);
     static_cast<void>(next(EventType::resolved));
