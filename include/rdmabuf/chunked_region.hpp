@@ -318,8 +318,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
 
     /// Returns the iova, length and rkey of every chunk on the protection domain with the index
     /// @p i, for a peer that accesses this memory.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed; ENOMEM if
-    ///         there is not enough host memory for the result
+    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed, or if there
+    ///         is no such index; ENOMEM if there is not enough host memory for the result
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
     /// Returns the ibv_mr of the chunk with the index @p chunk on the protection domain with the

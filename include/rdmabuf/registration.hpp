@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -176,7 +177,8 @@ struct RegisteredSet {
 } // namespace detail
 
 /// The common base of Registration and ChunkedRegion: how the memory was registered, whether it is
-/// still valid, and deregistration. Objects can be moved but not copied.
+/// still valid, and deregistration. Objects can be moved but not copied. After a move from an
+/// object, its functions that can throw throw EBADF, except close() and verify().
 ///
 /// **Revocation.** The memory behind a registered dma-buf can become invalid: its owner frees it, a
 /// driver is unbound, or a virtual function is reset. Verbs does not report this. The program sees
@@ -196,33 +198,36 @@ class RDMABUF_EXPORT RegisteredMemory {
 
     /// Returns the registration path by which the memory was registered on the protection domain
     /// with the index @p i.
-    [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
-        return set_->nics[i].path;
+    [[nodiscard]] RegistrationPath path(std::size_t i = 0) const {
+        return set("RegisteredMemory::path").nics[i].path;
     }
     /// Returns the kind of the mapping that was exported for the protection domain with the index
     /// @p i. The result has a meaning only for the dma-buf paths. The NICs of one registration may
     /// need different mappings.
-    [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
-        return set_->nics[i].mapping;
+    [[nodiscard]] MappingKind mapping(std::size_t i = 0) const {
+        return set("RegisteredMemory::mapping").nics[i].mapping;
     }
     /// Returns the attempts to register the memory; the last attempt succeeded.
-    [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
+    [[nodiscard]] const Trail& trail() const { return set("RegisteredMemory::trail").trail; }
     /// Returns the name of the memory's exporter; empty if no exporter owns the memory.
-    [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
+    [[nodiscard]] const std::string& exporter() const {
+        return set("RegisteredMemory::exporter").exporter;
+    }
     /// Returns the allocation that the exporter reported when the memory was registered. The result
     /// is empty for ordinary host memory.
-    [[nodiscard]] const std::optional<Allocation>& allocation() const noexcept {
-        return set_->allocation;
+    [[nodiscard]] const std::optional<Allocation>& allocation() const {
+        return set("RegisteredMemory::allocation").allocation;
     }
 
-    /// Returns the CPU or device address of the first byte of the memory.
-    [[nodiscard]] std::uintptr_t address() const noexcept { return set_->address; }
+    /// Returns the CPU or device address of the first byte of the memory. Do not call this function
+    /// or the next three after a move from this object (an assertion checks this).
+    [[nodiscard]] std::uintptr_t address() const noexcept { return set().address; }
     /// Returns the length of the memory in bytes.
-    [[nodiscard]] std::size_t length() const noexcept { return set_->length; }
+    [[nodiscard]] std::size_t length() const noexcept { return set().length; }
     /// Returns the iova: the address of the first byte for scatter-gather entries and remote
     /// operations.
-    [[nodiscard]] std::uint64_t iova() const noexcept { return set_->iova; }
-    [[nodiscard]] Access access() const noexcept { return set_->access; }
+    [[nodiscard]] std::uint64_t iova() const noexcept { return set().iova; }
+    [[nodiscard]] Access access() const noexcept { return set().access; }
 
     [[nodiscard]] RegistrationState state() const noexcept {
         return set_ != nullptr ? set_->state.load(std::memory_order_relaxed)
@@ -285,8 +290,17 @@ class RDMABUF_EXPORT RegisteredMemory {
     [[nodiscard]] std::span<detail::AnyRegion> regions() const noexcept {
         return set_ != nullptr ? std::span(set_->regions) : std::span<detail::AnyRegion>();
     }
-    [[nodiscard]] detail::RegisteredSet& set() noexcept { return *set_; }
-    [[nodiscard]] const detail::RegisteredSet& set() const noexcept { return *set_; }
+    [[nodiscard]] const detail::RegisteredSet& set() const noexcept {
+        assert(set_ != nullptr && "the registration was moved from");
+        return *set_;
+    }
+    /// @throws Error EBADF if this object was moved from
+    [[nodiscard]] const detail::RegisteredSet& set(const char* function) const {
+        if (set_ == nullptr) {
+            refuse(function);
+        }
+        return *set_;
+    }
 
   private:
     friend class detail::CacheCore;

@@ -298,6 +298,9 @@ ChunkedRegion::ChunkedRegion(Made made)
       })) {}
 
 RemoteChunks ChunkedRegion::remote(std::size_t i) const {
+    if (i >= size()) {
+        refuse("ChunkedRegion::remote");
+    }
     return with_memory([this, i] {
         std::vector<RemoteRegion> all;
         all.reserve(chunk_count());

@@ -219,23 +219,31 @@ TEST_F(ClosedObject, MemoryIsRefused) {
 }
 
 template <class Memory>
-void expect_refused_after_a_move(const char* function, Memory source) {
+void expect_refused_after_a_move(const std::string& type, Memory source) {
     const Memory moved = std::move(source);
+    const std::string domain = type + "::protection_domain";
+    const std::string remote = type + "::remote";
     EXPECT_EQ(moved.size(), 1);
     // NOLINTBEGIN(bugprone-use-after-move): what this test is about
     EXPECT_EQ(source.size(), 0);
     EXPECT_EQ(source.native(0), nullptr);
     EXPECT_EQ(source.check(), Status(EBADF));
     expect_refused("registration",
-                   {{function, [&] { return source.protection_domain().native(); }}});
+                   {{domain.c_str(), [&] { return source.protection_domain().native(); }},
+                    {remote.c_str(), [&] { return source.remote(); }},
+                    {"RegisteredMemory::path", [&] { return source.path(); }},
+                    {"RegisteredMemory::mapping", [&] { return source.mapping(); }},
+                    {"RegisteredMemory::trail", [&] { return source.trail().size(); }},
+                    {"RegisteredMemory::exporter", [&] { return source.exporter(); }},
+                    {"RegisteredMemory::allocation", [&] { return source.allocation(); }}});
     // NOLINTEND(bugprone-use-after-move)
 }
 
 TEST_F(ClosedObject, MemoryThatWasMovedFromIsRefused) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory_.data());
-    expect_refused_after_a_move("Registration::protection_domain",
+    expect_refused_after_a_move("Registration",
                                 register_memory(pd_, Resolver(), memory_.data(), memory_.size()));
-    expect_refused_after_a_move("ChunkedRegion::protection_domain",
+    expect_refused_after_a_move("ChunkedRegion",
                                 ChunkedRegion(pd_, Resolver(), address, memory_.size()));
 }
 
@@ -270,6 +278,17 @@ TEST_F(ClosedObjectDeathTest, IsNotUsedOnTheDataPath) {
     EXPECT_DEATH(static_cast<void>(qp.post_bind(open_window, part)), "queue pair was closed");
     EXPECT_DEATH(static_cast<void>(open.post_bind(closed_window, part)), "MemoryWindow was closed");
     EXPECT_DEATH(static_cast<void>(open.post_bind(open_window, binding)), "region was closed");
+}
+
+TEST_F(ClosedObjectDeathTest, RegistrationThatWasMovedFromHasNoAddress) {
+    Registration source = register_memory(pd_, Resolver(), memory_.data(), memory_.size());
+    const Registration moved = std::move(source);
+    // NOLINTBEGIN(bugprone-use-after-move): what this test is about
+    EXPECT_DEATH(static_cast<void>(source.address()), "registration was moved from");
+    EXPECT_DEATH(static_cast<void>(source.length()), "registration was moved from");
+    EXPECT_DEATH(static_cast<void>(source.iova()), "registration was moved from");
+    EXPECT_DEATH(static_cast<void>(source.access()), "registration was moved from");
+    // NOLINTEND(bugprone-use-after-move)
 }
 
 TEST_F(ClosedObjectDeathTest, ListThatIsFullIsNotExtended) {
