@@ -142,7 +142,8 @@ class RDMABUF_EXPORT Listener {
     ///   - EPROTONOSUPPORT: the process that connected uses another version of the protocol
     ///   - EMFILE: this process has reached its limit of descriptors
     ///
-    /// After each of these errors the listener remains usable: call accept() again.
+    /// After each of these errors the listener remains usable: call accept() again. After a move
+    /// from this object, accept() throws Error EBADF.
     [[nodiscard]] Channel accept(std::chrono::milliseconds timeout);
 
     /// Returns the descriptor of the listening socket for poll(2). This object owns the descriptor,

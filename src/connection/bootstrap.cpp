@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <rdmabuf/bootstrap.hpp>
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 
 #include "base/file_descriptor.hpp"
@@ -313,6 +314,9 @@ void Listener::stop() noexcept {
 }
 
 Channel Listener::accept(std::chrono::milliseconds timeout) {
+    if (!socket_) {
+        rdmabuf::detail::raise_closed("accept", "Listener");
+    }
     const Deadline deadline(timeout);
     Channel channel(rdmabuf::detail::tcp_accept(socket_.get(), deadline), timeout);
     greet(channel.socket_.get(), deadline);

@@ -336,6 +336,14 @@ TEST_F(Bootstrap, waiting_for_a_peer_that_does_not_come_ends_with_etimedout) {
     }));
 }
 
+TEST_F(Bootstrap, a_listener_that_was_moved_from_accepts_nothing_at_once) {
+    Listener listener(0, "127.0.0.1");
+    const Listener moved = std::move(listener);
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(listener.accept(1h)); }), // NOLINT(*-use-after-move)
+        fails_with(EBADF, "the Listener was closed, released or moved from"));
+}
+
 TEST_F(Bootstrap, a_negative_timeout_waits) {
     Listener listener(0, "127.0.0.1");
     std::atomic<pid_t> thread = 0;
