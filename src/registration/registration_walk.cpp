@@ -246,8 +246,10 @@ bool RegistrationWalk::choose_dmabuf_group() {
     }
     if (choice_.path == dmabuf_data_direct) {
         if (Availability there = data_direct_function(); !there) {
-            refuse(choice_.path, reg_data_direct_function, ENOSYS, std::move(there.reason),
-                   std::move(there.remedy));
+            Attempt& attempt = begin(choice_, choice_.mapping);
+            attempt.error = ENOSYS;
+            attempt.meaning = std::move(there.reason);
+            attempt.remedy = std::move(there.remedy);
             return advance_all(group, MappingOutcome::refused);
         }
     }
