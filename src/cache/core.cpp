@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/cancellation.hpp"
+#include "memory/exporter_calls.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -222,7 +223,7 @@ bool CacheCore::is_current(const CacheEntry& entry) noexcept {
     const CancellationDisabled uncancelled; // The exporter may call a cancellation point.
     try {
         const std::optional<Allocation> now =
-            entry.details->exporter->find_range(entry.address, entry.end - entry.address);
+            detail::find_range(*entry.details->exporter, entry.address, entry.end - entry.address);
         return now && now->generation == entry.details->generation;
     } catch (...) {
         return false; // acquire() then registers the memory again, and reports the error.

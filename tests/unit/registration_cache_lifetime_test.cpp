@@ -548,6 +548,18 @@ TEST_F(RegistrationCacheLifetime, NeverHitsWhatItCannotCheck) {
                 fails_with("register_memory", EIO, "fakePointerGetAttribute"));
 }
 
+TEST_F(RegistrationCacheLifetime, DoesNotHitOnAnAllocationWithoutTheAddress) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    const std::uintptr_t address = at(0);
+    cache.acquire(address, 4096, writable).reset();
+    exporter_->allocation.base += testing::registered_size;
+    exporter_->find_anywhere = true;
+    EXPECT_FALSE(cache.find(address, 4096, writable));
+    EXPECT_EQ(cache.statistics().stale, 1U);
+    EXPECT_THAT(error_of([&] { cache.acquire(address, 4096, writable).reset(); }),
+                fails_with("register_memory", EIO, "the exporter 'fake'"));
+}
+
 TEST_F(RegistrationCacheLifetime, NoticesThatCheckedMemoryWasFreed) {
     RegistrationCache cache =
         this->cache({.policy = CachePolicy::checked, .registration = {.device_memory = true}});
