@@ -371,9 +371,9 @@ struct RegistrationOptions {
     std::optional<MappingKind> mapping = std::nullopt;
     /// The DMA handle with TLP processing hints for the NIC's accesses. If it is set, all
     /// protection domains must have the context of the handle, and `paths` must not list
-    /// dmabuf_data_direct or on_demand. If the list is empty, managed memory may be registered by
-    /// on_demand, without the handle. The pointer is not used after the call, but the regions hold
-    /// a copy of the DmaHandle, which keeps the DMA handle allocated.
+    /// dmabuf_data_direct or on_demand. If the list is empty, these two paths are not used, also
+    /// for managed memory. The pointer is not used after the call, but the regions hold a copy of
+    /// the DmaHandle, which keeps the DMA handle allocated.
     const DmaHandle* dma_handle = nullptr;
     /// The maximum number of threads that register at the same time, including the calling thread.
     /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one

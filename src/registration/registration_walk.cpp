@@ -208,6 +208,11 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
         return false;
     }
     if (path == on_demand) {
+        // check_request() rejects a DMA handle if the caller lists on_demand.
+        if (request_.options.dma_handle != nullptr) {
+            refuse(path, request_.function, EINVAL, "on_demand does not support a DMA handle");
+            return false;
+        }
         return may_be_host(path) && has_on_demand_paging();
     }
     return path != host || may_be_host(path);
@@ -254,6 +259,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
         }
     }
     const ExportedRange* range = nullptr;
+    std::vector<ExportedRange> made;
     try {
         range = &export_for(choice_.mapping);
         made = export_parts(group.size(), range->mapping());
@@ -261,7 +267,6 @@ bool RegistrationWalk::choose_dmabuf_group() {
         note_refusal(choice_.mapping == MappingKind::standard ? error.error() : 0);
         // Do not record that the exporter has no second mapping, if that mapping was tried only
         // because the NIC refused the standard one. Most exporters have one mapping, and the
-    std::vector<ExportedRange> made;
         // missing second one is not the cause of the failure.
         if (error.error() != ENOTSUP || choice_.reason != after_refusal) {
             fail_attempt(begin(choice_, choice_.mapping), error);
@@ -290,6 +295,7 @@ bool RegistrationWalk::choose_dmabuf_group() {
             return advance_all(group, MappingOutcome::refused);
         }
     }
+    exported_parts_ = std::move(made);
     std::span<const ExportedRange> exported = exported_parts_;
     const RangePieces parts = this->parts();
     for (Nic* const nic : group) {
@@ -297,7 +303,6 @@ bool RegistrationWalk::choose_dmabuf_group() {
         nic->job.last_mapping = !nic->choices.has_next(MappingOutcome::refused);
         const std::size_t count = exported.empty() ? 0 : parts.count();
         nic->job.maker.exported_parts = exported.first(count);
-    exported_parts_ = std::move(made);
         nic->job.maker.parts = parts;
         if (set_->allocation->single_import) {
             exported = exported.subspan(count);
@@ -598,7 +603,7 @@ const char* RegistrationWalk::function_of(RegistrationPath path) const noexcept 
     if (path == dmabuf_data_direct) {
         return reg_data_direct_function;
     }
-    if (request_.options.dma_handle != nullptr && path != on_demand) {
+    if (request_.options.dma_handle != nullptr) {
         return reg_mr_ex_function;
     }
     return path == dmabuf ? reg_dmabuf_function : reg_mr_function;

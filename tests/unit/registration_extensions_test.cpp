@@ -630,6 +630,25 @@ TEST_F(RegistrationExtensions, DmaHandleIsNotDroppedWithoutSayingSo) {
                 fails_with(function, EFAULT, "ibv_reg_mr_ex on soft0"));
 }
 
+TEST_F(RegistrationExtensions, ManagedMemoryIsNotRegisteredOnDemandWithoutItsDmaHandle) {
+    const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    const auto managed = std::make_shared<testing::FakeExporter>(
+        host_memory_.size(), reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    managed->allocation.kind = MemoryKind::managed;
+    managed->standard_error = EOPNOTSUPP;
+    Trail trail;
+    const auto make = [&](const DmaHandle* used) {
+        return register_memory(basics_.pd, Resolver({managed}), host_memory_.data(),
+                               host_memory_.size(), {.dma_handle = used, .trail = &trail});
+    };
+    EXPECT_THAT(error_of([&] { static_cast<void>(make(&handle)); }),
+                fails_with(function, EOPNOTSUPP, "on_demand does not support a DMA handle"));
+    EXPECT_THAT(tried(trail), ElementsAre(Tried{dmabuf, MappingKind::standard, EOPNOTSUPP},
+                                          Tried{on_demand, MappingKind::standard, EINVAL}));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_EQ(make(nullptr).path(), on_demand);
+}
+
 TEST_F(RegistrationExtensions, DmaHandleContradictsDataDirectAndOtherContexts) {
     const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
     EXPECT_THAT(refusal({.paths = {dmabuf, dmabuf_data_direct}, .dma_handle = &handle}),
