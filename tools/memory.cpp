@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "memory.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include <rdmabuf/detail/config.hpp>
@@ -111,13 +112,15 @@ void AllocatedMemory::allocate(const MemoryOptions& options, std::size_t size) {
         detail_ = "memory of " + std::string(owner->name());
         resolver_ = Resolver({external});
         return;
-#else
-        throw UsageError(
-            "this rdmabuf was built without the external exporter: use another "
-            "--memory");
 #endif
     }
     resolver_ = make_resolver(options);
+    if (std::ranges::none_of(resolver_.exporters(), [&](const std::shared_ptr<Exporter>& each) {
+            return each->name() == options.type;
+        })) {
+        throw UsageError("this rdmabuf was built without the " + options.type +
+                         " exporter: use another --memory");
+    }
     const auto allocator = resolver_.allocator(options.type);
     buffer_ = allocator->allocate(size);
     detail_ = allocator->availability().reason;

@@ -45,9 +45,8 @@ class AllocatedMemory {
     using Use = std::function<void(std::span<std::byte> bytes)>;
 
     /// @param size  in bytes
-    /// @throws UsageError if the type is "external" and this build or this machine does not
-    ///         support it; Error ENOENT if this build does not have the exporter of another type;
-    ///         Error if the allocation fails
+    /// @throws UsageError if this build does not have the exporter of the type, or if the type is
+    ///         "external" and this machine does not support it; Error if the allocation fails
     AllocatedMemory(const MemoryOptions& options, std::size_t size);
 
     /// The address of the first byte, for register_memory().
