@@ -11,6 +11,28 @@ forget_environment() {
     unset CC CXX CFLAGS CXXFLAGS CPPFLAGS LDFLAGS
 }
 
+# use_build_folders
+# Refuses a checkout whose path the tests cannot use, then waits until no other script uses the build folders of this one.
+# The script, with its children, uses them until it ends.
+use_build_folders() {
+    if [[ $PWD =~ [[:space:]:\;\"\'\\\$] ]]; then
+        echo "$0: cannot run in $PWD: the tests put this path into LD_PRELOAD, lists of CMake and commands of a shell, so it" \
+            "may have no space, no quote and none of : ; \\ \$. Move the checkout." >&2
+        exit 2
+    fi
+    # It was called by a script that uses them already.
+    [[ ${RDMABUF_USED_CHECKOUT-} != "$PWD" ]] || return 0
+    local lock
+    mkdir -p build
+    exec {lock}<>build/lock
+    if ! flock --nonblock "$lock"; then
+        echo "$0: waiting for $(<build/lock), which uses the build folders of this checkout" >&2
+        flock "$lock"
+    fi
+    echo "process $$, $0" >build/lock
+    export RDMABUF_USED_CHECKOUT=$PWD
+}
+
 # build_preset PRESET [TARGET...]
 # Configures and builds a preset of CMakePresets.json, or just some of its targets: with the options of the preset alone,
 # whatever the build folder was configured with before. Where there is ccache it is used, and what it keeps serves every
