@@ -92,6 +92,18 @@ function(rdmabuf_register_tests program prefix label)
             DISCOVERY_MODE PRE_TEST
             DISCOVERY_TIMEOUT 120
             PROPERTIES ${properties} TIMEOUT 300)
+        # In place of the tests of a program that is not built there is one, which fails. CMake gives it no label, without which
+        # `ctest -L` leaves it out.
+        set(label_file "${CMAKE_CURRENT_BINARY_DIR}/${prefix}.not_built.cmake")
+        file(
+            GENERATE
+            OUTPUT "${label_file}"
+            CONTENT
+                "if(NOT EXISTS [==[$<TARGET_FILE:${program}>]==])
+  set_tests_properties(${program}_NOT_BUILT PROPERTIES LABELS ${label})
+endif()
+")
+        set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${label_file}")
     endif()
 endfunction()
 
