@@ -202,30 +202,6 @@ TEST_F(Ownership, CloseThatFailsKeepsTheRegionAndCanBeRepeated) {
     region.close();
 }
 
-TEST_F(Ownership, ReleaseGivesEveryKindOfObjectToTheCaller) {
-    MemoryRegion region(*pd_, memory_.data(), 8);
-    MemoryWindow window(*pd_, MemoryWindowType::type_2);
-    SharedReceiveQueue srq(*pd_);
-    AddressHandle ah(*pd_, testing::own_address(*context_), AddressHandleOptions{});
-    DeviceMemory dm(*context_, 64);
-    CompletionChannel channel(*context_);
-    PreparedQueuePair prepared = prepare();
-    ibv_qp* const qp = prepared.release();
-    ibv_mr* const mr = region.release();
-    ibv_mw* const mw = window.release();
-    ibv_srq* const raw_srq = srq.release();
-    ibv_ah* const raw_ah = ah.release();
-    ibv_dm* const raw_dm = dm.release();
-    ibv_comp_channel* const raw_channel = channel.release();
-    EXPECT_EQ(ibv_destroy_qp(qp), 0);
-    EXPECT_EQ(ibv_dealloc_mw(mw), 0);
-    EXPECT_EQ(ibv_dereg_mr(mr), 0);
-    EXPECT_EQ(ibv_destroy_srq(raw_srq), 0);
-    EXPECT_EQ(ibv_destroy_ah(raw_ah), 0);
-    EXPECT_EQ(ibv_free_dm(raw_dm), 0);
-    EXPECT_EQ(ibv_destroy_comp_channel(raw_channel), 0);
-}
-
 TEST_F(Ownership, ReleaseOfAParentLeavesItsChildrenAlone) {
     ibv_pd* released = nullptr;
     {
@@ -234,34 +210,41 @@ TEST_F(Ownership, ReleaseOfAParentLeavesItsChildrenAlone) {
     }
     EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
     EXPECT_EQ(ibv_dealloc_pd(released), 0);
-
-    ibv_cq* const cq = cq_->release();
-    EXPECT_EQ(ibv_destroy_cq(cq), 0);
-    ibv_context* const context = context_->release();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 1U);
-    EXPECT_EQ(ibv_close_device(context), 0);
 }
 
 // Objects from elsewhere
 
-TEST_F(Ownership, BorrowedObjectsAreNotDestroyed) {
-    ibv_pd* const pd = ibv_alloc_pd(context_->native());
-    ibv_cq* const cq = ibv_create_cq(context_->native(), 4, nullptr, nullptr, 0);
-    {
-        const ProtectionDomain borrowed = ProtectionDomain::borrow(pd);
-        EXPECT_EQ(borrowed.context().device_name(), "soft0");
-        const MemoryRegion region(borrowed, memory_.data(), 8);
-        const CompletionQueue borrowed_cq = CompletionQueue::borrow(cq);
-        const Context borrowed_context = Context::borrow(context_->native());
-        EXPECT_EQ(borrowed_context, *context_);
-        ProtectionDomain closed = ProtectionDomain::borrow(pd);
-        closed.close();
-        EXPECT_EQ(closed.native(), nullptr);
-        const PreparedQueuePair prepared =
-            QueuePair::prepare(borrowed, {.send_cq = borrowed_cq, .recv_cq = borrowed_cq});
-    }
-    EXPECT_EQ(ibv_dealloc_pd(pd), 0);
-    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+/// Releases an object, borrows it, and adopts it with its parents, which destroys it.
+template <class Object, class... Parents>
+void release_borrow_and_adopt(softverbs_kind kind, Object object, const Parents&... parents) {
+    SCOPED_TRACE(kind);
+    const std::size_t live = softverbs_live(kind);
+    auto* const native = object.release();
+    EXPECT_EQ(object.native(), nullptr);
+    EXPECT_EQ(Object::borrow(native).native(), native);
+    ASSERT_EQ(softverbs_live(kind), live) << "a borrowed object was destroyed";
+    Object borrowed = Object::borrow(native);
+    borrowed.close();
+    EXPECT_EQ(borrowed.native(), nullptr);
+    ASSERT_EQ(softverbs_live(kind), live) << "a borrowed object was destroyed";
+    EXPECT_EQ(Object::adopt(parents..., native).native(), native);
+    EXPECT_EQ(softverbs_live(kind), live - 1);
+    EXPECT_EQ(Object::borrow(nullptr).native(), nullptr);
+}
+
+TEST_F(Ownership, EachObjectIsReleasedBorrowedAndAdopted) {
+    const testing::Basics of;
+    release_borrow_and_adopt(SOFTVERBS_CONTEXT, Context::open_first());
+    release_borrow_and_adopt(SOFTVERBS_PD, ProtectionDomain(of.context), of.context);
+    release_borrow_and_adopt(SOFTVERBS_CQ, CompletionQueue(of.context), of.context);
+    release_borrow_and_adopt(SOFTVERBS_XRCD, XrcDomain(of.context), of.context);
+    release_borrow_and_adopt(SOFTVERBS_MR, MemoryRegion(of.pd, memory_.data(), 64), of.pd);
+    release_borrow_and_adopt(SOFTVERBS_MW, MemoryWindow(of.pd, MemoryWindowType::type_2), of.pd);
+    release_borrow_and_adopt(SOFTVERBS_SRQ, SharedReceiveQueue(of.pd), of.pd);
+    release_borrow_and_adopt(SOFTVERBS_AH,
+                             AddressHandle(of.pd, testing::own_address(of.context), {}), of.pd);
+    release_borrow_and_adopt(SOFTVERBS_QP, testing::connect_to_itself(prepare()), *pd_, *cq_, *cq_);
+    EXPECT_EQ(ibv_destroy_comp_channel(CompletionChannel(of.context).release()), 0);
 }
 
 TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
@@ -289,10 +272,8 @@ TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
 
 TEST_F(Ownership, MemoryIsBorrowedAndAdopted) {
     testing::Basics of;
-    ibv_alloc_dm_attr wanted{.length = 64, .log_align_req = 0, .comp_mask = 0};
-    ibv_dm* const dm = ibv_alloc_dm(of.context.native(), &wanted);
+    ibv_dm* const dm = DeviceMemory(of.context, 64).release();
     ibv_mr* const mr = MemoryRegion(of.pd, memory_.data(), 64).release();
-    ibv_mw* const window = ibv_alloc_mw(of.pd.native(), IBV_MW_TYPE_2);
     {
         const MemoryRegion region = MemoryRegion::borrow(mr, {.access = full_access, .iova = 4096});
         EXPECT_EQ(region.sge(1, 63).addr, 4097U);
@@ -303,75 +284,41 @@ TEST_F(Ownership, MemoryIsBorrowedAndAdopted) {
         device.copy_in(0, memory_);
         const DeviceMemoryMR of_device(of.pd, device);
         EXPECT_EQ(of_device.length(), 64U);
-        EXPECT_EQ(MemoryWindow::borrow(window).type(), MemoryWindowType::type_2);
     }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
     EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 1U);
-
-    auto region = std::make_optional(MemoryRegion::adopt(of.pd, mr));
-    EXPECT_EQ(region->iova(), reinterpret_cast<std::uintptr_t>(memory_.data()));
-    auto device = std::make_optional(DeviceMemory::adopt(of.context, dm, 64));
-    auto adopted_window = std::make_optional(MemoryWindow::adopt(of.pd, window));
-    EXPECT_THAT(error_of([&] { of.pd.close(); }), fails_with("ibv_dealloc_pd", EBUSY, "copies"));
-    region.reset();
-    device.reset();
-    adopted_window.reset();
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+    {
+        const MemoryRegion region = MemoryRegion::adopt(of.pd, mr);
+        EXPECT_EQ(region.iova(), reinterpret_cast<std::uintptr_t>(memory_.data()));
+        const DeviceMemory device = DeviceMemory::adopt(of.context, dm, 64);
+        EXPECT_THAT(error_of([&] { of.pd.close(); }),
+                    fails_with("ibv_dealloc_pd", EBUSY, "copies"));
+    }
     EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_MW), 0U);
-
-    EXPECT_EQ(MemoryRegion::borrow(nullptr).native(), nullptr);
-    EXPECT_EQ(MemoryWindow::borrow(nullptr).native(), nullptr);
     EXPECT_EQ(DeviceMemory::borrow(nullptr, 64).native(), nullptr);
     EXPECT_EQ(DeviceMemory::borrow(nullptr, 64).try_copy_in(0, memory_), Status(EBADF));
 }
 
-TEST_F(Ownership, AddressesAndXrcDomainsAreBorrowedAndAdopted) {
-    const testing::Basics of;
-    ibv_xrcd* const xrcd = XrcDomain(of.context).release();
-    ibv_ah* const ah = AddressHandle(of.pd, testing::own_address(of.context), {}).release();
-    {
-        const XrcDomain domain = XrcDomain::borrow(xrcd);
-        EXPECT_EQ(domain.context(), of.context);
-        EXPECT_EQ(AddressHandle::borrow(ah).destination({}).ah, ah);
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 1U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_AH), 1U);
-    {
-        const XrcDomain domain = XrcDomain::adopt(of.context, xrcd);
-        const AddressHandle handle = AddressHandle::adopt(of.pd, ah);
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 0U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_AH), 0U);
-    EXPECT_EQ(XrcDomain::borrow(nullptr).native(), nullptr);
-    EXPECT_EQ(AddressHandle::borrow(nullptr).native(), nullptr);
-}
-
-TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
-    PreparedQueuePair prepared = prepare();
-    const QueuePair owner = testing::connect_to_itself(std::move(prepared));
-    {
-        const QueuePair borrowed = QueuePair::borrow(owner.native());
-        EXPECT_FALSE(borrowed.extended());
-        EXPECT_TRUE(borrowed.post_send(ibv_sge{}));
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
+TEST_F(Ownership, BorrowedObjectsAreUsedAsTheirOriginals) {
+    const SharedReceiveQueue owned_srq(*pd_);
+    const QueuePair owned_qp = testing::connect_to_itself(prepare());
+    const XrcDomain owned_xrcd(*context_);
+    const AddressHandle owned_ah(*pd_, testing::own_address(*context_), {});
+    const ProtectionDomain pd = ProtectionDomain::borrow(pd_->native());
+    const CompletionQueue cq = CompletionQueue::borrow(cq_->native());
+    const SharedReceiveQueue srq = SharedReceiveQueue::borrow(owned_srq.native());
+    const QueuePair qp = QueuePair::borrow(owned_qp.native());
+    EXPECT_EQ(Context::borrow(context_->native()), *context_);
+    EXPECT_EQ(pd.context().device_name(), "soft0");
+    EXPECT_EQ(XrcDomain::borrow(owned_xrcd.native()).context(), *context_);
+    EXPECT_EQ(AddressHandle::borrow(owned_ah.native()).destination({}).ah, owned_ah.native());
+    EXPECT_EQ(MemoryRegion(pd, memory_.data(), 8).length(), 8U);
+    EXPECT_TRUE(srq.post_recv(ibv_sge{}));
+    EXPECT_FALSE(qp.extended());
+    EXPECT_TRUE(qp.post_send(ibv_sge{}));
     EXPECT_EQ(testing::record().sends.size(), 1U);
-    EXPECT_EQ(QueuePair::borrow(nullptr).native(), nullptr);
-}
-
-TEST_F(Ownership, BorrowedSharedReceiveQueueServesAQueuePairAndIsNotDestroyed) {
-    const SharedReceiveQueue owner(*pd_);
-    {
-        const SharedReceiveQueue borrowed = SharedReceiveQueue::borrow(owner.native());
-        EXPECT_TRUE(borrowed.post_recv(ibv_sge{}));
-        const PreparedQueuePair prepared =
-            QueuePair::prepare(*pd_, {.send_cq = *cq_, .recv_cq = *cq_, .srq = &borrowed});
-        EXPECT_EQ(prepared.native()->srq, owner.native());
-    }
-    EXPECT_EQ(softverbs_live(SOFTVERBS_SRQ), 1U);
-    EXPECT_EQ(SharedReceiveQueue::borrow(nullptr).native(), nullptr);
+    const PreparedQueuePair prepared =
+        QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq, .srq = &srq});
+    EXPECT_EQ(prepared.native()->srq, owned_srq.native());
 }
 
 TEST_F(Ownership, EqualHandlesAreThoseOfOneObject) {
