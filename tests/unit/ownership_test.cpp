@@ -160,22 +160,6 @@ TEST_F(Ownership, CompletionQueueSurvivesItsChannelHandle) {
     EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "cq", "channel"));
 }
 
-// The same edges when an object is replaced: the old object goes before its old parent.
-
-TEST_F(Ownership, AssigningARegionFreesTheOldOneBeforeItsOldProtectionDomain) {
-    MemoryRegion region(ProtectionDomain(*context_), memory_.data(), 8);
-    region = MemoryRegion(ProtectionDomain(*context_), memory_.data(), 16);
-    EXPECT_EQ(region.length(), 16U);
-    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "mr", "pd"));
-}
-
-TEST_F(Ownership, AssigningDeviceMemoryFreesTheOldOneAndKeepsTheSize) {
-    DeviceMemory memory(*context_, 64);
-    memory = DeviceMemory(*context_, 128);
-    EXPECT_EQ(memory.size(), 128U);
-    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
-}
-
 // Closing and releasing
 
 TEST_F(Ownership, ParentInUseIsBusyAndStaysUsable) {
