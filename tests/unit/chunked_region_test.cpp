@@ -194,18 +194,6 @@ TEST_F(ChunkedRegionTest, RefusesChunksThatCannotBe) {
     EXPECT_TRUE(testing::record().registrations.empty());
 }
 
-TEST_F(ChunkedRegionTest, RegistersAllOfItOrNothing) {
-    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
-    const auto descriptors = testing::open_descriptors();
-    for (unsigned n = 1; n <= 10; ++n) {
-        ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", n, EREMOTEIO), 0);
-        EXPECT_THAT(refusal(size), fails_with("ChunkedRegion", EREMOTEIO, "on soft0"));
-        EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
-        EXPECT_EQ(testing::open_descriptors(), descriptors);
-        EXPECT_EQ(exporter_->releases, exporter_->exports.size());
-    }
-}
-
 TEST_F(ChunkedRegionTest, GivesOutNoPiecesOnceRevoked) {
     ChunkedRegion region = make(0, size);
     const RemoteChunks remote = region.remote();
