@@ -21,15 +21,7 @@ using softverbs_test::is_readable;
 using softverbs_test::UniqueContext;
 using softverbs_test::VerbsTest;
 
-class EventsTest : public VerbsTest {
-  protected:
-    void raise_for(ibv_qp* qp, ibv_event_type type) const {
-        ibv_async_event event{};
-        event.event_type = type;
-        event.element.qp = qp;
-        ASSERT_EQ(softverbs_raise_event(context.get(), &event), 0);
-    }
-};
+using EventsTest = VerbsTest;
 
 TEST_F(EventsTest, TellEveryContextThatAPortWentDownAndCameBack) {
     const UniqueContext another(ibv_open_device(context->device));

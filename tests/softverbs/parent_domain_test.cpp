@@ -92,6 +92,14 @@ class ParentDomain : public PairTest {
         allocations.domain = domain.get();
         return domain;
     }
+    ibv_cq_ex* make_cq_of(ibv_pd* domain) {
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = 4;
+        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+        attr.parent_domain = domain;
+        errno = 0;
+        return ibv_create_cq_ex(context.get(), &attr);
+    }
     int error_of(ibv_parent_domain_init_attr attr) {
         errno = 0;
         ibv_pd* const made = ibv_alloc_parent_domain(context.get(), &attr);
@@ -137,11 +145,7 @@ TEST_F(ParentDomain, isInUseAsLongAsQueuesAre) {
         EXPECT_EQ(ibv_dealloc_pd(domain.get()), EBUSY);
     }
     {
-        ibv_cq_init_attr_ex attr{};
-        attr.cqe = 4;
-        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-        attr.parent_domain = domain.get();
-        const UniqueCq other(ibv_cq_ex_to_cq(ibv_create_cq_ex(context.get(), &attr)));
+        const UniqueCq other(ibv_cq_ex_to_cq(make_cq_of(domain.get())));
         ASSERT_NE(other, nullptr);
         EXPECT_EQ(ibv_dealloc_pd(domain.get()), EBUSY);
     }
@@ -151,11 +155,7 @@ TEST_F(ParentDomain, isInUseAsLongAsQueuesAre) {
 TEST_F(ParentDomain, withAThreadDomainMakesACompletionQueueSingleThreaded) {
     const UniqueTd td = make_td();
     const UniquePd domain = make_domain(td.get());
-    ibv_cq_init_attr_ex attr{};
-    attr.cqe = 4;
-    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-    attr.parent_domain = domain.get();
-    ibv_cq_ex* const extended = ibv_create_cq_ex(context.get(), &attr);
+    ibv_cq_ex* const extended = make_cq_of(domain.get());
     ASSERT_NE(extended, nullptr);
     const UniqueCq cq(ibv_cq_ex_to_cq(extended));
     ibv_wc wc{};
@@ -171,11 +171,7 @@ TEST_F(ParentDomain, withAThreadDomainLeavesACompletionQueueOfMlx5ToAllThreads) 
     use("mlx5");
     const UniqueTd td = make_td();
     const UniquePd domain = make_domain(td.get());
-    ibv_cq_init_attr_ex attr{};
-    attr.cqe = 4;
-    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-    attr.parent_domain = domain.get();
-    ibv_cq_ex* const extended = ibv_create_cq_ex(context.get(), &attr);
+    ibv_cq_ex* const extended = make_cq_of(domain.get());
     ASSERT_NE(extended, nullptr);
     const UniqueCq cq(ibv_cq_ex_to_cq(extended));
     ibv_wc wc{};
@@ -189,12 +185,7 @@ TEST_F(ParentDomain, withAThreadDomainLeavesACompletionQueueOfMlx5ToAllThreads) 
 }
 
 TEST_F(ParentDomain, isWhatACompletionQueueNeedsInPlaceOfAProtectionDomain) {
-    ibv_cq_init_attr_ex attr{};
-    attr.cqe = 4;
-    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
-    attr.parent_domain = pd.get();
-    errno = 0;
-    EXPECT_EQ(ibv_create_cq_ex(context.get(), &attr), nullptr);
+    EXPECT_EQ(make_cq_of(pd.get()), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
 

@@ -24,6 +24,18 @@ class QueueDepth : public PairTest {
         init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_BIND_MW |
                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ;
     }
+    /// Connects both sides again. Their sends complete in a queue with these attributes.
+    ibv_cq_ex* connect_with(ibv_cq_init_attr_ex attributes) {
+        ibv_cq_ex* const cq = ibv_create_cq_ex(context.get(), &attributes);
+        EXPECT_NE(cq, nullptr);
+        send_cq_.reset(ibv_cq_ex_to_cq(cq));
+        make(IBV_QPT_RC, [&](ibv_qp_init_attr_ex& init) {
+            shallow(init);
+            init.send_cq = send_cq_.get();
+        });
+        join();
+        return cq;
+    }
     /// Posts RDMA writes until posting fails with ENOMEM. Returns the number of accepted requests.
     /// All posted requests complete before the next one is posted.
     [[nodiscard]] std::uint32_t post_until_full(unsigned flags = IBV_SEND_SIGNALED) const {
@@ -58,6 +70,8 @@ class QueueDepth : public PairTest {
         }
         EXPECT_EQ(poll(a.cq.get(), count).size(), count);
     }
+
+    UniqueCq send_cq_;
 };
 
 TEST_F(QueueDepth, AcceptsAsManySignaledRequestsAsTheSendQueueIsDeep) {
@@ -152,13 +166,7 @@ TEST_F(QueueDepth, IsFreedByPollingWhatWasFlushed) {
 TEST_F(QueueDepth, IsFreedByEachStepOfExtendedPolling) {
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = 64;
-    ibv_cq_ex* const cq = ibv_create_cq_ex(context.get(), &attributes);
-    ASSERT_NE(cq, nullptr);
-    make(IBV_QPT_RC, [&](ibv_qp_init_attr_ex& init) {
-        shallow(init);
-        init.send_cq = ibv_cq_ex_to_cq(cq);
-    });
-    join();
+    ibv_cq_ex* const cq = connect_with(attributes);
     EXPECT_EQ(post_until_full(), depth);
     ibv_poll_cq_attr none{};
     ASSERT_EQ(ibv_start_poll(cq, &none), 0);
@@ -169,9 +177,6 @@ TEST_F(QueueDepth, IsFreedByEachStepOfExtendedPolling) {
     EXPECT_EQ(post_until_full(), 2U);
     ibv_end_poll(cq);
     EXPECT_EQ(post_until_full(), 0U);
-    a.qp.reset();
-    b.qp.reset();
-    EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
 TEST_F(QueueDepth, IsFreedForTheQueuePairOfTheCompletionOnly) {
@@ -200,19 +205,10 @@ TEST_F(QueueDepth, OfACompletionQueueThatOverrunsIsFreedByTheLatestCompletion) {
     attributes.cqe = 2;
     attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     attributes.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-    ibv_cq_ex* const cq = ibv_create_cq_ex(context.get(), &attributes);
-    ASSERT_NE(cq, nullptr);
-    make(IBV_QPT_RC, [&](ibv_qp_init_attr_ex& init) {
-        shallow(init);
-        init.send_cq = ibv_cq_ex_to_cq(cq);
-    });
-    join();
+    ibv_cq_ex* const cq = connect_with(attributes);
     EXPECT_EQ(post_until_full(), depth);
     EXPECT_EQ(poll(ibv_cq_ex_to_cq(cq), 1)[0].wr_id, depth - 2);
     EXPECT_EQ(post_until_full(), depth - 1);
-    a.qp.reset();
-    b.qp.reset();
-    EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 }
 
 class SharedQueueDepth : public QueueDepth {
