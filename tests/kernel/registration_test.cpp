@@ -2,7 +2,6 @@
 // register_memory() on a real kernel: its paths, its keys, and what its trail says when the kernel
 // refuses. The suite WithoutImport is for a device that imports no dma-bufs, and is run apart.
 #include <linux/capability.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,7 +16,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <rdmabuf/providers/external.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/registration.hpp>
 
@@ -127,16 +125,6 @@ TEST_P(KernelRegistration, LeavesNothingOpen) {
     EXPECT_EQ(imports(), 0);
 }
 
-TEST_P(KernelRegistration, IsNeverHostMemory) {
-    EXPECT_THAT(refusal({&pd_, 1}, {.paths = {host}}),
-                fails_with("register_memory", EPERM, never_host()));
-    const Registration region =
-        register_memory(pd_, resolver_, at(0), size_, {.paths = {host, dmabuf}, .trail = &trail_});
-    EXPECT_EQ(region.path(), dmabuf);
-    ASSERT_EQ(trail_.size(), 2U);
-    EXPECT_EQ(trail_[0].error, EPERM);
-}
-
 INSTANTIATE_TEST_SUITE_P(Kernel, KernelRegistration, ::testing::ValuesIn(exporters),
                          [](const auto& name) { return std::string(name.param); });
 
@@ -160,11 +148,6 @@ TEST_P(WithoutImport, TrailSaysWhoCannot) {
                       // The device lacks more than that.
                       Not(HasSubstr("remote_atomic"))));
     std::printf("%s\n", to_string(trail_).c_str());
-}
-
-TEST_P(WithoutImport, OrdinaryMemoryIsRegisteredAllTheSame) {
-    std::vector<std::byte> memory(size_);
-    EXPECT_EQ(register_memory(pd_, resolver_, memory.data(), size_).path(), host);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernel, WithoutImport, ::testing::ValuesIn(exporters),
@@ -259,21 +242,6 @@ TEST_F(KernelHostMemory, OfAMemfdIsNoDmaBuf) {
     EXPECT_EQ(refusal(address, 1000), std::nullopt);
     ASSERT_EQ(trail_.size(), 2U);
     EXPECT_EQ(trail_[1].path, host);
-}
-
-TEST_F(KernelHostMemory, OfADeviceIsNotGuessedFromTheDescriptor) {
-    const auto external = make_external_exporter();
-    const UniqueFd memory(::memfd_create("no dma-buf", MFD_CLOEXEC));
-    ASSERT_EQ(::ftruncate(memory.get(), static_cast<off_t>(page_size())), 0);
-    const std::uintptr_t address = std::uintptr_t{1} << 40U;
-    const AddedRange range =
-        external->add(memory.get(), {.address = address, .length = page_size()});
-    resolver_ = Resolver({external});
-    EXPECT_THAT(refusal(reinterpret_cast<const void*>(address), page_size()),
-                fails_with("register_memory", EINVAL, "it is /memfd:no dma-buf"));
-    EXPECT_THAT(to_string(trail_),
-                paragraph_with("this is device memory of external, which is never registered as "
-                               "host memory."));
 }
 
 } // namespace

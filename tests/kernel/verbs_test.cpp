@@ -191,16 +191,6 @@ TEST_F(Verbs, WriteOutsideTheRegionIsARemoteAccessError) {
 
 // Host memory
 
-TEST_F(Verbs, HostMemoryBadInputHasTheKernelsErrno) {
-    std::array<std::byte, 64> memory{};
-    EXPECT_THAT(error_of([&] { MemoryRegion(net_.a.pd, nullptr, 4096); }),
-                fails_with("ibv_reg_mr", EFAULT, "use its dma-buf"));
-    EXPECT_THAT(error_of([&] {
-                    MemoryRegion(net_.a.pd, memory.data(), 64, {.access = Access::remote_write});
-                }),
-                fails_with("ibv_reg_mr", EINVAL, "remote_write needs local_write too"));
-}
-
 TEST_F(Verbs, RelaxedOrderingIsDroppedWhereTheKernelDoesNotKnowIt) {
     std::array<std::byte, 64> memory{};
     EXPECT_NO_THROW(MemoryRegion(net_.a.pd, memory.data(), 64,
