@@ -71,7 +71,7 @@ bool Engine::Implementation::is_still_offered(const Packet& packet) {
         Window window{};
         return packet.segments.size() == 1 &&
                open_remote(*source, header.rkey, header.remote_address, header.length,
-                           IBV_ACCESS_REMOTE_READ, window) == Denied::no &&
+                           IBV_ACCESS_REMOTE_READ, window) &&
                is_offered(window, packet.segments.front());
     }
     const std::uint64_t position = find_request(*source, header.psn);
@@ -79,8 +79,7 @@ bool Engine::Implementation::is_still_offered(const Packet& packet) {
         return false;
     }
     EntryList entries;
-    return entries.open(source->pd(), source->entries(position), header.length, false) ==
-               Denied::no &&
+    return entries.open(source->pd(), source->entries(position), header.length, false) &&
            std::ranges::equal(entries.windows(), packet.segments, is_offered);
 }
 

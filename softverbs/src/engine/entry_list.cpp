@@ -67,8 +67,8 @@ void EntryList::add(const Window& window) {
     windows_[count_++] = window;
 }
 
-Denied EntryList::open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
-                       bool write) {
+bool EntryList::open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
+                     bool write) {
     write_ = write;
     for (const ibv_sge& entry : entries) {
         if (length == 0) {
@@ -80,13 +80,13 @@ Denied EntryList::open(const Pd& pd, std::span<const ibv_sge> entries, std::uint
             continue;
         }
         Window window{};
-        if (const Denied denied = open_local(pd, used, write, window); denied != Denied::no) {
-            return denied;
+        if (!open_local(pd, used, write, window)) {
+            return false;
         }
         add(window);
         length -= used.length;
     }
-    return Denied::no;
+    return true;
 }
 
 void EntryList::open(const Window& window, bool write) {

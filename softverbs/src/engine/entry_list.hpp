@@ -25,7 +25,7 @@ namespace softverbs {
 /// Returns the address at which the CPU can access the @p length bytes that start at @p address in
 /// a memory region. Returns null if the key does not permit this access, if the memory is not plain
 /// (see is_plain()) or not pinned, or if it belongs to a region of another process. The caller must
-/// then call open_local(), which returns the error if there is one. @p length must not be 0.
+/// then call open_local(), which checks the access. @p length must not be 0.
 /// @param access  0 (read) or IBV_ACCESS_LOCAL_WRITE
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
@@ -54,10 +54,11 @@ class EntryList {
     EntryList& operator=(const EntryList&) = delete;
 
     /// Checks the access to the first @p length bytes of a scatter/gather list, and begins the CPU
-    /// access (see begin_cpu_access()). The destructor ends it.
+    /// access (see begin_cpu_access()). The destructor ends it. Returns false if the access is not
+    /// permitted.
     /// @param write  whether the memory will be written
-    [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
-                              bool write);
+    [[nodiscard]] bool open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
+                            bool write);
     /// Makes this list consist of the range @p window, which open_remote() must have checked, and
     /// begins the CPU access.
     void open(const Window& window, bool write);

@@ -78,7 +78,7 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
     }
     EntryList entries;
     const Pd& domain = (request.flags & rendezvous_flag) != 0 ? qp.receive_pd() : qp.pd();
-    if (entries.open(domain, qp.entries(position), request.length, true) != Denied::no) {
+    if (!entries.open(domain, qp.entries(position), request.length, true)) {
         return ScatterResult::denied;
     }
     if (!fetches) {
@@ -120,7 +120,7 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
 
 ScatterResult scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
     EntryList entries;
-    if (entries.open(qp.pd(), qp.entries(position), sizeof value, true) != Denied::no) {
+    if (!entries.open(qp.pd(), qp.entries(position), sizeof value, true)) {
         return ScatterResult::denied;
     }
     if (keep_response(qp, position, std::as_bytes(std::span(&value, 1)))) {

@@ -101,7 +101,7 @@ ibv_wc_status OutboundRequest::open(EntryList& entries) const {
     if (request_.is_inline || returns_data(request_.opcode)) {
         return IBV_WC_SUCCESS;
     }
-    return entries.open(qp_.pd(), qp_.entries(position_), data_length(), false) == Denied::no
+    return entries.open(qp_.pd(), qp_.entries(position_), data_length(), false)
                ? IBV_WC_SUCCESS
                : IBV_WC_LOC_PROT_ERR;
 }

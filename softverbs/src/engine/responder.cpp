@@ -196,8 +196,7 @@ bool InboundRequest::permitted(unsigned access, Window& window) {
     if (header_.length == 0) {
         return true;
     }
-    if (open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access, window) ==
-        Denied::no) {
+    if (open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access, window)) {
         return true;
     }
     send_nak(NakCode::remote_access);

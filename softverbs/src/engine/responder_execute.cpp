@@ -118,8 +118,8 @@ void InboundRequest::send() {
     }
     {
         EntryList entries;
-        if (entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, header_.length,
-                         true) != Denied::no) {
+        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, header_.length,
+                          true)) {
             complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
             send_nak(NakCode::remote_operation);
             enter_error(qp_);
@@ -342,8 +342,8 @@ void InboundRequest::datagram() {
     }
     {
         EntryList entries;
-        if (entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length, true) !=
-            Denied::no) {
+        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length,
+                          true)) {
             complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
             enter_error(qp_);
             return;

@@ -206,8 +206,8 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
         return true;
     }
     Window window{};
-    if (open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
-                    window) != Denied::no ||
+    if (!open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
+                     window) ||
         !is_plain(window)) {
         return false;
     }

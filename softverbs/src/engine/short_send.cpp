@@ -213,7 +213,7 @@ bool Engine::Implementation::write_long_directly(Qp& qp) {
     EntryList entries;
     std::array<std::span<const std::byte>, max_sge> parts;
     std::size_t count = 0;
-    if (entries.open(qp.pd(), qp.entries(qp.requester.next), request.length, false) != Denied::no) {
+    if (!entries.open(qp.pd(), qp.entries(qp.requester.next), request.length, false)) {
         return false;
     }
     for (const Window& window : entries.windows()) {

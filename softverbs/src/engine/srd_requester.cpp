@@ -218,7 +218,7 @@ namespace {
 bool store_response(Qp& qp, const SrdRequest& request, const Packet& packet) {
     EntryList entries;
     const std::span list(request.entries.data(), request.request.entries);
-    return entries.open(qp.pd(), list, request.request.length, true) == Denied::no &&
+    return entries.open(qp.pd(), list, request.request.length, true) &&
            entries.put(request.acknowledged, packet.bytes);
 }
 

@@ -178,9 +178,9 @@ class SrdInbound {
         bool stored = false;
         {
             EntryList entries;
-            stored = entries.open(pd(), {request.entry.data(), request.entries}, header_.length,
-                                  true) == Denied::no &&
-                     entries.put(0, packet_.bytes);
+            stored =
+                entries.open(pd(), {request.entry.data(), request.entries}, header_.length, true) &&
+                entries.put(0, packet_.bytes);
         }
         complete(request, IBV_WC_RECV, stored ? Status::success : Status::invalid_lkey,
                  stored ? header_.length : 0);
@@ -198,7 +198,7 @@ class SrdInbound {
             return Status::remote_bad_length;
         }
         return open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access,
-                           window) == Denied::no
+                           window)
                    ? Status::success
                    : Status::remote_bad_address;
     }

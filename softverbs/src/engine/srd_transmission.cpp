@@ -76,8 +76,7 @@ class Transmission {
             return Status::invalid_ah;
         }
         const std::span list(request_.entries.data(), request_.request.entries);
-        return request_.request.is_inline ||
-                       entries.open(qp_.pd(), list, length_, reads()) == Denied::no
+        return request_.request.is_inline || entries.open(qp_.pd(), list, length_, reads())
                    ? Status::success
                    : Status::invalid_lkey;
     }

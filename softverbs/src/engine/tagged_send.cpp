@@ -114,8 +114,8 @@ void InboundRequest::tagged_send() {
     }
     {
         EntryList entries;
-        if (entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length, true) !=
-            Denied::no) {
+        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length,
+                          true)) {
             complete(responder_.tag_opcode, IBV_WC_LOC_PROT_ERR, 0);
             send_nak(NakCode::remote_operation);
             enter_error(qp_);

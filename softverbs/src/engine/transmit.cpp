@@ -171,7 +171,7 @@ bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
     Window window{};
     return header.kind == PacketHeader::Kind::read_data
                ? open_remote(*qp, header.rkey, header.remote_address, header.length,
-                             IBV_ACCESS_REMOTE_READ, window) == Denied::no
+                             IBV_ACCESS_REMOTE_READ, window)
                : awaits(*qp, header.psn);
 }
 
@@ -194,12 +194,12 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         }
         // If possible, share the memory with the receiving process. That process then maps the
         // memory, and needs no system call to copy the data.
-        Shareable memory{};
-        if (shareable(window, memory)) {
+        const Mapping* const memory = window.mr->mapping;
+        if (memory != nullptr) {
             const auto [share, is_new] =
-                peers[to].shares.try_emplace(memory.id, Peer::Share::offered);
+                peers[to].shares.try_emplace(memory->id, Peer::Share::offered);
             if (is_new) {
-                const int error = to->share(memory.id, memory.fd, memory.length);
+                const int error = to->share(memory->id, memory->fd, memory->length);
                 if (error == EAGAIN) {
                     // The file descriptor of the memory could not be sent to the other process now,
                     // because too many messages to that process are queued. Remove the entry, so
@@ -210,14 +210,14 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                 share->second = error == 0 ? Peer::Share::offered : Peer::Share::refused;
             }
             if (share->second == Peer::Share::ready) {
-                segment.address = memory.offset;
-                segment.share = memory.id;
+                segment.address = static_cast<std::uint64_t>(window.data - memory->data);
+                segment.share = memory->id;
                 continue;
             }
         }
         // Other processes cannot read the mapping of a dma-buf with process_vm_readv(2).
-        const bool is_private = window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf;
-        if (!is_private || to->pull_method() != fabric::PullMethod::process_vm) {
+        const bool is_dmabuf = memory != nullptr && memory->is_dmabuf;
+        if (is_dmabuf || to->pull_method() != fabric::PullMethod::process_vm) {
             return 0;
         }
     }

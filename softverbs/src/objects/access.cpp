@@ -17,24 +17,17 @@
 namespace softverbs {
 namespace {
 
-[[gnu::always_inline]] inline Denied open(const Grant& grant, const Pd& pd, std::uint64_t address,
-                                          std::uint64_t length, unsigned access, Window& window) {
-    if (grant.revoked || grant.mr->grant.revoked) {
-        return Denied::revoked;
-    }
-    if (grant.mr->is_foreign && !is_current(*grant.mr->shared, grant.mr->handle)) [[unlikely]] {
-        return Denied::key; // the other process has deregistered its region
-    }
-    if (grant.pd != &pd) {
-        return Denied::domain;
-    }
+[[gnu::always_inline]] inline bool open(const Grant& grant, const Pd& pd, std::uint64_t address,
+                                        std::uint64_t length, unsigned access, Window& window) {
     // The address and the length come from a work request, so they can have any value. Check them
     // separately, because their sum can overflow.
-    if (address < grant.iova || !lies_within(address - grant.iova, length, grant.length)) {
-        return Denied::bounds;
+    if (grant.revoked || grant.mr->grant.revoked || grant.pd != &pd || address < grant.iova ||
+        !lies_within(address - grant.iova, length, grant.length) ||
+        (grant.access & access) != access) {
+        return false;
     }
-    if ((grant.access & access) != access) {
-        return Denied::access;
+    if (grant.mr->is_foreign && !is_current(*grant.mr->shared, grant.mr->handle)) [[unlikely]] {
+        return false; // the other process has deregistered its region
     }
     window.data = grant.base != nullptr ? grant.base + (address - grant.iova) : nullptr;
     window.length = length;
@@ -46,9 +39,9 @@ namespace {
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     if (on_demand && !populate(window.data, length, (access & writing) != 0, true)) {
         window = {};
-        return Denied::access;
+        return false;
     }
-    return Denied::no;
+    return true;
 }
 
 void sync(const Window& window, std::uint64_t flags) noexcept {
@@ -65,32 +58,32 @@ void sync(const Window& window, std::uint64_t flags) noexcept {
 
 } // namespace
 
-Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window) {
+bool open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window) {
     if (entry.length == 0) {
         window = {};
-        return Denied::no;
+        return true;
     }
     const Grant* const grant = process().keys.find_local(entry.lkey);
     if (grant == nullptr) {
         window = {};
-        return Denied::key;
+        return false;
     }
     const unsigned access = write ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE) : 0U;
     return open(*grant, pd, entry.addr, entry.length, access, window);
 }
 
-Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
-                   unsigned access, Window& window) {
+bool open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+                 unsigned access, Window& window) {
     window = {};
     if (length == 0) {
-        return Denied::no;
+        return true;
     }
     if (qp.qp_base.pd == nullptr) {
-        return Denied::domain; // the shared receive queue of this XRC target was destroyed
+        return false; // the shared receive queue of this XRC target was destroyed
     }
     const Grant* const grant = process().keys.find_remote(rkey);
     if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {
-        return Denied::key;
+        return false;
     }
     return open(*grant, qp.pd(), address, length, access, window);
 }
@@ -128,17 +121,4 @@ void begin_cpu_access(const Window& window, bool write) noexcept {
 void end_cpu_access(const Window& window, bool write) noexcept {
     sync(window, DMA_BUF_SYNC_END | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ));
 }
-
-bool shareable(const Window& window, Shareable& out) noexcept {
-    if (window.mr == nullptr || window.mr->mapping == nullptr || window.data == nullptr) {
-        return false;
-    }
-    const Mapping& mapping = *window.mr->mapping;
-    out = {.id = mapping.id,
-           .fd = mapping.fd,
-           .length = mapping.length,
-           .offset = static_cast<std::uint64_t>(window.data - mapping.data)};
-    return true;
-}
-
 } // namespace softverbs

@@ -174,17 +174,6 @@ void invalidate_all(const Qp& qp);
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
-/// Whether access to memory is denied, and the reason. The completion status depends on the reason
-/// and on whether the memory is local or remote.
-enum class Denied : std::uint8_t {
-    no,
-    key,     // the key is unknown, or its window is bound on another queue pair
-    domain,  // the protection domain differs
-    bounds,  // the range exceeds the memory
-    access,  // an access flag is missing, or the pages cannot be faulted in
-    revoked, // the memory was revoked
-};
-
 /// A range of memory to which a key gives access. The caller may access the memory only until it
 /// releases Process::lock.
 struct Window {
@@ -209,33 +198,18 @@ struct Window {
                            std::span<const std::byte> bytes) noexcept;
 
 /// Checks a scatter/gather entry of a work request of this process, and stores its memory range in
-/// @p window.
+/// @p window. Returns whether the access is permitted.
 /// @param write  whether data will be written to the memory
-[[nodiscard]] Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
+[[nodiscard]] bool open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
 /// Checks the remote address and rkey in a peer's request, and stores the memory range in @p
-/// window.
+/// window. Returns whether the access is permitted.
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
-[[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
-                                 std::uint64_t length, unsigned access, Window& window);
+[[nodiscard]] bool open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
+                               std::uint64_t length, unsigned access, Window& window);
 /// Must be called before the CPU accesses the memory. Uses DMA_BUF_IOCTL_SYNC for a real dma-buf,
 /// and does nothing for other memory.
 void begin_cpu_access(const Window& window, bool write) noexcept;
 /// Must be called after the CPU has accessed the memory, with the arguments of begin_cpu_access().
 void end_cpu_access(const Window& window, bool write) noexcept;
-
-/// Memory that other processes can map.
-struct Shareable {
-    /// The id of the mapping, which is unique in this process and not 0.
-    std::uint32_t id;
-    /// The file descriptor of the memory. The mapping owns it.
-    int fd;
-    /// Length of the mapping in bytes.
-    std::size_t length;
-    /// Offset of the first byte of the window from the start of the mapping, in bytes.
-    std::uint64_t offset;
-};
-/// Stores in @p out the file descriptor and offset with which other processes can map the memory.
-/// Returns false for private memory, which other processes cannot map.
-[[nodiscard]] bool shareable(const Window& window, Shareable& out) noexcept;
 
 } // namespace softverbs

@@ -43,7 +43,7 @@ bool prepare_scatter(const Pd& pd, std::span<const ibv_sge> entries,
         }
         Window window{};
         const ibv_sge used{entry.addr, static_cast<std::uint32_t>(length), entry.lkey};
-        if (open_local(pd, used, true, window) != Denied::no) {
+        if (!open_local(pd, used, true, window)) {
             return false;
         }
         if (window.data != nullptr) {
