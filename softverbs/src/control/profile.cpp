@@ -210,10 +210,7 @@ void as_default(Device& device) {
     static_cast<void>(device);
 }
 void as_mlx5(Device& device) {
-    // The rules for device memory of ConnectX (MEMIC): sizes are multiples of 64 bytes, and each
-    // allocation uses whole pages.
-    device.rules.dm_granule = 64;
-    device.rules.dm_consumed = 4096;
+    device.rules.dm_granule = 4096; // an allocation of device memory (MEMIC) uses whole pages
     device.attributes.max_dm_size = 128 << 10;
     // The mlx5 driver supports rate limits only for raw packet queue pairs.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;

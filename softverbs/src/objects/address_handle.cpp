@@ -108,8 +108,7 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
     if (const int error = check_address(device_of(pd), attributes); error != 0) {
         return fail(error);
     }
-    const int most = device_of(pd).attributes.orig_attr.max_ah;
-    if (process().live[SOFTVERBS_AH] >= static_cast<std::size_t>(most)) {
+    if (!may_create(SOFTVERBS_AH, device_of(pd).attributes.orig_attr.max_ah)) {
         return fail(ENOMEM);
     }
     auto ah = std::make_unique<Ah>();
@@ -125,9 +124,8 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
     ah->pd = &pd;
     ah->handle = ++handles;
     ah->attributes = attributes;
-    ++context_of(pd).users;
     ++pd.users;
-    ++process().live[SOFTVERBS_AH];
+    count(context_of(pd), SOFTVERBS_AH, 1);
     return ah.release();
 }
 
@@ -135,9 +133,8 @@ int destroy_ah(Ah& ah) {
     if (device_of(ah).rules.is_efa) {
         release_ah_number(*static_cast<Pd*>(ah.pd), ah.attributes.grh.dgid);
     }
-    --context_of(ah).users;
     --static_cast<Pd*>(ah.pd)->users;
-    --process().live[SOFTVERBS_AH];
+    count(context_of(ah), SOFTVERBS_AH, -1);
     delete &ah;
     return 0;
 }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 
 #include "objects/acknowledgements.hpp"
 #include "objects/completion_queue.hpp"
@@ -12,18 +11,14 @@
 namespace softverbs {
 
 Channel* create_channel(Context& context) {
-    std::unique_ptr<Channel> channel(new (std::nothrow) Channel);
-    if (channel == nullptr) {
-        return fail(ENOMEM);
-    }
+    auto channel = std::make_unique<Channel>();
     if (const int error = channel->events.open(); error != 0) {
         return fail(error);
     }
     channel->context = &context.context;
     channel->fd = channel->events.fd();
     channel->refcnt = 0;
-    ++context.users;
-    ++process().live[SOFTVERBS_CHANNEL];
+    count(context, SOFTVERBS_CHANNEL, 1);
     return channel.release();
 }
 
@@ -31,8 +26,7 @@ int destroy_channel(Channel& channel) {
     if (channel.refcnt != 0) {
         return busy();
     }
-    --context_of(channel).users;
-    --process().live[SOFTVERBS_CHANNEL];
+    count(context_of(channel), SOFTVERBS_CHANNEL, -1);
     delete &channel;
     return 0;
 }

@@ -41,11 +41,9 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
         attributes.comp_vector >= static_cast<std::uint32_t>(device.completion_vectors) ||
         (attributes.comp_mask &
          ~unsigned{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0 ||
+        (attributes.wc_flags & ~known_wc_flags) != 0 ||
         (has_flags && (attributes.flags & ~known_cq_flags) != 0) ||
         (attributes.channel != nullptr && attributes.channel->context != &context.context)) {
-        return EINVAL;
-    }
-    if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
     constexpr std::uint64_t timestamps =
@@ -61,11 +59,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
          ParentDomain::of(attributes.parent_domain) == nullptr)) {
         return EINVAL;
     }
-    if (process().live[SOFTVERBS_CQ] >=
-        static_cast<std::size_t>(device.attributes.orig_attr.max_cq)) {
-        return ENOMEM;
-    }
-    return 0;
+    return may_create(SOFTVERBS_CQ, device.attributes.orig_attr.max_cq) ? 0 : ENOMEM;
 }
 
 /// Moves the completions of the completion queue to a new ring with @p entries entries. This number
@@ -128,14 +122,9 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if (const int error = check(context, attributes); error != 0) {
         return fail(error);
     }
-    std::unique_ptr<Cq> cq;
-    try {
-        cq = std::make_unique<Cq>();
-        cq->ring.resize(std::min(initial_entries, std::bit_ceil(std::size_t{attributes.cqe})));
-        cq->mask = cq->ring.size() - 1;
-    } catch (const std::bad_alloc&) {
-        return fail(ENOMEM);
-    }
+    auto cq = std::make_unique<Cq>();
+    cq->ring.resize(std::min(initial_entries, std::bit_ceil(std::size_t{attributes.cqe})));
+    cq->mask = cq->ring.size() - 1;
     static std::uint32_t handles = 0;
     cq->context = &context.context;
     cq->channel = attributes.channel;
@@ -166,8 +155,7 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if (cq->channel != nullptr) {
         ++cq->channel->refcnt;
     }
-    ++context.users;
-    ++process().live[SOFTVERBS_CQ];
+    count(context, SOFTVERBS_CQ, 1);
     return cq.release();
 }
 
@@ -181,11 +169,7 @@ int resize_cq(Cq& cq, int entries) {
     }
     const std::size_t needed = std::bit_ceil(static_cast<std::size_t>(entries));
     if (needed < cq.ring.size()) {
-        try {
-            move_to(cq, needed);
-        } catch (const std::bad_alloc&) {
-            return ENOMEM;
-        }
+        move_to(cq, needed);
     }
     cq.cqe = entries;
     return 0;
@@ -227,8 +211,7 @@ int destroy_cq(Cq& cq) {
     if (cq.parent != nullptr) {
         --cq.parent->users;
     }
-    --context_of(cq).users;
-    --process().live[SOFTVERBS_CQ];
+    count(context_of(cq), SOFTVERBS_CQ, -1);
     pthread_cond_destroy(&cq.cond);
     pthread_mutex_destroy(&cq.mutex);
     delete &cq;

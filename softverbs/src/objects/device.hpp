@@ -55,16 +55,9 @@ struct Rules {
     int refused_qp_type_error = EOPNOTSUPP;
     /// Maximum ibv_qp_cap::max_inline_data of a queue pair.
     std::uint32_t max_inline = 1024;
-    /// To compute how many bytes of max_dm_size an allocation of device memory uses, its length is
-    /// first rounded up to a multiple of this number of bytes.
+    /// The length of an allocation of device memory, rounded up to a multiple of this number of
+    /// bytes, counts against max_dm_size.
     std::size_t dm_granule = 64;
-    /// The length of an allocation, rounded up to a multiple of dm_granule, is then rounded up to a
-    /// multiple of this number of bytes. The result counts against max_dm_size.
-    std::size_t dm_consumed = 64;
-    /// Copies to and from device memory need an offset and a length that are multiples of this
-    /// number of bytes (otherwise EINVAL), because libmlx5 copies 32-bit words (mlx5_access_dm()).
-    std::size_t dm_copy_granule = 4;
-    unsigned dm_max_log_align = 12;
 };
 
 /// A software device, which ibv_get_device_list() returns. The device is freed only by
@@ -82,7 +75,7 @@ struct Device : ibv_device {
     /// between hosts is disabled.
     fabric::HostAddress address;
     /// Number of bytes of max_dm_size that the allocations of device memory use; see
-    /// Rules::dm_consumed.
+    /// Rules::dm_granule.
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that use this device.
     unsigned holders = 0;

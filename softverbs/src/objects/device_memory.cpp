@@ -26,9 +26,7 @@ std::vector<DeviceMemory*>& allocations() {
 
 /// Rounds @p length up to a multiple of @p granule. Returns 0 on overflow.
 std::size_t round_up(std::size_t length, std::size_t granule) {
-    const std::size_t rest = granule > 1 ? length % granule : 0;
-    const std::size_t rounded = rest == 0 ? length : length + (granule - rest);
-    return rounded < length ? 0 : rounded;
+    return (length + granule - 1) / granule * granule;
 }
 
 /// Marks device memory as freed, and subtracts its size from the device memory in use.
@@ -59,7 +57,7 @@ void let_go(DeviceMemory& memory) noexcept {
 /// of enter(), EFAULT (the range exceeds the allocation), EINVAL (the range is not
 /// aligned).
 int check_copy(std::string_view verb, const Dm& dm, std::uint64_t offset, std::size_t length) {
-    const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
+    constexpr std::size_t granule = 4; // libmlx5 copies 32-bit words (mlx5_access_dm())
     if (const int error = enter(verb, context_of(dm)); error != 0) {
         return error;
     }
@@ -101,12 +99,9 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Creates an ibv_dm for @p memory. Returns null if there is not enough host memory.
-Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
-    std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
-    if (!dm) {
-        return nullptr;
-    }
+/// Makes @p dm an ibv_dm for @p memory.
+Dm* open_handle(std::unique_ptr<Dm> dm, Context& context, DeviceMemory& memory,
+                bool imported) noexcept {
     dm->context = &context.context;
     dm->comp_mask = IBV_DM_MASK_HANDLE;
     dm->handle = memory.handle;
@@ -114,16 +109,14 @@ Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     dm->imported = imported;
     set_copy_functions(*dm, *context.device);
     ++memory.holders;
-    ++context.users;
-    ++process().live[SOFTVERBS_DM];
+    count(context, SOFTVERBS_DM, 1);
     return dm.release();
 }
 
 void drop_handle(Dm& dm) {
     DeviceMemory& memory = *dm.memory;
     --memory.holders;
-    --context_of(dm).users;
-    --process().live[SOFTVERBS_DM];
+    count(context_of(dm), SOFTVERBS_DM, -1);
     delete &dm;
     let_go(memory);
 }
@@ -132,13 +125,13 @@ void drop_handle(Dm& dm) {
 /// bytes of max_dm_size the allocation uses.
 int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
                      std::size_t& consumed) {
+    constexpr unsigned max_log_align = 12;
     const std::size_t most = device.attributes.max_dm_size;
     if (attributes.comp_mask != 0 || attributes.length == 0 || attributes.length > most ||
-        attributes.log_align_req > device.rules.dm_max_log_align) {
+        attributes.log_align_req > max_log_align) {
         return EINVAL;
     }
-    consumed =
-        round_up(round_up(attributes.length, device.rules.dm_granule), device.rules.dm_consumed);
+    consumed = round_up(attributes.length, device.rules.dm_granule);
     if (consumed == 0 || device.dm_used > most || consumed > most - device.dm_used) {
         return ENOMEM;
     }
@@ -154,10 +147,9 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     if (const int error = check_allocation(device, attributes, consumed); error != 0) {
         return fail(error);
     }
-    std::unique_ptr<DeviceMemory> memory(new (std::nothrow) DeviceMemory);
-    if (!memory) {
-        return fail(ENOMEM);
-    }
+    auto memory = std::make_unique<DeviceMemory>();
+    auto dm = std::make_unique<Dm>();
+    allocations().reserve(allocations().size() + 1); // so that push_back() below does not throw
     // Programs can use this memfd as a dma-buf. The size of a dma-buf is a multiple of the page
     // size, so round the size of the memfd up.
     memory->mapping = make_memory("softverbs-dm", round_up(attributes.length, page_size()));
@@ -168,25 +160,13 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     memory->handle = ++handles;
     memory->length = attributes.length;
     memory->consumed = consumed;
-    Dm* dm = nullptr;
-    try {
-        allocations().push_back(memory.get());
-        dm = make_handle(context, *memory, false);
-    } catch (const std::bad_alloc&) {
-        dm = nullptr;
-    }
-    if (dm == nullptr) {
-        std::erase(allocations(), memory.get());
-        release(memory->mapping);
-        return fail(ENOMEM);
-    }
+    allocations().push_back(memory.get());
     device.dm_used += consumed;
     memory->file = context.file;
     memory->shared = context.file->table.add(
         SharedObject::Kind::dm, memory->handle,
         {.fd = memory->mapping->fd, .inode = inode_of(*memory->mapping), .length = memory->length});
-    static_cast<void>(memory.release());
-    return dm;
+    return open_handle(std::move(dm), context, *memory.release(), false);
 }
 
 int free_dm(Dm& dm) {
@@ -219,10 +199,8 @@ Dm* import_foreign_dm(Context& context, std::uint32_t handle) {
     if (!fd) {
         return nullptr;
     }
-    std::unique_ptr<DeviceMemory> memory(new (std::nothrow) DeviceMemory);
-    if (!memory) {
-        return fail(ENOMEM);
-    }
+    auto memory = std::make_unique<DeviceMemory>();
+    auto dm = std::make_unique<Dm>();
     memory->device = context.device;
     memory->handle = handle;
     memory->length = shared->memory.length;
@@ -230,14 +208,11 @@ Dm* import_foreign_dm(Context& context, std::uint32_t handle) {
     if (memory->mapping == nullptr) {
         return nullptr;
     }
-    Dm* const dm = memory->length <= memory->mapping->length ? make_handle(context, *memory, true)
-                                                             : fail(ENOENT);
-    if (dm == nullptr) {
+    if (memory->length > memory->mapping->length) {
         release(memory->mapping);
-        return nullptr;
+        return fail(ENOENT);
     }
-    static_cast<void>(memory.release());
-    return dm;
+    return open_handle(std::move(dm), context, *memory.release(), true);
 }
 
 } // namespace
@@ -248,8 +223,7 @@ Dm* import_dm(Context& context, std::uint32_t handle) {
     }
     for (DeviceMemory* const memory : allocations()) {
         if (memory->handle == handle && memory->device == context.device) {
-            Dm* const dm = make_handle(context, *memory, true);
-            return dm != nullptr ? dm : fail(ENOMEM);
+            return open_handle(std::make_unique<Dm>(), context, *memory, true);
         }
     }
     return fail(ENOENT);
@@ -266,18 +240,13 @@ Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned
         memory.device != context_of(pd).device) {
         return fail(EINVAL);
     }
-    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
-    if (!mr) {
-        return fail(ENOMEM);
-    }
+    auto mr = std::make_unique<Mr>();
     mr->kind = Mr::Kind::device_memory;
     mr->length = length;
     mr->mapping = memory.mapping;
     mr->mapping_offset = offset;
     mr->device_memory = &memory;
-    mr->grant.access = access;
-    mr->grant.length = length;
-    mr->grant.base = memory.mapping->data + offset;
+    mr->grant = {.access = access, .length = length, .base = memory.mapping->data + offset};
     retain(*memory.mapping);
     Mr* const region = enlist(std::move(mr), pd);
     if (region != nullptr) {

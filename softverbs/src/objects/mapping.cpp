@@ -157,10 +157,7 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
         retain(*mapping);
         return mapping;
     }
-    std::unique_ptr<RegisteredMapping> entry(new (std::nothrow) RegisteredMapping);
-    if (!entry) {
-        return fail(ENOMEM);
-    }
+    auto entry = std::make_unique<RegisteredMapping>();
     entry->fd = duplicate(descriptor.fd);
     if (entry->fd < 0) {
         return nullptr;
@@ -214,10 +211,7 @@ Mapping* map_descriptor(int fd, bool write) {
 }
 
 Mapping* make_memory(const char* name, std::size_t length) {
-    std::unique_ptr<RegisteredMapping> entry(new (std::nothrow) RegisteredMapping);
-    if (!entry) {
-        return fail(ENOMEM);
-    }
+    auto entry = std::make_unique<RegisteredMapping>();
     struct stat status {};
     entry->length = length;
     entry->fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -35,10 +35,8 @@ bool has_same_page_offset(std::uint64_t one, std::uint64_t other) {
 }
 
 std::unique_ptr<Mr> new_region(Mr::Kind kind) {
-    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
-    if (mr) {
-        mr->kind = kind;
-    }
+    auto mr = std::make_unique<Mr>();
+    mr->kind = kind;
     return mr;
 }
 
@@ -130,10 +128,9 @@ SharedMemory shared_memory(const Mr& mr) noexcept {
 Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     static std::uint32_t handles = 0;
     Mr& region = *mr;
-    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mr);
     try {
         alive().insert(&region);
-        if (process().live[SOFTVERBS_MR] < most) {
+        if (may_create(SOFTVERBS_MR, device_of(pd).attributes.orig_attr.max_mr)) {
             region.grant.lkey = process().keys.insert(region.grant);
         }
     } catch (const std::bad_alloc&) {
@@ -177,16 +174,13 @@ Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
         return fail(error);
     }
     std::unique_ptr<Mr> mr = new_region(Mr::Kind::host);
-    if (!mr) {
-        return fail(ENOMEM);
-    }
     mr->length = SIZE_MAX;
-    mr->grant.access = access;
     // Start the region at the second page of the address space: a base address of 0 would mean a
     // null memory region.
-    mr->grant.iova = page_size();
-    mr->grant.length = SIZE_MAX - page_size();
-    mr->grant.base = reinterpret_cast<std::byte*>(page_size());
+    mr->grant = {.access = access,
+                 .iova = page_size(),
+                 .length = SIZE_MAX - page_size(),
+                 .base = reinterpret_cast<std::byte*>(page_size())};
     return enlist(std::move(mr), pd);
 }
 
@@ -218,15 +212,10 @@ Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, u
         return fail(error);
     }
     std::unique_ptr<Mr> mr = new_region(Mr::Kind::host);
-    if (!mr) {
-        return fail(ENOMEM);
-    }
     mr->addr = address;
     mr->length = length;
-    mr->grant.access = access;
-    mr->grant.iova = iova;
-    mr->grant.length = length;
-    mr->grant.base = static_cast<std::byte*>(address);
+    mr->grant = {
+        .access = access, .iova = iova, .length = length, .base = static_cast<std::byte*>(address)};
     return enlist(std::move(mr), pd);
 }
 
@@ -252,9 +241,6 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         return fail(EINVAL);
     }
     std::unique_ptr<Mr> mr = new_region(Mr::Kind::dmabuf);
-    if (!mr) {
-        return fail(ENOMEM);
-    }
     if (!find_memory(*mr, offset, length, iova, fd, (access & IBV_ACCESS_LOCAL_WRITE) != 0) &&
         !device.rules.dmabuf_unchecked) {
         return nullptr;
@@ -276,9 +262,6 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
 
 Mr* alloc_null_mr(Pd& pd) {
     std::unique_ptr<Mr> mr = new_region(Mr::Kind::null);
-    if (!mr) {
-        return fail(ENOMEM);
-    }
     // A null memory region has no rkey. All addresses are valid for its lkey.
     mr->grant.access = IBV_ACCESS_LOCAL_WRITE;
     mr->grant.length = SIZE_MAX;

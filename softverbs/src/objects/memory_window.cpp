@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 #include <memory>
-#include <new>
 
 #include "objects/memory_region.hpp"
 #include "objects/process.hpp"
@@ -53,12 +52,8 @@ Mw* alloc_mw(Pd& pd, ibv_mw_type type) {
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
         return fail(EINVAL);
     }
-    std::unique_ptr<Mw> mw(new (std::nothrow) Mw);
-    if (!mw) {
-        return fail(ENOMEM);
-    }
-    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mw);
-    if (process().live[SOFTVERBS_MW] < most) {
+    auto mw = std::make_unique<Mw>();
+    if (may_create(SOFTVERBS_MW, device_of(pd).attributes.orig_attr.max_mw)) {
         mw->last_key = process().keys.insert(mw->grant);
     }
     if (mw->last_key == 0) {

@@ -4,7 +4,6 @@
 #include <errno.h>
 
 #include <memory>
-#include <new>
 
 #include "objects/memory_region.hpp"
 #include "objects/process.hpp"
@@ -17,8 +16,7 @@ Td* alloc_td(Context& context, const ibv_td_init_attr& attributes) {
     }
     auto made = std::make_unique<Td>();
     made->context = &context.context;
-    ++context.users;
-    ++process().live[SOFTVERBS_TD];
+    count(context, SOFTVERBS_TD, 1);
     return made.release();
 }
 
@@ -26,8 +24,7 @@ int dealloc_td(Td& td) {
     if (td.users != 0) {
         return busy();
     }
-    --context_of(td).users;
-    --process().live[SOFTVERBS_TD];
+    count(context_of(td), SOFTVERBS_TD, -1);
     delete &td;
     return 0;
 }
@@ -58,8 +55,7 @@ ParentDomain* alloc_parent_domain(Context& context, const ibv_parent_domain_init
         ++made->td->users;
     }
     ++made->protection->users;
-    ++context.users;
-    ++process().live[SOFTVERBS_PD];
+    count(context, SOFTVERBS_PD, 1);
     return made.release();
 }
 
@@ -71,8 +67,7 @@ int dealloc_parent_domain(ParentDomain& domain) {
         --domain.td->users;
     }
     --domain.protection->users;
-    --context_of(domain).users;
-    --process().live[SOFTVERBS_PD];
+    count(context_of(domain), SOFTVERBS_PD, -1);
     delete &domain;
     return 0;
 }

@@ -78,6 +78,17 @@ inline std::atomic<Process*> made_process = nullptr;
     return planned == 0 && context.dead ? EIO : planned;
 }
 
+/// Counts an object that a verb has created (@p change is 1) or destroyed (-1).
+inline void count(Context& context, softverbs_kind kind, int change) {
+    context.users += static_cast<unsigned>(change);
+    process().live[kind] += static_cast<std::size_t>(change);
+}
+/// Returns whether the process may create another object of this kind.
+/// @param most  the limit of the device
+[[nodiscard]] inline bool may_create(softverbs_kind kind, int most) {
+    return process().live[kind] < static_cast<std::size_t>(most);
+}
+
 /// Holds Process::lock while the object exists. Most verbs create such an object.
 class Guard {
   public:

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "objects/acknowledgements.hpp"
@@ -152,8 +151,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) 
         (attributes.send_ops_flags & ~supported_ops(*context.device, type)) != 0) {
         return EOPNOTSUPP;
     }
-    if (process().live[SOFTVERBS_QP] >=
-        static_cast<std::size_t>(context.device->attributes.orig_attr.max_qp)) {
+    if (!may_create(SOFTVERBS_QP, context.device->attributes.orig_attr.max_qp)) {
         return ENOMEM;
     }
     return type == IBV_QPT_XRC_RECV ? 0 : check_capacities(*context.device, attributes);
@@ -163,7 +161,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) 
 /// queue pair.
 void count(Qp& qp, int change) {
     const auto add = [change](auto& users) { users += static_cast<unsigned>(change); };
-    add(context_of(qp.qp_base).users);
+    count(context_of(qp.qp_base), SOFTVERBS_QP, change);
     add(static_cast<Pd*>(qp.qp_base.pd)->users);
     add(qp.send_queue->users);
     if (qp.recv_queue != nullptr) {
@@ -175,7 +173,6 @@ void count(Qp& qp, int change) {
     if (qp.shared_queue != nullptr) {
         add(qp.shared_queue->users);
     }
-    process().live[SOFTVERBS_QP] += static_cast<std::size_t>(change);
 }
 
 } // namespace
@@ -229,19 +226,14 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
             add_rendezvous_capacity(attributes.cap);
         }
     }
-    std::unique_ptr<Qp> qp;
-    std::uint32_t number = 0;
-    try {
-        qp = std::make_unique<Qp>();
-        if (is_srd) {
-            qp->srd = std::make_unique<Srd>();
-        }
-        if (context.device->rules.scatter_to_cqe) {
-            qp->scatter_to_cqe = make_scatter_to_cqe(attributes, scatter);
-        }
-        number = process().qps.insert(*qp, process().engine.slot());
-    } catch (const std::bad_alloc&) {
+    auto qp = std::make_unique<Qp>();
+    if (is_srd) {
+        qp->srd = std::make_unique<Srd>();
     }
+    if (context.device->rules.scatter_to_cqe) {
+        qp->scatter_to_cqe = make_scatter_to_cqe(attributes, scatter);
+    }
+    const std::uint32_t number = process().qps.insert(*qp, process().engine.slot());
     if (number == 0) {
         return fail(ENOMEM);
     }
@@ -334,8 +326,7 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     process().engine.wait_for_writes();
     wait_for_acknowledgements(handle, lock);
     --handle.xrcd->users;
-    --context_of(handle.qp_base).users;
-    --process().live[SOFTVERBS_QP];
+    count(context_of(handle.qp_base), SOFTVERBS_QP, -1);
     pthread_cond_destroy(&handle.qp_base.cond);
     pthread_mutex_destroy(&handle.qp_base.mutex);
     delete &handle;

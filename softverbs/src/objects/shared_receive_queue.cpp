@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "objects/acknowledgements.hpp"
@@ -61,29 +60,20 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
         wanted.max_sge > static_cast<std::uint32_t>(device.max_srq_sge)) {
         return EINVAL;
     }
-    if (process().live[SOFTVERBS_SRQ] >= static_cast<std::size_t>(device.max_srq)) {
-        return ENOMEM;
-    }
-    return 0;
+    return may_create(SOFTVERBS_SRQ, device.max_srq) ? 0 : ENOMEM;
 }
 
-/// Changes the capacity of a shared receive queue. The posted requests stay in the queue. Returns 0
-/// or ENOMEM.
-int resize(Srq& srq, std::uint32_t max_wr) {
+/// Changes the capacity of a shared receive queue. The posted requests stay in the queue.
+void resize(Srq& srq, std::uint32_t max_wr) {
     Ring<RecvRequest> resized(max_wr);
     resized.occupy(srq.requests.occupied() - srq.requests.size());
     if (srq.requests.allocated()) {
-        try {
-            resized.allocate();
-        } catch (const std::bad_alloc&) {
-            return ENOMEM;
-        }
+        resized.allocate();
         for (; !srq.requests.empty(); srq.requests.pop()) {
             resized.push() = srq.requests.front();
         }
     }
     srq.requests = std::move(resized);
-    return 0;
 }
 
 } // namespace
@@ -102,20 +92,12 @@ Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes, QueueM
     if (const int error = check(context, attributes); error != 0) {
         return fail(error);
     }
-    auto* srq = new (std::nothrow) Srq;
-    if (srq == nullptr) {
-        return fail(ENOMEM);
-    }
+    auto srq = std::make_unique<Srq>();
     if (const ibv_srq_type type = type_of(attributes); type != IBV_SRQT_BASIC) {
-        try {
-            if (type == IBV_SRQT_XRC) {
-                add(*static_cast<Xrcd*>(attributes.xrcd), *srq);
-            } else {
-                make_tag_list(*srq, attributes);
-            }
-        } catch (const std::bad_alloc&) {
-            delete srq;
-            return fail(ENOMEM);
+        if (type == IBV_SRQT_XRC) {
+            add(*static_cast<Xrcd*>(attributes.xrcd), *srq);
+        } else {
+            make_tag_list(*srq, attributes);
         }
         srq->queue = &Cq::of(attributes.cq);
         ++srq->queue->users;
@@ -130,10 +112,9 @@ Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes, QueueM
     srq->requests = Ring<RecvRequest>(attributes.attr.max_wr);
     srq->max_sge = attributes.attr.max_sge;
     srq->memory = std::move(memory);
-    ++context.users;
     ++static_cast<Pd*>(srq->pd)->users;
-    ++process().live[SOFTVERBS_SRQ];
-    return srq;
+    count(context, SOFTVERBS_SRQ, 1);
+    return srq.release();
 }
 
 int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
@@ -158,9 +139,7 @@ int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
         return EINVAL;
     }
     if ((mask & IBV_SRQ_MAX_WR) != 0) {
-        if (const int error = resize(srq, max_wr); error != 0) {
-            return error;
-        }
+        resize(srq, max_wr);
     }
     if ((mask & IBV_SRQ_LIMIT) != 0) {
         srq.limit = attributes.srq_limit;
@@ -195,9 +174,8 @@ int destroy_srq(Srq& srq) {
     if (srq.queue != nullptr) {
         --srq.queue->users;
     }
-    --context_of(srq).users;
     --static_cast<Pd*>(srq.pd)->users;
-    --process().live[SOFTVERBS_SRQ];
+    count(context_of(srq), SOFTVERBS_SRQ, -1);
     pthread_cond_destroy(&srq.cond);
     pthread_mutex_destroy(&srq.mutex);
     memory = std::move(srq.memory);

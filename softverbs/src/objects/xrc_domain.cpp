@@ -74,8 +74,7 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
     ++domain->users;
     made->context = &context.context;
     made->domain = domain;
-    ++context.users;
-    ++process().live[SOFTVERBS_XRCD];
+    count(context, SOFTVERBS_XRCD, 1);
     return made.release();
 }
 
@@ -86,8 +85,7 @@ int close_xrcd(Xrcd& xrcd) {
     if (--xrcd.domain->users == 0) {
         std::erase_if(domains(), [&](const auto& one) { return one.get() == xrcd.domain; });
     }
-    --context_of(xrcd).users;
-    --process().live[SOFTVERBS_XRCD];
+    count(context_of(xrcd), SOFTVERBS_XRCD, -1);
     delete &xrcd;
     return 0;
 }
@@ -159,8 +157,7 @@ Qp* make_handle(Qp& target, Xrcd& xrcd, void* qp_context) {
         handle->domain = target.domain;
         handle->xrcd = &xrcd;
         ++xrcd.users;
-        ++context_of(xrcd).users;
-        ++process().live[SOFTVERBS_QP];
+        count(context_of(xrcd), SOFTVERBS_QP, 1);
         return handle.release();
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM);
