@@ -1,25 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "objects/device.hpp"
+#include "objects/mapping.hpp"
 #include "objects/memory.hpp"
 #include "objects/object_table.hpp"
 
 namespace softverbs {
-
-/// The device and inode number of a file. They are the same for all duplicates of a file
-/// descriptor.
-struct FileIdentity {
-    dev_t device = 0;
-    ino_t number = 0;
-    bool operator==(const FileIdentity&) const = default;
-};
 
 /// A memory region of another process. Its Mr is not visible to the program.
 struct ForeignRegion {
@@ -49,9 +39,5 @@ struct DeviceFile {
     std::vector<std::unique_ptr<Pd>> foreign_pds;
     std::vector<std::unique_ptr<ForeignRegion>> foreign_regions;
 };
-
-/// Returns the identity of the file to which @p fd refers. Returns no value if @p fd is not an open
-/// file descriptor.
-[[nodiscard]] std::optional<FileIdentity> identity_of(int fd) noexcept;
 
 } // namespace softverbs

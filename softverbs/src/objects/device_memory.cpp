@@ -163,9 +163,10 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     allocations().push_back(memory.get());
     device.dm_used += consumed;
     memory->file = context.file;
-    memory->shared = context.file->table.add(
-        SharedObject::Kind::dm, memory->handle,
-        {.fd = memory->mapping->fd, .inode = inode_of(*memory->mapping), .length = memory->length});
+    memory->shared = context.file->table.add(SharedObject::Kind::dm, memory->handle,
+                                             {.fd = memory->mapping->fd,
+                                              .inode = memory->mapping->identity.number,
+                                              .length = memory->length});
     return open_handle(std::move(dm), context, *memory.release(), false);
 }
 

@@ -24,9 +24,6 @@
 namespace softverbs {
 namespace {
 
-/// The device and inode number of a dma-buf or memfd, which identify its memory.
-using Identity = std::pair<dev_t, ino_t>;
-
 struct RegisteredMapping : Mapping {
     RegisteredMapping() = default;
     ~RegisteredMapping() {
@@ -39,11 +36,9 @@ struct RegisteredMapping : Mapping {
     }
     RegisteredMapping(const RegisteredMapping&) = delete;
     RegisteredMapping& operator=(const RegisteredMapping&) = delete;
-
-    Identity identity;
 };
 
-using Registry = std::multimap<Identity, std::unique_ptr<RegisteredMapping>>;
+using Registry = std::multimap<FileIdentity, std::unique_ptr<RegisteredMapping>>;
 
 /// All mappings of dma-bufs and memfds. The object is never destroyed, because threads may use
 /// mappings while the process exits.
@@ -62,7 +57,7 @@ std::uint32_t next_id() {
 
 struct Descriptor {
     int fd;
-    Identity identity;
+    FileIdentity identity;
     std::size_t length;
     bool is_dmabuf;
     bool open_for_writing;
@@ -171,6 +166,12 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
 
 } // namespace
 
+std::optional<FileIdentity> identity_of(int fd) noexcept {
+    struct stat status {};
+    return ::fstat(fd, &status) == 0 ? std::optional(FileIdentity{status.st_dev, status.st_ino})
+                                     : std::nullopt;
+}
+
 std::size_t length_of_descriptor(int fd) noexcept {
     Descriptor descriptor{};
     if (const int error = describe_descriptor(fd, descriptor); error != 0) {
@@ -212,20 +213,14 @@ Mapping* map_descriptor(int fd, bool write) {
 
 Mapping* make_memory(const char* name, std::size_t length) {
     auto entry = std::make_unique<RegisteredMapping>();
-    struct stat status {};
     entry->length = length;
     entry->fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (entry->fd < 0 || ::ftruncate(entry->fd, static_cast<off_t>(length)) != 0 ||
-        ::fcntl(entry->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
-        ::fstat(entry->fd, &status) != 0) {
+        ::fcntl(entry->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
         return nullptr;
     }
-    entry->identity = {status.st_dev, status.st_ino};
+    entry->identity = identity_of(entry->fd).value_or(FileIdentity{});
     return enter(std::move(entry));
-}
-
-std::uint64_t inode_of(const Mapping& mapping) noexcept {
-    return static_cast<const RegisteredMapping&>(mapping).identity.second;
 }
 
 void retain(Mapping& mapping) noexcept {
@@ -237,8 +232,7 @@ void release(Mapping* mapping) noexcept {
         return;
     }
     process().engine.unshare(mapping->id);
-    const auto [first, last] =
-        registry().equal_range(static_cast<RegisteredMapping*>(mapping)->identity);
+    const auto [first, last] = registry().equal_range(mapping->identity);
     for (auto entry = first; entry != last; ++entry) {
         if (entry->second.get() == mapping) {
             std::unique_ptr<RegisteredMapping> last_use = std::move(entry->second);

@@ -1,10 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sys/types.h>
+
+#include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace softverbs {
+
+/// The device and inode number of a file. They are the same for all duplicates of a file
+/// descriptor.
+struct FileIdentity {
+    dev_t device = 0;
+    ino_t number = 0;
+    auto operator<=>(const FileIdentity&) const = default;
+};
+
+/// Returns the identity of the file to which @p fd refers. On failure, returns no value and sets
+/// errno.
+[[nodiscard]] std::optional<FileIdentity> identity_of(int fd) noexcept;
 
 /// A mapping of a dma-buf or a memfd. Memory regions of the same memory share one mapping, unless
 /// their file descriptors permit different accesses, or a memfd has grown in the meantime. The
@@ -19,6 +35,7 @@ struct Mapping {
     /// DMA_BUF_IOCTL_SYNC before and after.
     bool is_dmabuf = false;
     unsigned users = 0;
+    FileIdentity identity;
 };
 
 /// Maps a dma-buf or memfd, or returns the existing mapping of this memory. Adds one user to the
@@ -36,7 +53,6 @@ struct Mapping {
 /// Returns the size in bytes of a dma-buf or memfd. On failure, returns 0 and sets errno to EBADF,
 /// EINVAL or EACCES, as map_descriptor() does.
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
-[[nodiscard]] std::uint64_t inode_of(const Mapping& mapping) noexcept;
 void retain(Mapping& mapping) noexcept;
 /// Removes one user of the mapping. When the last user is removed, the memory is unmapped. Does
 /// nothing if @p mapping is null.

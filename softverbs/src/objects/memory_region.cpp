@@ -117,7 +117,7 @@ SharedMemory shared_memory(const Mr& mr) noexcept {
                         .length = mr.length};
     if (mr.mapping != nullptr) {
         shared.fd = mr.mapping->fd;
-        shared.inode = inode_of(*mr.mapping);
+        shared.inode = mr.mapping->identity.number;
         shared.offset = mr.mapping_offset;
     }
     return shared;

@@ -3,24 +3,23 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <vector>
 
+#include "objects/mapping.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
 
 struct XrcDomain {
     Device* device = nullptr;
-    /// Whether the domain was opened with a file, which file_device and file_inode identify.
-    /// Without a file, another ibv_open_xrcd() cannot open the same domain.
-    bool has_file = false;
-    dev_t file_device = 0;
-    ino_t file_inode = 0;
+    /// The file with which the domain was opened. Without a file, another ibv_open_xrcd() cannot
+    /// open the same domain.
+    std::optional<FileIdentity> file;
     /// Number of ibv_xrcd objects of this domain.
     unsigned users = 0;
     std::vector<Srq*> queues;
@@ -33,10 +32,9 @@ std::vector<std::unique_ptr<XrcDomain>>& domains() {
     return *all;
 }
 
-XrcDomain* find_domain(const Device& device, const struct stat& file) {
+XrcDomain* find_domain(const Device& device, const FileIdentity& file) {
     const auto found = std::ranges::find_if(domains(), [&](const auto& domain) {
-        return domain->has_file && domain->device == &device &&
-               domain->file_device == file.st_dev && domain->file_inode == file.st_ino;
+        return domain->device == &device && domain->file == file;
     });
     return found == domains().end() ? nullptr : found->get();
 }
@@ -48,12 +46,12 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
     if (attributes.comp_mask != needed || (attributes.oflags & ~(O_CREAT | O_EXCL)) != 0) {
         return fail(EINVAL);
     }
-    struct stat file {};
     const bool has_file = attributes.fd != -1;
-    if (has_file && ::fstat(attributes.fd, &file) != 0) {
+    const auto file = has_file ? identity_of(attributes.fd) : std::nullopt;
+    if (has_file && !file) {
         return nullptr;
     }
-    XrcDomain* domain = has_file ? find_domain(*context.device, file) : nullptr;
+    XrcDomain* domain = has_file ? find_domain(*context.device, *file) : nullptr;
     // If the program has passed no file descriptor, O_CREAT and O_EXCL have no effect, as in the
     // kernel.
     if (has_file && domain == nullptr && (attributes.oflags & O_CREAT) == 0) {
@@ -67,9 +65,7 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
         domains().push_back(std::make_unique<XrcDomain>());
         domain = domains().back().get();
         domain->device = context.device;
-        domain->has_file = has_file;
-        domain->file_device = file.st_dev;
-        domain->file_inode = file.st_ino;
+        domain->file = file;
     }
     ++domain->users;
     made->context = &context.context;
