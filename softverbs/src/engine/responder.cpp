@@ -302,11 +302,7 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
     }
     completion.solicited = (header_.flags & PacketHeader::solicited) != 0;
     responder_.current_taken = false;
-    if (data != nullptr) {
-        complete_receive(qp_, completion, *data);
-    } else {
-        complete_receive(qp_, completion);
-    }
+    complete_receive(qp_, completion, data);
 }
 
 void InboundRequest::done() {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -46,18 +45,6 @@ bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
-}
-
-/// Adds a completion to the completion queue. @p data is copied to the buffers of the work request
-/// when the program polls the completion (scatter-to-CQE), or now if there is not enough memory to
-/// store it until then.
-void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
-    try {
-        push(cq, completion, data);
-    } catch (const std::bad_alloc&) {
-        scatter(data);
-        push(cq, completion);
-    }
 }
 
 void flush_receive(Qp& qp, std::uint64_t wr_id) {
@@ -109,8 +96,7 @@ void release_current_receive(Qp& qp) noexcept {
     }
 }
 
-void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
-                   std::uint32_t vendor_error) {
+void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len) {
     const SendRequest& request = qp.sends.front();
     const bool wanted =
         status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
@@ -128,7 +114,6 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.wr_id = request.wr_id;
     completion.wc.status = status;
     completion.wc.opcode = completed_opcode(request.opcode);
-    completion.wc.vendor_err = vendor_error;
     completion.wc.byte_len = byte_len;
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
@@ -142,11 +127,7 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     // Remove the request before push(). If the completion queue overruns, push() flushes the send
     // queue. If this request were still in the send queue, it would complete twice.
     qp.sends.pop();
-    if (data) {
-        push_scattered(*qp.send_queue, completion, *data);
-    } else {
-        push(*qp.send_queue, completion);
-    }
+    push(*qp.send_queue, completion, data ? &*data : nullptr);
     end_draining(qp);
 }
 
@@ -159,29 +140,20 @@ void end_draining(Qp& qp) {
     }
 }
 
-void complete_receive(Qp& qp, const Completion& completion) {
-    Completion numbered = completion;
-    numbered.wc.qp_num = qp.number();
-    numbered.qp = &qp;
-    numbered.srq = qp.shared_queue;
+void complete_receive(Qp& qp, Completion completion, const Scatter* data) {
+    completion.wc.qp_num = qp.number();
+    completion.qp = &qp;
+    completion.srq = qp.shared_queue;
     if (std::exchange(qp.responder.matched, false)) {
         // A tagged buffer uses no entry of the shared receive queue. Set the queue pair and the
         // shared receive queue in the completion to null, so that polling it frees no entry.
-        numbered.qp = nullptr;
-        numbered.srq = nullptr;
-        numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
-        numbered.tag = qp.responder.tag;
-        numbered.tag_data = qp.responder.tag_data;
+        completion.qp = nullptr;
+        completion.srq = nullptr;
+        completion.wc.wc_flags |= IBV_WC_TM_MATCH;
+        completion.tag = qp.responder.tag;
+        completion.tag_data = qp.responder.tag_data;
     }
-    push(*qp.recv_queue, numbered);
-}
-
-void complete_receive(Qp& qp, const Completion& completion, const Scatter& data) {
-    Completion numbered = completion;
-    numbered.wc.qp_num = qp.number();
-    numbered.qp = &qp;
-    numbered.srq = qp.shared_queue;
-    push_scattered(*qp.recv_queue, numbered, data);
+    push(*qp.recv_queue, completion, data);
 }
 
 bool take_receive(Qp& qp, RecvRequest& request) {

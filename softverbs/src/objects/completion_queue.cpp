@@ -280,22 +280,21 @@ void end_push_slowly(Cq& cq, Completion& completion) {
     }
 }
 
-void push(Cq& cq, const Completion& completion) {
+void push(Cq& cq, const Completion& completion, const Scatter* data) {
+    if (data != nullptr) [[unlikely]] {
+        // Add the data to Cq::scatters before the completion is added. Then Cq::scatters always
+        // contains the data of each completion in the ring.
+        try {
+            cq.scatters.push_back(*data);
+        } catch (const std::bad_alloc&) {
+            scatter(*std::exchange(data, nullptr));
+        }
+    }
     if (Completion* const slot = begin_push(cq); slot != nullptr) {
         *slot = completion;
+        slot->has_scatter = data != nullptr;
         end_push(cq, *slot);
     }
-}
-
-void push(Cq& cq, const Completion& completion, const Scatter& data) {
-    std::list<Scatter> one;
-    one.push_back(data);
-    Completion scattered = completion;
-    scattered.has_scatter = true;
-    // Add the data to Cq::scatters before the completion is added. Then Cq::scatters always
-    // contains the data of each completion in the ring.
-    cq.scatters.splice(cq.scatters.end(), one);
-    push(cq, scattered);
 }
 
 void take_scatter(Cq& cq) noexcept {
@@ -352,6 +351,16 @@ void forget(Cq& cq, std::uint32_t qp_number) {
     }
     cq.pushed = kept;
     cq.notified = std::min(cq.notified, kept);
+}
+
+void forget(Cq& cq, const Srq& srq) noexcept {
+    for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
+        Completion& completion = cq.ring[i & cq.mask];
+        if (completion.srq == &srq) {
+            completion.qp = nullptr;
+            completion.srq = nullptr;
+        }
+    }
 }
 
 } // namespace softverbs

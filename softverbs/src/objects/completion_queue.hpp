@@ -174,7 +174,11 @@ void end_push_slowly(Cq& cq, Completion& completion);
 /// not set, or if no memory is left for the ring, the queue overruns: IBV_EVENT_CQ_ERR is raised,
 /// no more completions are added, and the queue pairs that use the queue and are not in the reset
 /// state enter the error state with IBV_EVENT_QP_FATAL.
-void push(Cq& cq, const Completion& completion);
+/// @param data  for scatter-to-CQE: data that the CPU copies to the buffers of the work request
+/// when
+///     the program polls the completion, or now if there is not enough memory to store it. Null:
+///     none
+void push(Cq& cq, const Completion& completion, const Scatter* data = nullptr);
 /// Like push(), but without a copy of the completion: returns an entry of the ring, in which the
 /// caller must store the completion, and then call end_push(). The caller must set all members
 /// except the timestamps, because the entry contains an old completion. Returns null if the queue
@@ -195,10 +199,6 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Adds a completion to the completion queue. When the program polls the completion, the CPU copies
-/// @p data to the buffers of the work request. If this function throws std::bad_alloc, no
-/// completion was added.
-void push(Cq& cq, const Completion& completion, const Scatter& data);
 /// Copies the data in the oldest element of Cq::scatters to the buffers of its work request, and
 /// removes the element.
 void take_scatter(Cq& cq) noexcept;
@@ -208,5 +208,8 @@ void notify(Cq& cq);
 /// Removes the completions of a queue pair that is being reset or destroyed. If their receive
 /// requests came from a shared receive queue, frees the entries of these requests there.
 void forget(Cq& cq, std::uint32_t qp_number);
+/// Removes the references of unpolled completions to a shared receive queue that is being
+/// destroyed.
+void forget(Cq& cq, const Srq& srq) noexcept;
 
 } // namespace softverbs

@@ -544,8 +544,7 @@ void enter_send_queue_error(Qp& qp);
 /// or has failed. If the completion queue overruns, the queue pair enters the error state and its
 /// send queue is flushed. Therefore the caller must check the state and the send queue after this
 /// call.
-void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0,
-                   std::uint32_t vendor_error = 0);
+void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0);
 /// Completes all requests in the send queue with IBV_WC_WR_FLUSH_ERR.
 void flush_sends(Qp& qp);
 /// Completes all requests in the receive queue with IBV_WC_WR_FLUSH_ERR. Does not flush a shared
@@ -554,12 +553,10 @@ void flush_receives(Qp& qp);
 /// If the queue pair is in the state SQD and no send request is in flight, ends draining. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
-/// Pushes a copy of @p completion, with the queue pair number filled in, to the receive completion
+/// Pushes @p completion, with the queue pair and its number filled in, to the receive completion
 /// queue of @p qp.
-void complete_receive(Qp& qp, const Completion& completion);
-/// Like complete_receive() above, but @p data is copied to the memory of the receive request only
-/// when the program polls the completion, as libmlx5 does.
-void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
+/// @param data  see push()
+void complete_receive(Qp& qp, Completion completion, const Scatter* data = nullptr);
 /// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
 /// the entry of its receive request in the shared receive queue.
 void release_current_receive(Qp& qp) noexcept;

@@ -168,10 +168,8 @@ int destroy_srq(Srq& srq) {
     }
     forget_events(context_of(srq), static_cast<ibv_srq*>(&srq));
     wait_for_acknowledgements(srq, lock);
-    if (srq.tags != nullptr) {
-        forget_operations(srq);
-    }
     if (srq.queue != nullptr) {
+        forget(*srq.queue, srq); // completions of ibv_post_srq_ops()
         --srq.queue->users;
     }
     --static_cast<Pd*>(srq.pd)->users;

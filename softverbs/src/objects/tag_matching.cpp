@@ -145,16 +145,6 @@ void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes) {
     srq.tags->entries.reserve(attributes.tm_cap.max_num_tags);
 }
 
-void forget_operations(Srq& srq) noexcept {
-    Cq& cq = *srq.queue;
-    for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        Completion& completion = cq.ring[i & cq.mask];
-        if (completion.srq == &srq) {
-            completion.srq = nullptr;
-        }
-    }
-}
-
 bool has_match(const TagList& list, std::uint64_t tag) noexcept {
     return std::ranges::any_of(list.entries,
                                [tag](const TagList::Entry& entry) { return matches(entry, tag); });

@@ -65,9 +65,6 @@ struct TagList {
                                      const ibv_srq_init_attr_ex& attributes);
 /// Creates the list of tagged buffers of a new shared receive queue. Throws std::bad_alloc.
 void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes);
-/// Must be called before the shared receive queue is destroyed. Removes the references to it from
-/// completions that were not polled.
-void forget_operations(Srq& srq) noexcept;
 
 [[nodiscard]] inline bool has_tags(const Qp& qp) noexcept {
     return qp.shared_queue != nullptr && qp.shared_queue->tags != nullptr;

@@ -105,16 +105,7 @@ void remove(Srq& srq) {
             qp->responder.current_taken = false;
         }
     }
-    // The completion queue may contain completions that were not polled. Remove their references to
-    // this shared receive queue.
-    Cq& cq = *srq.queue;
-    for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        Completion& completion = cq.ring[i & cq.mask];
-        if (completion.srq == &srq) {
-            completion.qp = nullptr;
-            completion.srq = nullptr;
-        }
-    }
+    forget(*srq.queue, srq);
 }
 
 void forget_completions(const Qp& target) {
