@@ -14,26 +14,25 @@ namespace softverbs {
 
 namespace {
 
-constexpr unsigned bit(ibv_wr_opcode opcode) noexcept {
-    return 1U << opcode;
-}
-
-constexpr unsigned datagram_opcodes = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
-constexpr unsigned inline_opcodes = datagram_opcodes | bit(IBV_WR_RDMA_WRITE) |
-                                    bit(IBV_WR_RDMA_WRITE_WITH_IMM) | bit(IBV_WR_SEND_WITH_INV);
-constexpr unsigned unreliable_opcodes =
-    inline_opcodes | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
-constexpr unsigned atomic_opcodes =
-    bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
-constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) | atomic_opcodes;
-/// Opcodes of requests that transfer no data.
-constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+// Sets of operations. Except for IBV_WR_ATOMIC_WRITE, which only ibv_wr_atomic_write() can post,
+// the bit of an opcode is 1 << opcode.
+constexpr std::uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr std::uint64_t simple_ops =
+    datagram_ops | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+constexpr std::uint64_t inline_ops = simple_ops | IBV_QP_EX_WITH_SEND_WITH_INV;
+constexpr std::uint64_t local_ops = IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+constexpr std::uint64_t atomic_ops =
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+constexpr std::uint64_t reliable_ops =
+    inline_ops | local_ops | IBV_QP_EX_WITH_RDMA_READ | atomic_ops | IBV_QP_EX_WITH_ATOMIC_WRITE;
+static_assert(IBV_QP_EX_WITH_RDMA_WRITE == 1 << IBV_WR_RDMA_WRITE &&
+              IBV_QP_EX_WITH_SEND_WITH_INV == 1 << IBV_WR_SEND_WITH_INV);
 
 constexpr unsigned known_send_flags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
-bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
-    return opcode >= 0 && opcode <= IBV_WR_ATOMIC_WRITE && (bit(opcode) & set) != 0;
+bool is_one_of(ibv_wr_opcode opcode, std::uint64_t ops) noexcept {
+    return opcode >= 0 && opcode <= IBV_WR_SEND_WITH_INV && (ops >> opcode & 1U) != 0;
 }
 
 /// Copies the members of the work request that depend on its opcode or on the type of the queue
@@ -63,18 +62,8 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
             request.swap = wanted.wr.atomic.swap;
             break;
         case IBV_WR_BIND_MW:
-            // Only ibv_bind_mw() can bind a type 1 window.
-            if (wanted.bind_mw.mw == nullptr || wanted.bind_mw.mw->type != IBV_MW_TYPE_2) {
-                return EINVAL;
-            }
-            if (!can_bind(qp, wanted.bind_mw.bind_info)) {
-                return EOPNOTSUPP;
-            }
-            request.window = static_cast<Mw*>(wanted.bind_mw.mw);
-            request.rkey = chosen_window_key(*request.window, wanted.bind_mw.rkey);
-            request.invalidate_rkey = request.window->rkey;
-            request.bind = wanted.bind_mw.bind_info;
-            break;
+            return set_bind(qp, request, wanted.bind_mw.mw, wanted.bind_mw.rkey,
+                            wanted.bind_mw.bind_info);
         default:
             break;
     }
@@ -90,44 +79,21 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
 /// Copies the scatter/gather list or the inline data of the work request to the entry of the send
 /// queue at @p position. Returns 0 or an errno.
 int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
-    SendRequest& request = qp.sends[position];
-    if (is_one_of(wanted.opcode, local_opcodes)) {
+    if (is_one_of(wanted.opcode, local_ops)) {
         return 0;
     }
     if (wanted.num_sge < 0 ||
         static_cast<std::uint32_t>(wanted.num_sge) > qp.init.cap.max_send_sge) {
         return EINVAL;
     }
-    const std::span entries(wanted.sg_list, static_cast<std::size_t>(wanted.num_sge));
-    for (const ibv_sge& entry : entries) {
-        request.length += entry.length;
-    }
+    const std::span<const ibv_sge> entries(wanted.sg_list,
+                                           static_cast<std::size_t>(wanted.num_sge));
     if ((wanted.send_flags & IBV_SEND_INLINE) == 0) {
-        request.entries = static_cast<std::uint32_t>(entries.size());
-        std::ranges::copy(entries, qp.entries(position).begin());
+        set_entries(qp, position, entries);
         return 0;
     }
-    if (!can_be_inline(qp, wanted.opcode) || request.length > qp.init.cap.max_inline_data) {
-        return EINVAL;
-    }
-    request.is_inline = true;
-    if (request.length == 0) {
-        return 0;
-    }
-    if (qp.inline_bytes.empty()) [[unlikely]] {
-        if (const int error = allocate_inline(qp); error != 0) {
-            return error;
-        }
-    }
-    std::byte* to = qp.inline_data(position);
-    for (const ibv_sge& entry : entries) {
-        // Ignore entries of length 0, because their address may be invalid.
-        if (entry.length != 0) {
-            copy_bytes(to, reinterpret_cast<const std::byte*>(entry.addr), entry.length);
-            to += entry.length;
-        }
-    }
-    return 0;
+    const int error = allocate_inline(qp);
+    return error != 0 ? error : set_inline_data(qp, position, entries);
 }
 
 /// Adds a request of a frequent kind to the send queue: a send or write on an RC or UC queue pair,
@@ -135,9 +101,7 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
 /// invalid requests. The caller must then call append(), which adds the request or returns an
 /// error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
-    constexpr unsigned simple_opcodes =
-        datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
-    if (!is_one_of(wanted.opcode, simple_opcodes) || (wanted.send_flags & ~known_send_flags) != 0 ||
+    if (!is_one_of(wanted.opcode, simple_ops) || (wanted.send_flags & ~known_send_flags) != 0 ||
         (qp.type() != IBV_QPT_RC && qp.type() != IBV_QPT_UC) || qp.sends.full() ||
         static_cast<std::uint32_t>(wanted.num_sge) - 1 >= qp.init.cap.max_send_sge) {
         return false;
@@ -274,17 +238,60 @@ int allocate_inline(Qp& qp) noexcept {
     return 0;
 }
 
+std::uint64_t supported_ops(const Device& device, ibv_qp_type type) noexcept {
+    std::uint64_t ops = is_reliable(type)        ? reliable_ops
+                        : type == IBV_QPT_UC     ? inline_ops | local_ops
+                        : type == IBV_QPT_DRIVER ? simple_ops | IBV_QP_EX_WITH_RDMA_READ
+                                                 : datagram_ops;
+    if (!device.has(SOFTVERBS_FEATURE_MW)) {
+        ops &= ~std::uint64_t{IBV_QP_EX_WITH_BIND_MW};
+    }
+    if (device.attributes.orig_attr.atomic_cap == IBV_ATOMIC_NONE) {
+        ops &= ~atomic_ops;
+    }
+    if (!device.rules.atomic_write) {
+        ops &= ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE};
+    }
+    return ops;
+}
+
 bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept {
-    const unsigned opcodes = qp.is_reliable()          ? reliable_opcodes
-                             : qp.type() == IBV_QPT_UC ? unreliable_opcodes
-                                                       : datagram_opcodes;
-    return is_one_of(opcode, opcodes) &&
-           (!is_one_of(opcode, atomic_opcodes) ||
-            device_of(qp.qp_base).attributes.orig_attr.atomic_cap != IBV_ATOMIC_NONE);
+    // Only the ibv_wr_*() functions can post RDMA requests to an SRD queue pair.
+    return is_one_of(opcode, is_datagram(qp.type())
+                                 ? datagram_ops
+                                 : supported_ops(device_of(qp.qp_base), qp.type()));
 }
 
 bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept {
-    return is_one_of(opcode, qp.srd != nullptr ? datagram_opcodes : inline_opcodes);
+    return is_one_of(opcode, qp.srd != nullptr ? datagram_ops : inline_ops);
+}
+
+int set_bind(const Qp& qp, SendRequest& request, ibv_mw* mw, std::uint32_t rkey,
+             const ibv_mw_bind_info& info) {
+    // Only ibv_bind_mw() can bind a type 1 window.
+    if (mw == nullptr || mw->type != IBV_MW_TYPE_2) {
+        return EINVAL;
+    }
+    if (!can_bind(qp, info)) {
+        return EOPNOTSUPP;
+    }
+    request.window = static_cast<Mw*>(mw);
+    request.rkey = chosen_window_key(*request.window, rkey);
+    request.invalidate_rkey = mw->rkey;
+    request.bind = info;
+    return 0;
+}
+
+void set_entries(Qp& qp, std::uint64_t position, std::span<const ibv_sge> entries) noexcept {
+    SendRequest& request = qp.sends[position];
+    request.entries = static_cast<std::uint32_t>(entries.size());
+    request.is_inline = false;
+    request.length = 0;
+    ibv_sge* to = qp.entries_at(position);
+    for (const ibv_sge& entry : entries) {
+        *to++ = entry;
+        request.length += entry.length;
+    }
 }
 
 bool has_valid_flags(const Qp& qp, unsigned flags) noexcept {

@@ -4,10 +4,14 @@
 #include <errno.h>
 #include <infiniband/verbs.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string_view>
 
+#include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -46,8 +50,9 @@ namespace softverbs {
                ? EINVAL
                : 0;
 }
-/// Returns whether the type of the queue pair supports the opcode. For an atomic, also checks that
-/// the device supports atomics.
+/// Returns the operations (IBV_QP_EX_WITH_*) that can be posted to queue pairs of this type.
+[[nodiscard]] std::uint64_t supported_ops(const Device& device, ibv_qp_type type) noexcept;
+/// Returns whether ibv_post_send() can post requests with this opcode to the queue pair.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 /// Returns whether the flags of a send request are valid. With the device profile efa, as in
@@ -57,6 +62,44 @@ namespace softverbs {
 /// Sets the address handle, queue pair number and Q_Key of a datagram. Returns 0 or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
+
+/// Sets the members of a request that binds a type 2 window. Returns 0 or an errno: EINVAL (the
+/// window has another type), EOPNOTSUPP (see can_bind()).
+[[nodiscard]] int set_bind(const Qp& qp, SendRequest& request, ibv_mw* mw, std::uint32_t rkey,
+                           const ibv_mw_bind_info& info);
+
+/// Sets the scatter/gather list of the send request at @p position. The caller must have checked
+/// the number of entries.
+void set_entries(Qp& qp, std::uint64_t position, std::span<const ibv_sge> entries) noexcept;
+
+/// Copies the inline data of the send request at @p position. The caller must have called
+/// allocate_inline(). Returns 0, or EINVAL if the data is too long or cannot be inline.
+/// @param buffers  of the type ibv_sge or ibv_data_buf
+template <class Buffer>
+[[nodiscard]] int set_inline_data(Qp& qp, std::uint64_t position,
+                                  std::span<const Buffer> buffers) noexcept {
+    SendRequest& request = qp.sends[position];
+    std::uint64_t length = 0;
+    for (const Buffer& buffer : buffers) {
+        // Limit each length before the addition, so that the sum cannot overflow.
+        length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
+    }
+    if (length > qp.init.cap.max_inline_data || !can_be_inline(qp, request.opcode)) {
+        return EINVAL;
+    }
+    request.entries = 0;
+    request.is_inline = true;
+    request.length = length;
+    std::byte* to = qp.inline_data(position);
+    for (const Buffer& buffer : buffers) {
+        // Ignore buffers of length 0, because their address may be invalid.
+        if (buffer.length != 0) {
+            copy_bytes(to, reinterpret_cast<const std::byte*>(buffer.addr), buffer.length);
+            to += buffer.length;
+        }
+    }
+    return 0;
+}
 
 /// Must be called after requests were added to the send queue. Sends the requests in the state RTS,
 /// and flushes them in the states ERR and SQE. In the state SQD, the requests wait.

@@ -11,6 +11,7 @@
 
 #include "objects/acknowledgements.hpp"
 #include "objects/multicast.hpp"
+#include "objects/posting.hpp"
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
 #include "objects/srd.hpp"
@@ -20,34 +21,6 @@
 namespace softverbs {
 
 namespace {
-
-constexpr std::uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t srd_ops = datagram_ops | IBV_QP_EX_WITH_RDMA_READ |
-                                  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-constexpr std::uint64_t unreliable_ops =
-    datagram_ops | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-    IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-constexpr std::uint64_t reliable_ops =
-    unreliable_ops | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
-
-std::uint64_t supported_ops(const Device& device, ibv_qp_type type) {
-    std::uint64_t ops = is_reliable(type)        ? reliable_ops
-                        : type == IBV_QPT_UC     ? unreliable_ops
-                        : type == IBV_QPT_DRIVER ? srd_ops
-                                                 : datagram_ops;
-    if (!device.has(SOFTVERBS_FEATURE_MW)) {
-        ops &= ~std::uint64_t{IBV_QP_EX_WITH_BIND_MW};
-    }
-    if (device.attributes.orig_attr.atomic_cap == IBV_ATOMIC_NONE) {
-        ops &=
-            ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
-    }
-    if (!device.rules.atomic_write) {
-        ops &= ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE};
-    }
-    return ops;
-}
 
 bool has_xrc(const Device& device) {
     return (device.attributes.orig_attr.device_cap_flags & IBV_DEVICE_XRC) != 0;

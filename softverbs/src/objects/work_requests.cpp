@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include <algorithm>
 #include <span>
 
 #include "objects/efa.hpp"
@@ -17,6 +16,7 @@ namespace softverbs {
 
 namespace {
 
+/// Makes the current batch of ibv_wr_*() calls fail if @p error is not 0.
 void fail_batch(Qp& qp, int error) {
     if (qp.batch_error == 0) {
         qp.batch_error = error;
@@ -156,32 +156,16 @@ void wr_local_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
 }
 
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-    SendRequest* request = begin(qp, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
-    if (request == nullptr) {
-        return;
+    if (SendRequest* request = begin(qp, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW)) {
+        fail_batch(Qp::of(qp), set_bind(Qp::of(qp), *request, mw, rkey, *info));
     }
-    if (mw->type != IBV_MW_TYPE_2) {
-        fail_batch(Qp::of(qp), EINVAL);
-        return;
-    }
-    if (!can_bind(Qp::of(qp), *info)) {
-        fail_batch(Qp::of(qp), EOPNOTSUPP);
-        return;
-    }
-    request->window = static_cast<Mw*>(mw);
-    request->rkey = chosen_window_key(*request->window, rkey);
-    request->invalidate_rkey = mw->rkey;
-    request->bind = *info;
 }
 
 void wr_set_ud_addr(ibv_qp_ex* native, ibv_ah* ah, std::uint32_t remote_qpn,
                     std::uint32_t remote_qkey) {
     Qp& qp = Qp::of(native);
     if (SendRequest* request = latest(qp)) {
-        if (const int error = set_destination(qp, *request, ah, remote_qpn, remote_qkey);
-            error != 0) {
-            fail_batch(qp, error);
-        }
+        fail_batch(qp, set_destination(qp, *request, ah, remote_qpn, remote_qkey));
     }
 }
 
@@ -203,14 +187,7 @@ void wr_set_sge_list(ibv_qp_ex* native, std::size_t count, const ibv_sge* list) 
         fail_batch(qp, EINVAL);
         return;
     }
-    request->entries = static_cast<std::uint32_t>(count);
-    request->is_inline = false;
-    request->length = 0;
-    const std::span to = qp.entries(qp.batch_end - 1);
-    for (std::size_t i = 0; i < count; ++i) {
-        to[i] = list[i];
-        request->length += list[i].length;
-    }
+    set_entries(qp, qp.batch_end - 1, {list, count});
 }
 
 void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
@@ -220,39 +197,15 @@ void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::u
 
 void wr_set_inline_data_list(ibv_qp_ex* native, std::size_t count, const ibv_data_buf* list) {
     Qp& qp = Qp::of(native);
-    SendRequest* request = latest(qp);
-    if (request == nullptr) {
-        return;
-    }
-    const std::span buffers(list, count);
-    std::uint64_t length = 0;
-    for (const ibv_data_buf& buffer : buffers) {
-        // Limit each length before the addition, so that the sum cannot overflow.
-        length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
-    }
-    if (length > qp.init.cap.max_inline_data || !can_be_inline(qp, request->opcode)) {
-        fail_batch(qp, EINVAL);
-        return;
-    }
-    request->entries = 0;
-    request->is_inline = true;
-    request->length = length;
-    if (length == 0) {
+    if (latest(qp) == nullptr) {
         return;
     }
     if (qp.inline_bytes.empty()) {
         const Guard guard;
-        if (const int error = allocate_inline(qp); error != 0) {
-            fail_batch(qp, error);
-            return;
-        }
+        fail_batch(qp, allocate_inline(qp));
     }
-    std::byte* to = qp.inline_data(qp.batch_end - 1);
-    for (const ibv_data_buf& buffer : buffers) {
-        if (buffer.length != 0) {
-            memcpy(to, buffer.addr, buffer.length);
-            to += buffer.length;
-        }
+    if (qp.batch_error == 0) {
+        fail_batch(qp, set_inline_data(qp, qp.batch_end - 1, std::span(list, count)));
     }
 }
 
