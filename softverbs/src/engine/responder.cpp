@@ -15,14 +15,16 @@ bool InboundRequest::operator()() {
         return true;
     }
     if (qp_.type() == IBV_QPT_UD) {
-        datagram();
+        if (is_valid_datagram()) {
+            send();
+        }
         return true;
     }
     if (header_.source != qp_.attributes.dest_qp_num) {
         return true;
     }
     if (qp_.type() == IBV_QPT_XRC_RECV && !select_srq(qp_, header_.qkey)) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return true;
     }
     if (in_sequence()) {
@@ -112,14 +114,10 @@ void InboundRequest::execute() {
     if (!reliable() && returns_data) {
         return;
     }
-    if (returns_data && header_.reads_outstanding > qp_.attributes.max_dest_rd_atomic) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
-        return;
-    }
-    const bool has_data = header_.kind == Kind::send || header_.kind == Kind::write;
-    if (has_data &&
-        !same_packets(header_.mtu_or_rnr_timer, qp_.attributes.path_mtu, header_.length)) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+    if (returns_data
+            ? header_.reads_outstanding > qp_.attributes.max_dest_rd_atomic
+            : !same_packets(header_.mtu_or_rnr_timer, qp_.attributes.path_mtu, header_.length)) {
+        reject();
         return;
     }
     switch (header_.kind) {
@@ -185,7 +183,7 @@ bool InboundRequest::enabled(unsigned access) {
     if ((qp_.attributes.qp_access_flags & access) != 0) {
         return true;
     }
-    send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+    reject();
     return false;
 }
 
@@ -224,10 +222,11 @@ bool InboundRequest::sums_up() const {
     return left == 0 && header_.offset == 0;
 }
 
-bool InboundRequest::store(const EntryList& entries) {
-    const std::uint64_t before = qp_.type() == IBV_QPT_UD ? grh_length : 0;
+bool InboundRequest::store(const EntryList& entries, std::uint64_t skipped) {
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
-        if (!entries.put(before + header_.offset, packet_.bytes)) {
+        const std::uint64_t skipped_here = header_.offset == 0 ? skipped : 0;
+        if (!entries.put(space_before_data() + header_.offset + skipped_here - skipped,
+                         packet_.bytes.subspan(skipped_here))) {
             send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
             return false;
         }

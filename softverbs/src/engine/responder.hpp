@@ -37,7 +37,8 @@ class InboundRequest {
     using NakCode = PacketHeader::NakCode;
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
-    void datagram();
+    /// Returns whether a packet that a UD queue pair has received is a valid datagram for it.
+    [[nodiscard]] bool is_valid_datagram() const;
     /// Checks the packet sequence number. Returns true if the packet must be executed now.
     /// Otherwise returns false. A reliable responder then sends the response to a duplicate again,
     /// or a NAK if an earlier packet is missing.
@@ -46,11 +47,10 @@ class InboundRequest {
     void duplicate_atomic();
     void execute();
     void send();
-    /// Executes a received send for which the shared receive queue matches tags (tagged_send.cpp).
-    void tagged_send();
-    /// Takes a tagged buffer (ibv_post_srq_ops()) or a receive request for the received message.
-    /// Returns false if the packet needs no further processing, because an RNR NAK was sent or
-    /// because the message has started a rendezvous (an RDMA read of its data).
+    /// For a shared receive queue that matches tags (tagged_send.cpp): takes a tagged buffer
+    /// (ibv_post_srq_ops()) or a receive request for the received message. Returns false if the
+    /// packet needs no further processing, because an RNR NAK was sent or because the message has
+    /// started a rendezvous (an RDMA read of its data).
     bool have_tagged_receive();
     void match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous);
     void write();
@@ -63,7 +63,16 @@ class InboundRequest {
     /// Stores the data of the received packet in the memory @p entries. On failure, sends a NAK and
     /// returns false. Also returns false if the data is not completely copied yet from memory of
     /// the sender.
-    bool store(const EntryList& entries);
+    /// @param skipped  number of bytes at the start of the message that are not stored
+    bool store(const EntryList& entries, std::uint64_t skipped = 0);
+    /// Returns the number of bytes in the receive buffer before the data.
+    [[nodiscard]] std::uint64_t space_before_data() const {
+        return qp_.type() == IBV_QPT_UD ? grh_length : 0;
+    }
+    /// Returns the opcode for the completion of a received send.
+    [[nodiscard]] ibv_wc_opcode receive_opcode() const;
+    /// Fails the receive request of a send, because its memory does not permit the access.
+    void deny_receive();
     [[nodiscard]] bool sums_up() const;
     [[nodiscard]] bool is_last() const {
         return (header_.flags & PacketHeader::to_fetch) != 0 ||
@@ -85,7 +94,8 @@ class InboundRequest {
     /// send.
     bool send_to_cqe();
     /// Completes the receive request of a send after the last packet of the send has arrived.
-    void end_send(const Scatter* data);
+    /// @param length  number of bytes in the receive buffer
+    void end_send(std::uint64_t length, const Scatter* data);
     /// Ends a message after its last packet was executed: increments the expected packet sequence
     /// number, and sends an ACK now or later.
     void done();
@@ -97,6 +107,8 @@ class InboundRequest {
     /// Sends a NAK. On a reliable queue pair, also raises the asynchronous event @p event and moves
     /// the queue pair to the error state.
     void send_nak(NakCode nak_code, ibv_event_type event);
+    /// Sends a NAK for an invalid request, and moves a reliable queue pair to the error state.
+    void reject() { send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR); }
     /// Returns whether the access flags of the queue pair contain @p access. If not, sends a NAK
     /// with the code invalid_request and moves a reliable queue pair to the error state.
     bool enabled(unsigned access);

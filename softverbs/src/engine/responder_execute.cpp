@@ -98,42 +98,60 @@ std::uint8_t InboundRequest::received_service_level() const {
 }
 
 void InboundRequest::send() {
-    if (has_tags(qp_)) [[unlikely]] {
-        tagged_send();
+    const bool tagged = has_tags(qp_);
+    // A tag is at the start of the data and selects the receive buffer. Therefore the packet must
+    // contain the data. If it contains only the address of the data, send a NAK, which makes the
+    // sender send the data in packets.
+    if (tagged && (header_.flags & PacketHeader::to_fetch) != 0) {
+        send_nak(NakCode::resend_as_records);
         return;
     }
-    if (!sums_up() || !have_receive()) {
+    if (!sums_up() || !(tagged ? have_tagged_receive() : have_receive())) {
         return;
     }
     const RecvRequest& request = responder_.current;
-    if (header_.length > request.capacity()) {
+    const std::uint64_t skipped = responder_.matched ? sizeof(ibv_tmh) : 0;
+    const std::uint64_t length = space_before_data() + header_.length - skipped;
+    if (length > request.capacity()) {
         if (reliable()) {
-            complete(IBV_WC_RECV, IBV_WC_LOC_LEN_ERR, 0);
+            complete(receive_opcode(), IBV_WC_LOC_LEN_ERR, 0);
         }
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return;
     }
-    if (qp_.scatter_to_cqe != nullptr && send_to_cqe()) {
+    if (qp_.scatter_to_cqe != nullptr && !tagged && send_to_cqe()) {
         return;
     }
     {
         EntryList entries;
-        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, header_.length,
-                          true)) {
-            complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
-            send_nak(NakCode::remote_operation);
-            enter_error(qp_);
+        if (!entries.open(qp_.receive_pd(), request.list(), length, true)) {
+            deny_receive();
             return;
         }
-        if (!store(entries)) {
+        if (qp_.type() == IBV_QPT_UD && (header_.flags & PacketHeader::has_grh) != 0) {
+            // Ignore the result of put(): it fails only if the CUDA driver cannot access GPU
+            // memory. store() below then also fails, and its result is checked.
+            static_cast<void>(entries.put(0, make_grh(header_)));
+        }
+        if (!store(entries, skipped)) {
             return;
         }
     }
     responder_.in_message = true;
     responder_.received = header_.offset + header_.payload;
     if (is_last()) {
-        end_send(nullptr);
+        end_send(length, nullptr);
     }
+}
+
+ibv_wc_opcode InboundRequest::receive_opcode() const {
+    return has_tags(qp_) ? responder_.tag_opcode : IBV_WC_RECV;
+}
+
+void InboundRequest::deny_receive() {
+    complete(receive_opcode(), IBV_WC_LOC_PROT_ERR, 0);
+    send_nak(NakCode::remote_operation);
+    enter_error(qp_);
 }
 
 bool InboundRequest::send_to_cqe() {
@@ -141,31 +159,28 @@ bool InboundRequest::send_to_cqe() {
         packet_.bytes.size() != header_.length) {
         return false;
     }
-    const RecvRequest& request = responder_.current;
     Scatter data;
-    if (!prepare_scatter(qp_.receive_pd(), {request.entry.data(), request.entries}, packet_.bytes,
-                         data)) {
-        complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
-        send_nak(NakCode::remote_operation);
-        enter_error(qp_);
-        return true;
+    if (prepare_scatter(qp_.receive_pd(), responder_.current.list(), packet_.bytes, data)) {
+        end_send(header_.length, &data);
+    } else {
+        deny_receive();
     }
-    end_send(&data);
     return true;
 }
 
-void InboundRequest::end_send(const Scatter* data) {
+void InboundRequest::end_send(std::uint64_t length, const Scatter* data) {
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
         // The rkey cannot be invalidated. This is a class J error of the InfiniBand specification:
         // the message is acknowledged, and only the responder reports the error. The completion
         // status is the same as in the rxe driver of the kernel.
         done();
-        complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
+        complete(receive_opcode(), IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
         return;
     }
-    complete(IBV_WC_RECV, IBV_WC_SUCCESS, header_.length, data);
+    tag_data_valid_ = responder_.matched;
+    complete(receive_opcode(), IBV_WC_SUCCESS, length, data);
     done();
 }
 
@@ -186,7 +201,7 @@ void InboundRequest::write() {
         (packet_.bytes.size() != sizeof(std::uint64_t) || header_.length != sizeof(std::uint64_t) ||
          header_.remote_address % sizeof(std::uint64_t) != 0 ||
          reinterpret_cast<std::uintptr_t>(window.data) % sizeof(std::uint64_t) != 0)) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return;
     }
     if (with_immediate && is_last() && !have_receive()) {
@@ -249,7 +264,7 @@ void InboundRequest::read() {
         }
     } else {
         if (header_.payload > record_payload) {
-            send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+            reject();
             return;
         }
         source.open(window, false);
@@ -274,14 +289,14 @@ void InboundRequest::atomic() {
     Window window{};
     if (header_.length != sizeof(std::uint64_t) || header_.offset != 0 ||
         header_.remote_address % sizeof(std::uint64_t) != 0) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return;
     }
     if (!permitted(IBV_ACCESS_REMOTE_ATOMIC, window)) {
         return;
     }
     if (reinterpret_cast<std::uintptr_t>(window.data) % sizeof(std::uint64_t) != 0) {
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return;
     }
     const auto before = change(window);
@@ -327,37 +342,11 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     return before;
 }
 
-void InboundRequest::datagram() {
-    if (header_.kind != Kind::send || (header_.flags & PacketHeader::to_fetch) != 0 || !is_last() ||
-        header_.offset != 0 || header_.qkey != qp_.attributes.qkey) {
-        return;
-    }
-    if (!responder_.current_taken) {
-        responder_.current_taken = take_receive(qp_, responder_.current);
-    }
-    const RecvRequest& request = responder_.current;
-    const std::uint64_t length = header_.length + grh_length;
-    if (!responder_.current_taken || length > request.capacity()) {
-        return;
-    }
-    {
-        EntryList entries;
-        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length,
-                          true)) {
-            complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
-            enter_error(qp_);
-            return;
-        }
-        if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // Ignore the result of put(): it fails only if the CUDA driver cannot access GPU
-            // memory. store() below then also fails, and its result is checked.
-            static_cast<void>(entries.put(0, make_grh(header_)));
-        }
-        if (!store(entries)) {
-            return;
-        }
-    }
-    complete(IBV_WC_RECV, IBV_WC_SUCCESS, length);
+bool InboundRequest::is_valid_datagram() const {
+    constexpr unsigned refused =
+        PacketHeader::to_fetch | PacketHeader::has_invalidate | PacketHeader::ack_request;
+    return header_.kind == Kind::send && (header_.flags & refused) == 0 && is_last() &&
+           header_.offset == 0 && header_.qkey == qp_.attributes.qkey;
 }
 
 } // namespace softverbs

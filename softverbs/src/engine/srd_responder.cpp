@@ -178,9 +178,8 @@ class SrdInbound {
         bool stored = false;
         {
             EntryList entries;
-            stored =
-                entries.open(pd(), {request.entry.data(), request.entries}, header_.length, true) &&
-                entries.put(0, packet_.bytes);
+            stored = entries.open(pd(), request.list(), header_.length, true) &&
+                     entries.put(0, packet_.bytes);
         }
         complete(request, IBV_WC_RECV, stored ? Status::success : Status::invalid_lkey,
                  stored ? header_.length : 0);

@@ -9,7 +9,7 @@
 #include "objects/posting.hpp"
 #include "objects/tag_matching.hpp"
 
-// Executes received sends on queue pairs whose shared receive queue matches tags.
+// Finds the receive buffer of a send on a queue pair whose shared receive queue matches tags.
 
 namespace softverbs {
 
@@ -83,7 +83,7 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
     const RecvRequest to = responder_.current;
     if (be32toh(rendezvous.len) > to.capacity()) {
         complete(IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 0);
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        reject();
         return;
     }
     // Report now that the tag has matched. complete_rendezvous() later reports that the data has
@@ -91,58 +91,6 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
     complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
     done();
     start_rendezvous(qp_, to, message, rendezvous);
-}
-
-void InboundRequest::tagged_send() {
-    // The tag is at the start of the data and selects the receive buffer. Therefore the packet must
-    // contain the data. If it contains only the address of the data, send a NAK, which makes the
-    // sender send the data in packets.
-    if ((header_.flags & PacketHeader::to_fetch) != 0) {
-        send_nak(NakCode::resend_as_records);
-        return;
-    }
-    if (!have_tagged_receive()) {
-        return;
-    }
-    const RecvRequest& request = responder_.current;
-    const std::uint64_t skipped = responder_.matched ? sizeof(ibv_tmh) : 0;
-    const std::uint64_t length = header_.length - skipped;
-    if (length > request.capacity()) {
-        complete(responder_.tag_opcode, IBV_WC_LOC_LEN_ERR, 0);
-        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
-        return;
-    }
-    {
-        EntryList entries;
-        if (!entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length,
-                          true)) {
-            complete(responder_.tag_opcode, IBV_WC_LOC_PROT_ERR, 0);
-            send_nak(NakCode::remote_operation);
-            enter_error(qp_);
-            return;
-        }
-        const bool first = header_.offset == 0;
-        if (!entries.put(first ? 0 : header_.offset - skipped,
-                         packet_.bytes.subspan(first ? skipped : 0))) {
-            send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
-            return;
-        }
-    }
-    responder_.in_message = true;
-    responder_.received = header_.offset + header_.payload;
-    if (!is_last()) {
-        return;
-    }
-    if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
-        !invalidate(qp_, header_.imm_or_key)) {
-        done();
-        complete(responder_.tag_opcode, IBV_WC_REM_INV_REQ_ERR, 0);
-        enter_error(qp_);
-        return;
-    }
-    tag_data_valid_ = responder_.matched;
-    complete(responder_.tag_opcode, IBV_WC_SUCCESS, length);
-    done();
 }
 
 } // namespace softverbs

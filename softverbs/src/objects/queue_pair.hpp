@@ -130,11 +130,12 @@ struct RecvRequest {
     std::uint32_t entries = 0;
     std::array<ibv_sge, max_sge> entry{};
 
+    [[nodiscard]] std::span<const ibv_sge> list() const noexcept { return {entry.data(), entries}; }
     /// Returns the length of the longest message that the buffers can hold, in bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept {
         std::uint64_t sum = 0;
-        for (std::uint32_t i = 0; i < entries; ++i) {
-            sum += entry[i].length;
+        for (const ibv_sge& buffer : list()) {
+            sum += buffer.length;
         }
         return sum;
     }
