@@ -38,18 +38,6 @@ std::uint64_t Engine::Implementation::late_until(fabric::Lane lane, std::uint32_
     return due;
 }
 
-void Engine::Implementation::send_late_packets(std::uint32_t source) {
-    std::vector<Delayed> due;
-    std::erase_if(delayed, [&](Delayed& late) {
-        const bool mine = late.source != 0 && (source == 0 || late.source == source);
-        if (mine) {
-            due.push_back(std::move(late));
-        }
-        return mine;
-    });
-    send_delayed(due, fabric::now_ns());
-}
-
 void Engine::Implementation::hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
                                         std::span<const std::byte> bytes) {
     if (held_bytes + bytes.size() > most_held_bytes) {
@@ -73,14 +61,6 @@ void Engine::Implementation::release_held_writes() {
         target.open(held.window, true);
         static_cast<void>(
             target.put(held.offset, held.bytes)); // fails only if the CUDA driver cannot copy
-    }
-}
-
-void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // When the oldest RDMA write that SOFTVERBS_DISORDER (a test setting) delays is due, execute
-    // all delayed writes, so that they stay in order.
-    if (!held_writes.empty() && held_writes.front().due <= now) {
-        release_writes();
     }
 }
 

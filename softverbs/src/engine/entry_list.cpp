@@ -10,20 +10,13 @@ namespace softverbs {
 
 namespace {
 
-/// Size in bytes of the two buffers below. It is larger than the data of any packet.
+/// Size in bytes of the bounce buffer. It is larger than the data of any packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
-using Buffer = std::array<std::byte, buffer_length>;
-
-/// Returns a buffer of zeros. A read from a null memory region (ibv_alloc_null_mr()) returns zeros.
-std::span<const std::byte> zeros() {
-    static const Buffer bytes{};
-    return bytes;
-}
 
 /// Returns the bounce buffer, to which data from memory that the CPU cannot access is copied.
 /// Process::lock protects the buffer.
 std::span<std::byte> bounce_buffer() {
-    static Buffer bytes{};
+    static std::array<std::byte, buffer_length> bytes{};
     return bytes;
 }
 
@@ -162,9 +155,7 @@ std::optional<std::size_t> EntryList::parts(std::uint64_t offset, std::uint64_t 
     std::size_t copied = 0;
     bool copies = true;
     for_each(offset, length, [&](const Window& from, std::uint64_t at, std::size_t here) {
-        if (from.data == nullptr) {
-            out[count++] = zeros().first(std::min(here, buffer_length));
-        } else if (is_unmapped(from)) {
+        if (from.data == nullptr || is_unmapped(from)) {
             const auto part = bounce_buffer().subspan(copied, here);
             copies = copy_from(from, at, part) && copies;
             copied += here;

@@ -175,10 +175,11 @@ struct Engine::Implementation : fabric::Handler {
     /// Prepares the retransmission of all requests of the queue pair that are in flight. The next
     /// run() sends them.
     void resend(Qp& qp);
-    /// Prepares the retransmission of all requests in flight, after a NAK for a missing packet or
-    /// after a lost response. The attribute retry_cnt limits the number of these retransmissions
-    /// and of those after timeouts. Returns false if the limit is reached; the oldest request has
-    /// then failed with IBV_WC_RETRY_EXC_ERR.
+    /// Counts a retransmission after a timeout, after a NAK for a missing packet, or after a lost
+    /// response. Returns false if the limit retry_cnt is reached; the oldest request has then
+    /// failed with IBV_WC_RETRY_EXC_ERR.
+    [[nodiscard]] bool may_retry(Qp& qp);
+    /// If may_retry() permits it, prepares the retransmission of all requests in flight.
     [[nodiscard]] bool retry(Qp& qp);
     /// Prepares the retransmission of all requests in flight, because the receiver could not copy
     /// the data of a request from memory of the sender. The retransmitted packets contain the data.
@@ -313,12 +314,18 @@ struct Engine::Implementation : fabric::Handler {
         }
     }
     void release_held_writes();
-    void release_writes_due(std::uint64_t now);
 
     // Functions in timers.cpp, for timeouts and delays:
 
+    /// Sets the timer of the queue pair, which expires at @p deadline (nanoseconds of
+    /// fabric::now_ns()).
+    void set_deadline(Qp& qp, std::uint64_t deadline);
+    /// Makes the timer of the queue pair expire at @p deadline or earlier.
+    void set_timer_before(Qp& qp, std::uint64_t deadline);
     /// Sets the timer of the queue pair, which expires after @p after_ns nanoseconds.
-    void set_timer(Qp& qp, std::uint64_t after_ns);
+    void set_timer(Qp& qp, std::uint64_t after_ns) {
+        set_deadline(qp, fabric::now_ns() + after_ns);
+    }
     /// Sets the timer of the queue pair to the time for which the requester waits for a response.
     /// For a reliable queue pair, the attribute "timeout" determines this time.
     void start_timer(Qp& qp);
@@ -391,7 +398,9 @@ struct Engine::Implementation : fabric::Handler {
     // Functions in copying.cpp: the receiver copies the data of a long message from memory of the
     // sender, at most copy_step_bytes at a time. Between two parts, other threads can call verbs.
 
-    enum class Copy : std::uint8_t { complete, incomplete, withdrawn, failed };
+    // "withdrawn": the sender has invalidated the address of the data. "ignored": nothing was
+    // copied, because the packet is not valid now; copy_step() does not return it.
+    enum class Copy : std::uint8_t { complete, incomplete, withdrawn, failed, ignored };
     /// Copies the next part of the data of a received packet from memory of the sender.
     /// @param done  the number of bytes that were copied before; the function increases it
     [[nodiscard]] Copy copy_step(const EntryList& to, fabric::Connection* from, fabric::Lane lane,
@@ -442,7 +451,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Delayed> delayed;
     /// Sends delayed packets. If SOFTVERBS_DISORDER (a test setting) has delayed a packet, and the
     /// packet does not fit into its ring now, adds the packet to `delayed` again.
-    void send_delayed(std::vector<Delayed>& due, std::uint64_t now);
+    void send_delayed(std::vector<Delayed> due, std::uint64_t now);
 
     /// A received RDMA write that SOFTVERBS_DISORDER (a test setting) delays. Its target memory
     /// stays valid, because all delayed writes are executed before a region is deregistered.
@@ -482,10 +491,6 @@ struct Engine::Implementation : fabric::Handler {
 /// Time in nanoseconds after which a request without a response is retransmitted for the first
 /// time. The time doubles with each retransmission.
 inline constexpr std::uint64_t first_srd_timeout_ns = 16'000'000;
-
-/// Makes the timer of the queue pair expire at @p deadline (nanoseconds of fabric::now_ns()) or
-/// earlier.
-void set_timer_before(Engine::Implementation& engine, Qp& qp, std::uint64_t deadline);
 /// Sends packets of the SRD request with the number @p number until all its data was sent, or until
 /// the request must wait. If the request fails, completes it with an error. Does nothing if the
 /// request has already completed.

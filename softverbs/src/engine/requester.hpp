@@ -23,6 +23,40 @@ namespace softverbs {
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
+/// Sets the kind, the flags and imm_or_key in the header of a send or an RDMA write. Returns false
+/// for other requests.
+/// @param header  a PacketHeader or a ShortHeader
+template <class Header>
+[[nodiscard]] bool set_operation(const SendRequest& request, Header& header) noexcept {
+    header.kind = PacketHeader::Kind::send;
+    header.flags = 0;
+    header.imm_or_key = 0;
+    switch (request.opcode) {
+        case IBV_WR_SEND:
+            break;
+        case IBV_WR_RDMA_WRITE:
+            header.kind = PacketHeader::Kind::write;
+            break;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            header.kind = PacketHeader::Kind::write;
+            [[fallthrough]];
+        case IBV_WR_SEND_WITH_IMM:
+            header.flags = PacketHeader::has_immediate;
+            header.imm_or_key = request.imm_data;
+            break;
+        case IBV_WR_SEND_WITH_INV:
+            header.flags = PacketHeader::has_invalidate;
+            header.imm_or_key = request.invalidate_rkey;
+            break;
+        default:
+            return false;
+    }
+    if ((request.flags & IBV_SEND_SOLICITED) != 0) {
+        header.flags |= PacketHeader::solicited;
+    }
+    return true;
+}
+
 /// Returns whether at least a part of the request was sent, and no response has completed the
 /// request yet.
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {

@@ -17,6 +17,7 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
+using Copy = Engine::Implementation::Copy;
 
 /// Changes the state of all requests before @p position to "done", because a response also
 /// acknowledges the earlier requests. Stops and returns false at a read or an atomic in flight,
@@ -51,88 +52,76 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-/// The result of storing the data of a read or atomic response in the memory of the request.
-enum class ScatterResult : std::uint8_t {
-    stored,
-    ignored,      // the response does not match the request, or the memory was revoked
-    denied,       // the entries of the request do not permit the write: IBV_WC_LOC_PROT_ERR
-    fetch_failed, // the data could not be fetched from the other process
-    withdrawn,    // the other process withdrew the data before it was fetched
-    incomplete,   // the direct copy is incomplete: handle the response again
-    wrong_length, // packets of another path MTU: IBV_WC_LOC_LEN_ERR
-};
-
 /// Stores the data of a read response in the memory of the request. If the response contains the
 /// address of the data, copies the data directly from memory of the responder's process.
-ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
-                           fabric::Connection* from, const Packet& packet) {
+/// @param status  set to the completion status of the request if the request must fail
+Copy scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
+                  fabric::Connection* from, const Packet& packet, ibv_wc_status& status) {
     SendRequest& request = qp.sends[position];
     const PacketHeader& header = packet.header;
     const bool fetches = (header.flags & PacketHeader::to_fetch) != 0;
     if (header.length != request.length || (fetches && !request.fetches) ||
         header.offset != (fetches ? 0 : request.offset)) {
-        return ScatterResult::ignored;
+        return Copy::ignored;
     }
     if (!same_packets(header.mtu_or_rnr_timer, qp.attributes.path_mtu, request.length)) {
-        return ScatterResult::wrong_length;
+        status = IBV_WC_LOC_LEN_ERR; // packets of another path MTU
+        return Copy::ignored;
     }
     EntryList entries;
     const Pd& domain = (request.flags & rendezvous_flag) != 0 ? qp.receive_pd() : qp.pd();
     if (!entries.open(domain, qp.entries(position), request.length, true)) {
-        return ScatterResult::denied;
+        status = IBV_WC_LOC_PROT_ERR;
+        return Copy::ignored;
     }
     if (!fetches) {
         if (packet.bytes.size() == request.length && keep_response(qp, position, packet.bytes)) {
             request.offset = request.length;
-            return ScatterResult::stored;
+            return Copy::complete;
         }
         // A response without data is invalid for a read of at least one byte. Ignore the response;
         // the read is retransmitted when the timer of the queue pair expires.
         if (packet.bytes.empty() && request.length != 0) {
-            return ScatterResult::ignored;
+            return Copy::ignored;
         }
         // put() fails if the CUDA driver cannot copy the data to local GPU memory. The memory
         // region is then revoked. Ignore this response: when the next response to this request
-        // arrives, open() above fails, and the request fails with ScatterResult::denied.
+        // arrives, open() above fails, and the request fails with IBV_WC_LOC_PROT_ERR.
         if (!entries.put(request.offset, packet.bytes)) {
-            return ScatterResult::ignored;
+            return Copy::ignored;
         }
         request.offset += packet.bytes.size();
-        return ScatterResult::stored;
+        return Copy::complete;
     }
     if (header.payload != 1 || packet.segments.front().length != request.length) {
-        return ScatterResult::ignored;
+        return Copy::ignored;
     }
     // For a direct copy from memory of the responder, request.offset is the number of bytes that
     // earlier calls of this function have copied.
-    switch (engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset)) {
-        case Engine::Implementation::Copy::complete:
-            qp.requester.failed_fetches = 0;
-            return ScatterResult::stored;
-        case Engine::Implementation::Copy::incomplete:
-            return ScatterResult::incomplete;
-        case Engine::Implementation::Copy::withdrawn:
-            return ScatterResult::withdrawn;
-        default:
-            return ScatterResult::fetch_failed;
+    const Copy copied =
+        engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset);
+    if (copied == Copy::complete) {
+        qp.requester.failed_fetches = 0;
     }
+    return copied;
 }
 
-ScatterResult scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
+/// Stores the result of an atomic in the memory of the request.
+/// @param status  set to the completion status of the request if the request must fail
+Copy scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value, ibv_wc_status& status) {
     EntryList entries;
     if (!entries.open(qp.pd(), qp.entries(position), sizeof value, true)) {
-        return ScatterResult::denied;
+        status = IBV_WC_LOC_PROT_ERR;
+        return Copy::ignored;
     }
-    if (keep_response(qp, position, std::as_bytes(std::span(&value, 1)))) {
-        return ScatterResult::stored;
-    }
-    return entries.put(0, std::as_bytes(std::span(&value, 1))) ? ScatterResult::stored
-                                                               : ScatterResult::ignored;
+    const auto bytes = std::as_bytes(std::span(&value, 1));
+    return keep_response(qp, position, bytes) || entries.put(0, bytes) ? Copy::complete
+                                                                       : Copy::ignored;
 }
 
 } // namespace
 
-bool Engine::Implementation::retry(Qp& qp) {
+bool Engine::Implementation::may_retry(Qp& qp) {
     if (qp.requester.retries_left == 0) {
         retire(qp);
         fail_oldest(qp, IBV_WC_RETRY_EXC_ERR);
@@ -140,6 +129,13 @@ bool Engine::Implementation::retry(Qp& qp) {
     }
     --qp.requester.retries_left;
     ++process().counters.retried;
+    return true;
+}
+
+bool Engine::Implementation::retry(Qp& qp) {
+    if (!may_retry(qp)) {
+        return false;
+    }
     resend(qp);
     return true;
 }
@@ -212,7 +208,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     if (qp.sends[first].state == SendRequest::State::done) {
         requester.retries_left = qp.attributes.retry_cnt; // this response acknowledges a request
     }
-    ScatterResult scattered = ScatterResult::ignored;
+    Copy scattered = Copy::ignored;
+    ibv_wc_status failure = IBV_WC_SUCCESS;
     switch (header.kind) {
         case Kind::ack:
             if (all_before && !returns_data(request.opcode)) {
@@ -224,12 +221,12 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
         case Kind::read_data:
             if (request.opcode == IBV_WR_RDMA_READ && in_flight(request)) {
-                scattered = scatter_read(*this, qp, position, from, packet);
+                scattered = scatter_read(*this, qp, position, from, packet, failure);
             }
             break;
         case Kind::atomic_result:
             if (is_atomic(request.opcode) && in_flight(request)) {
-                scattered = scatter_atomic(qp, position, header.compare_add);
+                scattered = scatter_atomic(qp, position, header.compare_add, failure);
             }
             break;
         case Kind::nak:
@@ -251,22 +248,21 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         default:
             break;
     }
-    if (scattered == ScatterResult::incomplete) {
+    if (scattered == Copy::incomplete) {
         return false;
     }
-    if (scattered == ScatterResult::denied || scattered == ScatterResult::wrong_length) {
+    if (failure != IBV_WC_SUCCESS) {
         // Fail the request only if all responses to earlier requests have arrived. Otherwise, the
         // requests in flight are retransmitted later, and the next response to this request causes
         // the same error.
         if (all_before) {
             retire(qp);
-            fail_oldest(
-                qp, scattered == ScatterResult::denied ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+            fail_oldest(qp, failure);
             return true;
         }
-    } else if (scattered == ScatterResult::fetch_failed || scattered == ScatterResult::withdrawn) {
-        resend_as_records(qp, scattered == ScatterResult::withdrawn);
-    } else if (scattered == ScatterResult::stored &&
+    } else if (scattered == Copy::failed || scattered == Copy::withdrawn) {
+        resend_as_records(qp, scattered == Copy::withdrawn);
+    } else if (scattered == Copy::complete &&
                (is_atomic(request.opcode) || request.offset == request.length)) {
         finish(qp, request);
         requester.finished_early += all_before ? 0 : 1;

@@ -14,23 +14,6 @@ namespace {
 using Kind = PacketHeader::Kind;
 using State = SendRequest::State;
 
-Kind kind_of(ibv_wr_opcode opcode) noexcept {
-    switch (opcode) {
-        case IBV_WR_RDMA_WRITE:
-        case IBV_WR_RDMA_WRITE_WITH_IMM:
-        case IBV_WR_ATOMIC_WRITE:
-            return Kind::write;
-        case IBV_WR_RDMA_READ:
-            return Kind::read;
-        case IBV_WR_ATOMIC_CMP_AND_SWP:
-            return Kind::compare_swap;
-        case IBV_WR_ATOMIC_FETCH_AND_ADD:
-            return Kind::fetch_add;
-        default:
-            return Kind::send;
-    }
-}
-
 } // namespace
 
 Step OutboundRequest::operator()() {
@@ -108,30 +91,27 @@ ibv_wc_status OutboundRequest::open(EntryList& entries) const {
 
 void OutboundRequest::fill_header(Outgoing& packet) const {
     PacketHeader& header = packet.header;
-    header.kind = kind_of(request_.opcode);
+    if (!set_operation(request_, header)) {
+        switch (request_.opcode) {
+            case IBV_WR_RDMA_READ:
+                header.kind = Kind::read;
+                break;
+            case IBV_WR_ATOMIC_CMP_AND_SWP:
+                header.kind = Kind::compare_swap;
+                break;
+            case IBV_WR_ATOMIC_FETCH_AND_ADD:
+                header.kind = Kind::fetch_add;
+                break;
+            default: // IBV_WR_ATOMIC_WRITE
+                header.kind = Kind::write;
+                header.flags = PacketHeader::atomic_write;
+                break;
+        }
+    }
     header.service = static_cast<std::uint8_t>(qp_.type());
     header.source = qp_.number();
     header.psn = request_.psn;
     header.length = data_length();
-    switch (request_.opcode) {
-        case IBV_WR_SEND_WITH_IMM:
-        case IBV_WR_RDMA_WRITE_WITH_IMM:
-            header.flags |= PacketHeader::has_immediate;
-            header.imm_or_key = request_.imm_data;
-            break;
-        case IBV_WR_ATOMIC_WRITE:
-            header.flags |= PacketHeader::atomic_write;
-            break;
-        case IBV_WR_SEND_WITH_INV:
-            header.flags |= PacketHeader::has_invalidate;
-            header.imm_or_key = request_.invalidate_rkey;
-            break;
-        default:
-            break;
-    }
-    if ((request_.flags & IBV_SEND_SOLICITED) != 0) {
-        header.flags |= PacketHeader::solicited;
-    }
     header.remote_address = request_.remote_address;
     header.rkey = request_.rkey;
     header.compare_add = request_.compare_add;

@@ -24,38 +24,6 @@ using Kind = PacketHeader::Kind;
 /// Such a packet is built in a buffer on the stack.
 constexpr std::size_t longest_local = 512;
 
-/// Sets the kind and the flags in the header of a packet. Returns false if a short header cannot
-/// describe the operation of the request.
-bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
-    header.kind = Kind::send;
-    header.flags = 0;
-    header.imm_or_key = 0;
-    switch (request.opcode) {
-        case IBV_WR_SEND:
-            break;
-        case IBV_WR_RDMA_WRITE:
-            header.kind = Kind::write;
-            break;
-        case IBV_WR_RDMA_WRITE_WITH_IMM:
-            header.kind = Kind::write;
-            [[fallthrough]];
-        case IBV_WR_SEND_WITH_IMM:
-            header.flags = PacketHeader::has_immediate;
-            header.imm_or_key = request.imm_data;
-            break;
-        case IBV_WR_SEND_WITH_INV:
-            header.flags = PacketHeader::has_invalidate;
-            header.imm_or_key = request.invalidate_rkey;
-            break;
-        default:
-            return false;
-    }
-    if ((request.flags & IBV_SEND_SOLICITED) != 0) {
-        header.flags |= PacketHeader::solicited;
-    }
-    return true;
-}
-
 /// Stores the address of the data of a send request in @p data. Returns false if the data is not
 /// one range of memory that the CPU can read.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {

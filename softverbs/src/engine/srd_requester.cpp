@@ -121,7 +121,7 @@ void Engine::Implementation::run_srd(Qp& qp) {
         if (std::ranges::find(holding, &qp) == holding.end()) {
             holding.push_back(&qp);
         }
-        set_timer_before(*this, qp, fabric::now_ns() + hold_ns);
+        set_timer_before(qp, fabric::now_ns() + hold_ns);
     }
     drain();
 }
@@ -180,7 +180,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         }
     }
     for (const auto& [number, request] : srd.requests) {
-        set_timer_before(*this, qp, request.deadline);
+        set_timer_before(qp, request.deadline);
     }
 }
 
@@ -276,7 +276,7 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
             request.deadline = fabric::now_ns() + (first_rnr_delay_ns << std::min(
                                                        request.rnr_retries, longest_rnr_shift));
             ++request.rnr_retries;
-            set_timer_before(*this, qp, request.deadline);
+            set_timer_before(qp, request.deadline);
             return;
         default:
             return;

@@ -106,7 +106,6 @@ class SrdInbound {
     [[nodiscard]] bool is_last() const noexcept {
         return header_.offset + header_.payload == header_.length;
     }
-    [[nodiscard]] Pd& pd() const noexcept { return qp_.pd(); }
 
     SrdSession& find_session() {
         SrdSource source;
@@ -141,8 +140,6 @@ class SrdInbound {
         respond(engine_, from_, header_, packet);
     }
 
-    [[nodiscard]] bool take_request(RecvRequest& request) { return take_receive(qp_, request); }
-
     void complete(const RecvRequest& request, ibv_wc_opcode opcode, Status status,
                   std::uint64_t length) {
         Completion completion;
@@ -153,7 +150,7 @@ class SrdInbound {
         wc.opcode = opcode;
         wc.byte_len = static_cast<std::uint32_t>(length);
         wc.src_qp = header_.source;
-        wc.slid = find_ah_number(pd(), header_.source_gid);
+        wc.slid = find_ah_number(qp_.pd(), header_.source_gid);
         completion.source_gid = header_.source_gid;
         if ((header_.flags & PacketHeader::has_immediate) != 0) {
             wc.imm_data = header_.imm_or_key;
@@ -168,7 +165,7 @@ class SrdInbound {
             return Status::remote_bad_status;
         }
         RecvRequest request;
-        if (!take_request(request)) {
+        if (!take_receive(qp_, request)) {
             return Status::remote_not_ready;
         }
         if (header_.length > request.capacity()) {
@@ -178,7 +175,7 @@ class SrdInbound {
         bool stored = false;
         {
             EntryList entries;
-            stored = entries.open(pd(), request.list(), header_.length, true) &&
+            stored = entries.open(qp_.pd(), request.list(), header_.length, true) &&
                      entries.put(0, packet_.bytes);
         }
         complete(request, IBV_WC_RECV, stored ? Status::success : Status::invalid_lkey,
@@ -190,7 +187,7 @@ class SrdInbound {
     [[nodiscard]] Status open(unsigned access, Window& window) const {
         // EFA executes an RDMA request only if the responder has an address handle for the
         // requester.
-        if (find_ah_number(pd(), header_.source_gid) == efa::unknown_ah) {
+        if (find_ah_number(qp_.pd(), header_.source_gid) == efa::unknown_ah) {
             return Status::remote_unknown_peer;
         }
         if (header_.length > efa::max_rdma_length) {
@@ -213,7 +210,7 @@ class SrdInbound {
         }
         RecvRequest request;
         const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-        if (with_immediate && !take_request(request)) {
+        if (with_immediate && !take_receive(qp_, request)) {
             return Status::remote_not_ready;
         }
         bool stored = false;

@@ -47,7 +47,7 @@ class Transmission {
             return;
         }
         request_.deadline = fabric::now_ns() + (first_srd_timeout_ns << request_.retries);
-        set_timer_before(engine_, qp_, request_.deadline);
+        engine_.set_timer_before(qp_, request_.deadline);
         if (const Status status = find_destination(); status != Status::success) {
             complete_srd(qp_, number_, status);
             return;
@@ -108,15 +108,14 @@ class Transmission {
     void fill_header(PacketHeader& header, std::uint64_t bytes) const {
         const SendRequest& wanted = request_.request;
         Device& device = device_of(qp_.qp_base);
-        header.kind = reads() ? Kind::read : is_write(opcode()) ? Kind::write : Kind::send;
-        header.service = static_cast<std::uint8_t>(IBV_QPT_DRIVER);
-        header.flags = PacketHeader::has_grh;
-        const bool has_immediate =
-            opcode() == IBV_WR_SEND_WITH_IMM || opcode() == IBV_WR_RDMA_WRITE_WITH_IMM;
-        if (has_immediate && request_.sent + bytes == length_) {
-            header.flags |= PacketHeader::has_immediate;
-            header.imm_or_key = wanted.imm_data;
+        if (!set_operation(wanted, header)) {
+            header.kind = Kind::read;
         }
+        if (request_.sent + bytes != length_) {
+            header.flags = 0; // only the last packet has the immediate data
+        }
+        header.flags |= PacketHeader::has_grh;
+        header.service = static_cast<std::uint8_t>(IBV_QPT_DRIVER);
         header.destination = wanted.remote_qpn;
         header.source = qp_.number();
         header.psn = static_cast<std::uint32_t>(number_);
@@ -192,7 +191,7 @@ class Transmission {
             requester.stalled = true;
             requester.connection = request_.to;
         }
-        set_timer_before(engine_, qp_, fabric::now_ns() + full_wait_ns);
+        engine_.set_timer_before(qp_, fabric::now_ns() + full_wait_ns);
     }
 
     Engine::Implementation& engine_;
@@ -205,19 +204,6 @@ class Transmission {
 };
 
 } // namespace
-
-void set_timer_before(Engine::Implementation& engine, Qp& qp, std::uint64_t deadline) {
-    Requester& requester = qp.requester;
-    if (requester.timed && requester.deadline <= deadline) {
-        return;
-    }
-    if (!requester.timed) {
-        engine.timed.push_back(&qp);
-        requester.timed = true;
-    }
-    requester.deadline = deadline;
-    engine.wake_agent_before(deadline);
-}
 
 void transmit_srd(Engine::Implementation& engine, Qp& qp, std::uint64_t number) {
     const auto found = qp.srd->requests.find(number);

@@ -22,6 +22,22 @@ constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 /// consumes no packets.
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
+/// Removes the elements for which @p is_due is true from the list and returns them. Removes none if
+/// it throws std::bad_alloc.
+template <class Element, class Predicate>
+std::vector<Element> take_if(std::vector<Element>& list, const Predicate& is_due) {
+    std::vector<Element> due;
+    due.reserve(list.size());
+    std::erase_if(list, [&](Element& element) {
+        if (!is_due(element)) {
+            return false;
+        }
+        due.push_back(std::move(element));
+        return true;
+    });
+    return due;
+}
+
 std::uint64_t timeout_of(const Qp& qp) noexcept {
     if (!qp.is_reliable()) {
         return unreliable_wait_ns;
@@ -31,13 +47,19 @@ std::uint64_t timeout_of(const Qp& qp) noexcept {
 
 } // namespace
 
-void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
-    qp.requester.deadline = fabric::now_ns() + after_ns;
+void Engine::Implementation::set_deadline(Qp& qp, std::uint64_t deadline) {
+    qp.requester.deadline = deadline;
     if (!qp.requester.timed) {
         timed.push_back(&qp);
         qp.requester.timed = true;
     }
-    wake_agent_before(qp.requester.deadline);
+    wake_agent_before(deadline);
+}
+
+void Engine::Implementation::set_timer_before(Qp& qp, std::uint64_t deadline) {
+    if (!qp.requester.timed || deadline < qp.requester.deadline) {
+        set_deadline(qp, deadline);
+    }
 }
 
 void Engine::Implementation::start_timer(Qp& qp) {
@@ -80,19 +102,18 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
 void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
     raise_moderated(now);
-    release_writes_due(now);
+    // When the oldest RDMA write that SOFTVERBS_DISORDER (a test setting) delays is due, execute
+    // all delayed writes, so that they stay in order.
+    if (!held_writes.empty() && held_writes.front().due <= now) {
+        release_writes();
+    }
     // expired() below may add queue pairs to the list "timed". Therefore first move the queue pairs
     // whose timer has expired from this list to "due".
-    std::vector<Qp*> due;
-    due.reserve(timed.size());
-    std::erase_if(timed, [&](Qp* qp) {
-        if (qp->requester.deadline > now) {
-            return false;
-        }
+    const std::vector<Qp*> due =
+        take_if(timed, [now](const Qp* qp) { return qp->requester.deadline <= now; });
+    for (Qp* const qp : due) {
         qp->requester.timed = false;
-        due.push_back(qp);
-        return true;
-    });
+    }
     for (Qp* const qp : due) {
         expired(*qp);
     }
@@ -159,12 +180,9 @@ void Engine::Implementation::expired(Qp& qp) {
         run(qp);
         return;
     }
-    if (requester.retries_left == 0) {
-        fail_oldest(qp, IBV_WC_RETRY_EXC_ERR);
+    if (!may_retry(qp)) {
         return;
     }
-    --requester.retries_left;
-    ++process().counters.retried;
     if (requester.stalled) {
         // The connection is full, because the other process is stopped or the other host does not
         // respond. The connection still contains the requests, so do not send them again.
@@ -200,19 +218,17 @@ void Engine::Implementation::raise_moderated(std::uint64_t now) {
 }
 
 void Engine::Implementation::deliver_delayed(std::uint64_t now) {
-    std::vector<Delayed> due;
-    due.reserve(delayed.size());
-    std::erase_if(delayed, [&](Delayed& late) {
-        if (late.due > now) {
-            return false;
-        }
-        due.push_back(std::move(late));
-        return true;
-    });
-    send_delayed(due, now);
+    send_delayed(take_if(delayed, [now](const Delayed& late) { return late.due <= now; }), now);
 }
 
-void Engine::Implementation::send_delayed(std::vector<Delayed>& due, std::uint64_t now) {
+void Engine::Implementation::send_late_packets(std::uint32_t source) {
+    const auto is_wanted = [source](const Delayed& late) {
+        return late.source != 0 && (source == 0 || late.source == source);
+    };
+    send_delayed(take_if(delayed, is_wanted), fabric::now_ns());
+}
+
+void Engine::Implementation::send_delayed(std::vector<Delayed> due, std::uint64_t now) {
     std::vector<Delayed> again;
     for (Delayed& late : due) {
         if (late.to == nullptr) {
