@@ -85,10 +85,9 @@ void Engine::leaving(Qp& qp) {
     implementation_->acknowledge(qp);
     // If the peer of "qp" is a queue pair of this process, the peer has already executed all
     // requests of "qp". Send the delayed ACK of the peer now.
-    const std::uint32_t number = qp.attributes.dest_qp_num;
-    Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
-    if (peer != nullptr && peer->number() == number &&
-        peer->attributes.dest_qp_num == qp.number()) {
+    Qp* const peer =
+        qp.requester.route.remote ? nullptr : process().qps.find(qp.attributes.dest_qp_num);
+    if (peer != nullptr && peer->attributes.dest_qp_num == qp.number()) {
         implementation_->acknowledge(*peer);
     }
     implementation_->drain();

@@ -58,8 +58,7 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
 bool Engine::Implementation::is_still_offered(const Packet& packet) {
     const PacketHeader& header = packet.header;
     Qp* const source = process().qps.find(header.source);
-    if (source == nullptr || source->number() != header.source ||
-        source->state() == IBV_QPS_RESET || source->state() == IBV_QPS_INIT ||
+    if (source == nullptr || source->state() == IBV_QPS_RESET || source->state() == IBV_QPS_INIT ||
         source->state() == IBV_QPS_ERR) {
         return false;
     }

@@ -158,14 +158,12 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
     }
     Qp* const qp = process().qps.find(header.destination);
     if (header.service == IBV_QPT_DRIVER && lane == fabric::Lane::requests &&
-        slot_of(header.source) == sender &&
-        (qp == nullptr || qp->number() != header.destination || qp->type() != IBV_QPT_DRIVER)) {
+        slot_of(header.source) == sender && (qp == nullptr || qp->type() != IBV_QPT_DRIVER)) {
         reject_srd_request(from, packet);
         return true;
     }
-    if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
-        header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||
-        !port_is_up(*qp)) {
+    if (qp == nullptr || slot_of(header.source) != sender || header.service != qp->type() ||
+        !is_addressed_to(*qp, from, header.device) || !port_is_up(*qp)) {
         return true;
     }
     const bool complete = lane == fabric::Lane::requests ? handle_request(*qp, from, packet)

@@ -25,7 +25,7 @@ using Kind = PacketHeader::Kind;
 /// @param sender  slot of the process that has sent the packet
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
-    if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
+    if (qp == nullptr || slot_of(header.source) != sender ||
         header.source != qp->attributes.dest_qp_num || !qp->requester.short_path ||
         header.form_and_service != qp->requester.short_form || qp->state() != IBV_QPS_RTS ||
         header.device != qp->requester.own_device ||

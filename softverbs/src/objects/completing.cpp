@@ -8,6 +8,7 @@
 #include "objects/scatter_to_cqe.hpp"
 #include "objects/srd.hpp"
 #include "objects/tag_matching.hpp"
+#include "objects/xrc_domain.hpp"
 
 namespace softverbs {
 
@@ -88,11 +89,20 @@ void release_slots(const Completion& completion) noexcept {
     }
 }
 
-void release_current_receive(Qp& qp) noexcept {
+void forget_work(Qp& qp) {
     const bool in_tagged_buffer = std::exchange(qp.responder.matched, false);
     if (std::exchange(qp.responder.current_taken, false) && qp.shared_queue != nullptr &&
         !in_tagged_buffer) {
         qp.shared_queue->requests.free();
+    }
+    invalidate_all(qp);
+    if (qp.domain != nullptr) {
+        forget_completions(qp);
+    } else {
+        forget(*qp.send_queue, qp.number());
+    }
+    if (qp.recv_queue != nullptr) {
+        forget(*qp.recv_queue, qp.number());
     }
 }
 
@@ -255,7 +265,7 @@ bool contains(const Cq* cq, std::uint32_t qp_number) noexcept {
 
 bool has_unpolled_completions(std::uint32_t qp_number) {
     const Qp* const qp = process().qps.find(qp_number);
-    if (qp == nullptr || qp->number() != qp_number ||
+    if (qp == nullptr ||
         (qp->state() != IBV_QPS_RTR && qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
         return false;
     }

@@ -18,8 +18,7 @@ constexpr std::uint32_t variant_mask = 0xff;
 /// Returns the queue pair on which a type 2 memory window is bound. Returns null for type 1 windows
 /// and for memory regions.
 Qp* queue_pair_of(const Grant& grant) {
-    Qp* const qp = grant.qp_number != 0 ? process().qps.find(grant.qp_number) : nullptr;
-    return qp != nullptr && qp->number() == grant.qp_number ? qp : nullptr;
+    return grant.qp_number != 0 ? process().qps.find(grant.qp_number) : nullptr;
 }
 
 /// Unbinds a window. Its key then gives no access.

@@ -6,7 +6,6 @@
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/srd.hpp"
-#include "objects/xrc_domain.hpp"
 
 namespace softverbs {
 
@@ -262,25 +261,12 @@ void reset(Qp& qp) {
     if (qp.srd != nullptr) {
         qp.srd->reset();
     }
-    release_current_receive(qp);
-    invalidate_all(qp);
-    if (qp.domain != nullptr) {
-        forget_completions(qp);
-    } else {
-        forget(*qp.send_queue, qp.number());
-    }
-    if (qp.recv_queue != nullptr) {
-        forget(*qp.recv_queue, qp.number());
-    }
+    forget_work(qp);
     const ibv_qp_cap cap = qp.attributes.cap;
     qp.attributes = {};
     qp.attributes.cap = cap;
     qp.last_receive_flushed = false;
 }
-
-} // namespace
-
-namespace {
 
 /// With the device profile efa, returns EOPNOTSUPP for attributes in the mask that the efa kernel
 /// driver does not support, for a port other than 1, and for a P_Key index other than 0. Otherwise

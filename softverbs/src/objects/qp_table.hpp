@@ -54,12 +54,8 @@ class QpTable {
     /// large.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
-    /// Returns the queue pair with the index in the lower bits of @p number, or null. The caller
-    /// must check that the upper bits of @p number are the slot of this process.
-    [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
-        const std::size_t index = number & ((1U << index_bits()) - 1);
-        return index < qps_.size() ? qps_[index] : nullptr;
-    }
+    /// Returns the queue pair of this process with this number, or null. Defined in queue_pair.hpp.
+    [[nodiscard]] inline Qp* find(std::uint32_t number) const noexcept;
     [[nodiscard]] const std::vector<Qp*>& all() const noexcept { return qps_; }
 
   private:

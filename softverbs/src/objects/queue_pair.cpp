@@ -276,6 +276,15 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 
 namespace {
 
+/// Executes what has arrived for the queue pair, and removes all references to it.
+void remove(Qp& qp) {
+    process().engine.leaving(qp);
+    process().engine.destroyed(qp);
+    forget_work(qp);
+    process().qps.erase(qp.number());
+    qp.current_state = IBV_QPS_RESET;
+}
+
 /// Implements ibv_destroy_qp() for a handle of an XRC target queue pair. Waits until the program
 /// has acknowledged all events of the handle. Destroys the target queue pair when its last handle
 /// is destroyed.
@@ -283,12 +292,7 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     Qp& target = *handle.target;
     std::erase(target.handles, &handle);
     if (target.handles.empty()) {
-        process().engine.leaving(target);
-        process().engine.destroyed(target);
-        invalidate_all(target);
-        process().qps.erase(target.number());
-        release_current_receive(target);
-        forget_completions(target);
+        remove(target);
         delete &target;
     } else if (target.qp_base.context == handle.qp_base.context) {
         target.qp_base.context = target.handles.front()->qp_base.context;
@@ -317,16 +321,7 @@ int destroy_qp(Qp& qp) {
     if (is_attached(qp)) {
         return busy(); // as in the kernel
     }
-    process().engine.leaving(qp);
-    process().engine.destroyed(qp);
-    invalidate_all(qp);
-    process().qps.erase(qp.number());
-    qp.current_state = IBV_QPS_RESET;
-    release_current_receive(qp);
-    forget(*qp.send_queue, qp.number());
-    if (qp.recv_queue != nullptr) {
-        forget(*qp.recv_queue, qp.number());
-    }
+    remove(qp);
     forget_events(context_of(qp.qp_base), qp.native());
     process().engine.wait_for_writes();
     wait_for_acknowledgements(qp, lock);

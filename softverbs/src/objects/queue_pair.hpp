@@ -18,6 +18,7 @@
 #include "objects/device.hpp"
 #include "objects/memory.hpp"
 #include "objects/parent_domain.hpp"
+#include "objects/qp_table.hpp"
 
 namespace softverbs {
 
@@ -469,6 +470,12 @@ struct Qp : ibv_qp_ex {
     }
 };
 
+inline Qp* QpTable::find(std::uint32_t number) const noexcept {
+    const std::size_t index = number & ((1U << index_bits()) - 1);
+    Qp* const qp = index < qps_.size() ? qps_[index] : nullptr;
+    return qp != nullptr && qp->number() == number ? qp : nullptr;
+}
+
 // Most of these functions implement verbs with similar names; create_qp() implements
 // ibv_create_qp(). The caller must hold Process::lock, except as noted.
 
@@ -558,9 +565,10 @@ void end_draining(Qp& qp);
 /// queue of @p qp.
 /// @param data  see push()
 void complete_receive(Qp& qp, Completion completion, const Scatter* data = nullptr);
-/// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
-/// the entry of its receive request in the shared receive queue.
-void release_current_receive(Qp& qp) noexcept;
+/// Called when the queue pair is reset or destroyed. Removes its completions that were not polled,
+/// and unbinds its type 2 windows. If a message was received only partly, frees the entry of its
+/// receive request in the shared receive queue.
+void forget_work(Qp& qp);
 /// Called when the program has polled the completion. Frees the queue entry of its work request
 /// and, in a send queue, the entries of earlier unsignaled requests.
 void release_slots(const Completion& completion) noexcept;

@@ -162,8 +162,7 @@ Qp* open_qp(Context& context, const ibv_qp_open_attr& attributes) {
     }
     auto& xrcd = *static_cast<Xrcd*>(attributes.xrcd);
     Qp* const target = process().qps.find(attributes.qp_num);
-    if (target == nullptr || target->number() != attributes.qp_num ||
-        target->type() != IBV_QPT_XRC_RECV || target->domain != xrcd.domain) {
+    if (target == nullptr || target->type() != IBV_QPT_XRC_RECV || target->domain != xrcd.domain) {
         return fail(EINVAL);
     }
     const bool has_context = (attributes.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0;
