@@ -14,20 +14,12 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
         // In softverbs, each request has one packet sequence number (PSN), so the position of a
-        // request in the send queue follows from its PSN. Check this guess: it is wrong if an
-        // earlier request is executed without a packet and has no PSN.
-        const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
-        if (guess < limit && qp.sends[guess].psn == psn &&
-            qp.sends[guess].state != SendRequest::State::waiting &&
-            !is_local(qp.sends[guess].opcode) && !is_local(qp.sends[first].opcode)) {
-            return guess;
-        }
-    }
-    for (std::uint64_t i = first; i < limit; ++i) {
-        const SendRequest& request = qp.sends[i];
-        if (request.psn == psn && request.state != SendRequest::State::waiting &&
-            !is_local(request.opcode)) {
-            return i;
+        // request in the send queue follows from its PSN. Requests without a packet have no PSN,
+        // but they are executed when they are the oldest ones, and leave the queue at once.
+        const std::uint64_t position = first + ((psn - qp.sends[first].psn) & psn_mask);
+        if (position < limit && qp.sends[position].psn == psn &&
+            qp.sends[position].state != SendRequest::State::waiting) {
+            return position;
         }
     }
     return qp.sends.end();

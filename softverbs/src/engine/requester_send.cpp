@@ -68,10 +68,8 @@ Step OutboundRequest::local() {
 }
 
 ibv_wc_status OutboundRequest::check_request() const {
-    if (data_length() > device_of(qp_.qp_base).port(1)->attributes.max_msg_sz) {
-        return IBV_WC_LOC_LEN_ERR;
-    }
-    if (is_atomic(request_.opcode) && request_.length < sizeof(std::uint64_t)) {
+    if (data_length() > device_of(qp_.qp_base).port(1)->attributes.max_msg_sz ||
+        (is_atomic(request_.opcode) && request_.length < sizeof(std::uint64_t))) {
         return IBV_WC_LOC_LEN_ERR;
     }
     return returns_data(request_.opcode) && qp_.attributes.max_rd_atomic == 0 ? IBV_WC_LOC_QP_OP_ERR

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <type_traits>
 
 #include "objects/completion_queue.hpp"
 #include "objects/device.hpp"
@@ -19,14 +20,13 @@ namespace softverbs {
 /// thread that takes both locks must take Process::lock first.
 inline pthread_mutex_t acknowledgement_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-[[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
-    return cq.cond;
-}
-[[nodiscard]] inline pthread_cond_t& condition_of(Qp& qp) noexcept {
-    return qp.qp_base.cond;
-}
-[[nodiscard]] inline pthread_cond_t& condition_of(Srq& srq) noexcept {
-    return srq.cond;
+template <class Object>
+[[nodiscard]] pthread_cond_t& condition_of(Object& object) noexcept {
+    if constexpr (std::is_same_v<Object, Qp>) {
+        return object.qp_base.cond;
+    } else {
+        return object.cond;
+    }
 }
 
 template <class Object>

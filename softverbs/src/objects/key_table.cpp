@@ -28,12 +28,8 @@ KeyTable::KeyTable() : entries_(64), mask_(entries_.size() - 1) {
     if (!fabric::fill_random(std::as_writable_bytes(std::span(secrets_)), GRND_NONBLOCK)) {
         // Without random numbers, the keys are predictable. This is acceptable, because keys detect
         // errors and do not protect against attackers.
-        const std::uint64_t now = fabric::now_ns();
-        std::uint32_t seed = mix(static_cast<std::uint32_t>(::getpid()));
-        for (std::uint32_t& secret : secrets_) {
-            seed = mix(seed + static_cast<std::uint32_t>(now));
-            secret = seed;
-        }
+        secrets_[0] = static_cast<std::uint32_t>(::getpid());
+        secrets_[1] = static_cast<std::uint32_t>(fabric::now_ns());
     }
 }
 

@@ -142,21 +142,13 @@ void revoke(Mr& mr);
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey,
                            std::uint32_t old_rkey);
 /// Checks the arguments of ibv_bind_mw() as a provider does; verbs.h makes further checks. Returns
-/// 0, EINVAL (the window or the region is zero-based), or ENOTSUP (regions of this kind, such as
-/// regions of device memory, do not permit windows).
-[[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
+/// 0, EINVAL (the window or the region is zero-based), ENOTSUP (regions of this kind, such as
+/// regions of device memory, do not permit windows), or EOPNOTSUPP (see can_bind()).
+[[nodiscard]] int check_type_1_bind(const Qp& qp, const ibv_mw_bind_info& info);
 /// Returns whether the device supports the length in a bind request. If not, the verb returns
 /// EOPNOTSUPP. As in the mlx5 provider (set_bind_wr()), an mlx5 device supports windows of at most
 /// 2 GiB.
 [[nodiscard]] bool can_bind(const Qp& qp, const ibv_mw_bind_info& info);
-/// Returns the key that a type 1 window gets when it is bound the next time.
-[[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
-/// Returns the key that a type 2 window gets if the program requests @p rkey. The low 8 bits of
-/// this key come from @p rkey, and the other bits from the current key of the window.
-[[nodiscard]] std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey);
-/// Stores the new key in ibv_mw::rkey when a bind request for a type 1 window is posted. The
-/// previous binding and its key stay valid until the request is executed.
-void set_window_key(Mw& mw, std::uint32_t rkey);
 /// Unbinds a type 2 window, for a local invalidate or a received send with invalidate. Returns
 /// false if no window with this key is bound on this queue pair.
 [[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);

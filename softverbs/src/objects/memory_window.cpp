@@ -12,8 +12,6 @@ namespace {
 /// The access flags of a window. IBV_ACCESS_LOCAL_WRITE is accepted, as in libmlx5, but has no
 /// effect, because a window has no lkey.
 constexpr unsigned window_access = remote_access | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
-/// The bits of a key that ibv_inc_rkey() changes.
-constexpr std::uint32_t variant_mask = 0xff;
 
 /// Returns the queue pair on which a type 2 memory window is bound. Returns null for type 1 windows
 /// and for memory regions.
@@ -132,35 +130,27 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
     return true;
 }
 
-int check_type_1_bind(const ibv_mw_bind_info& info) {
+int check_type_1_bind(const Qp& qp, const ibv_mw_bind_info& info) {
     if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
         return EINVAL;
     }
-    if (info.mr == nullptr || !is_alive(info.mr)) {
-        return 0; // an unbind, or a request that fails with IBV_WC_MW_BIND_ERR
+    // Without a region, this is an unbind. If the region does not exist, the request fails with
+    // IBV_WC_MW_BIND_ERR.
+    if (info.mr != nullptr && is_alive(info.mr)) {
+        const Mr& mr = *static_cast<Mr*>(info.mr);
+        if (mr.kind != Mr::Kind::host && mr.kind != Mr::Kind::dmabuf) {
+            return ENOTSUP;
+        }
+        if ((mr.grant.access & IBV_ACCESS_ZERO_BASED) != 0) {
+            return EINVAL;
+        }
     }
-    const Mr& mr = *static_cast<Mr*>(info.mr);
-    if (mr.kind != Mr::Kind::host && mr.kind != Mr::Kind::dmabuf) {
-        return ENOTSUP;
-    }
-    return (mr.grant.access & IBV_ACCESS_ZERO_BASED) != 0 ? EINVAL : 0;
+    return can_bind(qp, info) ? 0 : EOPNOTSUPP;
 }
 
 bool can_bind(const Qp& qp, const ibv_mw_bind_info& info) {
     constexpr std::uint64_t most = std::uint64_t{1} << 31U;
     return info.length <= most || !device_of(qp.qp_base).rules.is_mlx5;
-}
-
-std::uint32_t next_window_key(const Mw& mw) {
-    return ibv_inc_rkey(mw.last_key);
-}
-
-std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey) {
-    return (mw.last_key & ~variant_mask) | (rkey & variant_mask);
-}
-
-void set_window_key(Mw& mw, std::uint32_t rkey) {
-    mw.rkey = mw.last_key = rkey;
 }
 
 bool invalidate(const Qp& qp, std::uint32_t rkey) {

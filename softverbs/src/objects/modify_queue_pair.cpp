@@ -14,26 +14,23 @@ namespace {
 constexpr int requester_attributes = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int responder_attributes = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
+/// Returns the attributes (IBV_QP_*) that ibv_modify_qp() ignores for a queue pair type. XRC_SEND
+/// has no responder, and XRC_RECV has no requester; programs may use the attribute mask of an RC
+/// queue pair for both types. See modify_qp_mask() in the kernel (uverbs_cmd.c).
+constexpr int ignored_attributes(ibv_qp_type type) noexcept {
+    return type == IBV_QPT_XRC_SEND   ? responder_attributes
+           : type == IBV_QPT_XRC_RECV ? requester_attributes
+                                      : 0;
+}
+
 /// Masks of queue pair attributes (IBV_QP_*) for each type of queue pair.
 struct Masks {
     int rc = 0;
     int uc = 0;
     int ud = 0;
 
-    /// Returns the mask for a type. XRC_SEND queue pairs have the attributes of RC, except those of
-    /// the responder. XRC_RECV queue pairs have the attributes of RC, except those of the
-    /// requester; but they have IBV_QP_TIMEOUT.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
-        switch (type) {
-            case IBV_QPT_RC:
-                return rc;
-            case IBV_QPT_XRC_SEND:
-                return rc & ~responder_attributes;
-            case IBV_QPT_XRC_RECV:
-                return rc & ~requester_attributes;
-            default:
-                return type == IBV_QPT_UC ? uc : ud;
-        }
+        return is_reliable(type) ? rc & ~ignored_attributes(type) : type == IBV_QPT_UC ? uc : ud;
     }
 };
 
@@ -121,20 +118,6 @@ Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noex
     return {};
 }
 
-/// Returns the attributes (IBV_QP_*) that ibv_modify_qp() ignores for a queue pair type. XRC_SEND
-/// has no responder, and XRC_RECV has no requester; programs may use the attribute mask of an RC
-/// queue pair for both types. See modify_qp_mask() in the kernel (uverbs_cmd.c).
-int ignored_attributes(ibv_qp_type type) noexcept {
-    switch (type) {
-        case IBV_QPT_XRC_SEND:
-            return responder_attributes;
-        case IBV_QPT_XRC_RECV:
-            return requester_attributes;
-        default:
-            return 0;
-    }
-}
-
 constexpr unsigned max_timer = 31;  // a 5-bit field
 constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
@@ -155,70 +138,43 @@ bool is_rate(const Device& device, std::uint32_t rate) {
 /// Value of ibv_ece::vendor_id with the profile mlx5, as in libmlx5: a PCI vendor ID.
 constexpr std::uint32_t ece_vendor = 0x15b3;
 
-/// Checks the values of the attributes that are in the attribute mask of ibv_modify_qp().
-class Checker {
-  public:
-    Checker(Qp& qp, const ibv_qp_attr& attributes, int mask)
-        : device_(device_of(qp.qp_base)),
-          attributes_(attributes),
-          mask_(mask),
-          port_(device_.port(has(IBV_QP_PORT) ? attributes.port_num : qp.attributes.port_num)) {}
-
-    [[nodiscard]] bool ok() const { return place_ok() && path_ok() && numbers_ok(); }
-
-  private:
-    [[nodiscard]] bool has(int bit) const { return (mask_ & bit) != 0; }
-
-    [[nodiscard]] bool place_ok() const {
-        if (has(IBV_QP_PORT) && port_ == nullptr) {
+/// Returns whether the values of the attributes in the attribute mask of ibv_modify_qp() are valid.
+bool are_valid(const Qp& qp, const ibv_qp_attr& given, int mask) {
+    Device& device = device_of(qp.qp_base);
+    const ibv_device_attr& limits = device.attributes.orig_attr;
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    const auto at_most = [&has](int bit, std::uint32_t value, std::uint32_t most) {
+        return !has(bit) || value <= most;
+    };
+    const Port* const port =
+        device.port(has(IBV_QP_PORT) ? given.port_num : qp.attributes.port_num);
+    if (port == nullptr && has(IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MTU)) {
+        return false;
+    }
+    if (has(IBV_QP_ALT_PATH)) {
+        const Port* const other = device.port(given.alt_port_num);
+        if (other == nullptr || given.alt_pkey_index >= other->pkeys.size() ||
+            given.alt_timeout > max_timer || check_address(device, given.alt_ah_attr) != 0) {
             return false;
         }
-        return !has(IBV_QP_PKEY_INDEX) ||
-               (port_ != nullptr && attributes_.pkey_index < port_->pkeys.size());
     }
-
-    [[nodiscard]] bool path_ok() const {
-        if (has(IBV_QP_AV) && check_address(device_, attributes_.ah_attr) != 0) {
-            return false;
-        }
-        if (has(IBV_QP_ALT_PATH)) {
-            const Port* other = device_.port(attributes_.alt_port_num);
-            if (other == nullptr || attributes_.alt_pkey_index >= other->pkeys.size() ||
-                attributes_.alt_timeout > max_timer ||
-                check_address(device_, attributes_.alt_ah_attr) != 0) {
-                return false;
-            }
-        }
-        if (has(IBV_QP_PATH_MIG_STATE) && (attributes_.path_mig_state < IBV_MIG_MIGRATED ||
-                                           attributes_.path_mig_state > IBV_MIG_ARMED)) {
-            return false;
-        }
-        return !has(IBV_QP_PATH_MTU) || (port_ != nullptr && attributes_.path_mtu >= IBV_MTU_256 &&
-                                         attributes_.path_mtu <= port_->attributes.active_mtu);
-    }
-
-    [[nodiscard]] bool numbers_ok() const {
-        const ibv_device_attr& limits = device_.attributes.orig_attr;
-        const auto at_most = [this](int bit, std::uint32_t value, std::uint32_t most) {
-            return !has(bit) || value <= most;
-        };
-        return at_most(IBV_QP_TIMEOUT, attributes_.timeout, max_timer) &&
-               at_most(IBV_QP_MIN_RNR_TIMER, attributes_.min_rnr_timer, max_timer) &&
-               at_most(IBV_QP_RETRY_CNT, attributes_.retry_cnt, max_retries) &&
-               at_most(IBV_QP_RNR_RETRY, attributes_.rnr_retry, max_retries) &&
-               at_most(IBV_QP_DEST_QPN, attributes_.dest_qp_num, max_24_bits) &&
-               (!has(IBV_QP_RATE_LIMIT) || is_rate(device_, attributes_.rate_limit)) &&
-               at_most(IBV_QP_MAX_QP_RD_ATOMIC, attributes_.max_rd_atomic,
-                       static_cast<std::uint32_t>(limits.max_qp_init_rd_atom)) &&
-               at_most(IBV_QP_MAX_DEST_RD_ATOMIC, attributes_.max_dest_rd_atomic,
-                       static_cast<std::uint32_t>(limits.max_qp_rd_atom));
-    }
-
-    Device& device_;
-    const ibv_qp_attr& attributes_;
-    int mask_;
-    const Port* port_;
-};
+    return (!has(IBV_QP_PKEY_INDEX) || given.pkey_index < port->pkeys.size()) &&
+           (!has(IBV_QP_AV) || check_address(device, given.ah_attr) == 0) &&
+           (!has(IBV_QP_PATH_MIG_STATE) ||
+            (given.path_mig_state >= IBV_MIG_MIGRATED && given.path_mig_state <= IBV_MIG_ARMED)) &&
+           (!has(IBV_QP_PATH_MTU) ||
+            (given.path_mtu >= IBV_MTU_256 && given.path_mtu <= port->attributes.active_mtu)) &&
+           at_most(IBV_QP_TIMEOUT, given.timeout, max_timer) &&
+           at_most(IBV_QP_MIN_RNR_TIMER, given.min_rnr_timer, max_timer) &&
+           at_most(IBV_QP_RETRY_CNT, given.retry_cnt, max_retries) &&
+           at_most(IBV_QP_RNR_RETRY, given.rnr_retry, max_retries) &&
+           at_most(IBV_QP_DEST_QPN, given.dest_qp_num, max_24_bits) &&
+           (!has(IBV_QP_RATE_LIMIT) || is_rate(device, given.rate_limit)) &&
+           at_most(IBV_QP_MAX_QP_RD_ATOMIC, given.max_rd_atomic,
+                   static_cast<std::uint32_t>(limits.max_qp_init_rd_atom)) &&
+           at_most(IBV_QP_MAX_DEST_RD_ATOMIC, given.max_dest_rd_atomic,
+                   static_cast<std::uint32_t>(limits.max_qp_rd_atom));
+}
 
 void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     const auto copy = [mask](int bit, auto& target, const auto& value) {
@@ -342,7 +298,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
     if (!rule.allowed || (given & rule.required) != rule.required ||
         (given & ~(rule.required | rule.optional)) != 0 ||
         ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) ||
-        !Checker(qp, attributes, mask).ok()) {
+        !are_valid(qp, attributes, mask)) {
         return EINVAL;
     }
     if (qp.srd != nullptr && from == IBV_QPS_RTR && to == IBV_QPS_RTS) {

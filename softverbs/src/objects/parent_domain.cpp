@@ -72,9 +72,9 @@ int dealloc_parent_domain(ParentDomain& domain) {
     return 0;
 }
 
-QueueMemory::~QueueMemory() {
-    if (!memory_.empty() && domain_->free != nullptr) {
-        domain_->free(domain_, domain_->program_context, memory_.data(), type_);
+void QueueMemory::Free::operator()(std::byte* memory) const {
+    if (domain->free != nullptr) {
+        domain->free(domain, domain->program_context, memory, type);
     }
 }
 
@@ -88,19 +88,18 @@ int QueueMemory::obtain(ibv_pd* pd, std::size_t size, std::uint64_t type) {
         return ENOMEM;
     }
     if (given != IBV_ALLOCATOR_USE_DEFAULT) {
-        domain_ = domain;
-        type_ = type;
-        memory_ = {static_cast<std::byte*>(given), size};
+        memory_ = {static_cast<std::byte*>(given), Free{domain, type}};
+        size_ = size;
     }
     return 0;
 }
 
 std::span<std::byte> QueueMemory::take(std::size_t size) noexcept {
     const std::size_t needed = aligned_size(size);
-    if (needed > memory_.size() - used_) {
+    if (memory_ == nullptr || needed > size_ - used_) {
         return {};
     }
-    const auto taken = memory_.subspan(used_, size);
+    const std::span taken(memory_.get() + used_, size);
     used_ += needed;
     return taken;
 }

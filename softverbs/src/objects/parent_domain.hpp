@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <utility>
 
 #include "objects/device.hpp"
 
@@ -51,19 +51,6 @@ struct ParentDomain : Pd {
 /// caller must not hold Process::lock.
 class QueueMemory {
   public:
-    QueueMemory() = default;
-    QueueMemory(const QueueMemory&) = delete;
-    QueueMemory& operator=(const QueueMemory&) = delete;
-    ~QueueMemory();
-    QueueMemory(QueueMemory&& other) noexcept { *this = std::move(other); }
-    QueueMemory& operator=(QueueMemory&& other) noexcept {
-        std::swap(domain_, other.domain_);
-        std::swap(type_, other.type_);
-        std::swap(memory_, other.memory_);
-        std::swap(used_, other.used_);
-        return *this;
-    }
-
     /// Asks the allocator of the parent domain @p pd for @p size bytes of the resource @p type
     /// (MLX5DV_RES_TYPE_*). If there is no such allocator, or if it returns
     /// IBV_ALLOCATOR_USE_DEFAULT, returns 0 and this object stays empty. Returns ENOMEM if the
@@ -74,9 +61,13 @@ class QueueMemory {
     [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;
 
   private:
-    ParentDomain* domain_ = nullptr;
-    std::uint64_t type_ = 0;
-    std::span<std::byte> memory_;
+    struct Free {
+        ParentDomain* domain;
+        std::uint64_t type;
+        void operator()(std::byte* memory) const;
+    };
+    std::unique_ptr<std::byte, Free> memory_{nullptr, Free{}};
+    std::size_t size_ = 0;
     std::size_t used_ = 0;
 };
 

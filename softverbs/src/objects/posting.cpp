@@ -2,7 +2,6 @@
 #include "objects/posting.hpp"
 
 #include <errno.h>
-#include <string.h>
 
 #include <algorithm>
 #include <new>
@@ -275,8 +274,10 @@ int set_bind(const Qp& qp, SendRequest& request, ibv_mw* mw, std::uint32_t rkey,
     if (!can_bind(qp, info)) {
         return EOPNOTSUPP;
     }
+    // The program chooses the bits of the key that ibv_inc_rkey() changes.
+    constexpr std::uint32_t chosen = 0xff;
     request.window = static_cast<Mw*>(mw);
-    request.rkey = chosen_window_key(*request.window, rkey);
+    request.rkey = (request.window->last_key & ~chosen) | (rkey & chosen);
     request.invalidate_rkey = mw->rkey;
     request.bind = info;
     return 0;
@@ -419,10 +420,7 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
         error = EINVAL;
     }
     if (error == 0) {
-        error = check_type_1_bind(bind->bind_info);
-    }
-    if (error == 0 && !can_bind(qp, bind->bind_info)) {
-        error = EOPNOTSUPP;
+        error = check_type_1_bind(qp, bind->bind_info);
     }
     if (error == 0) {
         error = allocate_sends(qp);
@@ -441,8 +439,8 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     request.flags = bind->send_flags;
     request.window = static_cast<Mw*>(mw);
     request.bind = bind->bind_info;
-    request.rkey = next_window_key(*request.window);
-    set_window_key(*request.window, request.rkey);
+    // The previous binding and its key stay valid until the request is executed.
+    request.rkey = mw->rkey = request.window->last_key = ibv_inc_rkey(request.window->last_key);
     added(qp);
     return 0;
 }
