@@ -269,37 +269,14 @@ bool InboundRequest::have_receive() {
 void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length,
                               const Scatter* data) {
     engine_.release_writes(); // a receive completion orders the writes before it
-    Completion completion;
-    ibv_wc& wc = completion.wc;
-    wc.wr_id = responder_.current.wr_id;
-    wc.status = status;
-    wc.opcode = opcode;
-    wc.byte_len = static_cast<std::uint32_t>(length);
-    wc.src_qp = header_.source;
-    if ((header_.flags & PacketHeader::has_immediate) != 0) {
-        wc.imm_data = header_.imm_or_key;
-        wc.wc_flags |= IBV_WC_WITH_IMM;
-    }
-    if ((header_.flags & PacketHeader::has_invalidate) != 0) {
-        wc.invalidated_rkey = header_.imm_or_key;
-        wc.wc_flags |= IBV_WC_WITH_INV;
-    }
-    if ((header_.flags & PacketHeader::has_grh) != 0) {
-        wc.wc_flags |= IBV_WC_GRH;
-    }
+    Completion completion = completion_of(qp_, header_);
+    completion.wc.wr_id = responder_.current.wr_id;
+    completion.wc.status = status;
+    completion.wc.opcode = opcode;
+    completion.wc.byte_len = static_cast<std::uint32_t>(length);
     if (tag_data_valid_) {
-        wc.wc_flags |= IBV_WC_TM_DATA_VALID;
+        completion.wc.wc_flags |= IBV_WC_TM_DATA_VALID;
     }
-    wc.slid = header_.source_lid;
-    wc.sl = received_service_level();
-    if (device_of(qp_.qp_base).rules.is_efa) [[unlikely]] {
-        // As with libefa, wc.slid is the number of the address handle for the sender, and the
-        // completion reports no GRH.
-        wc.slid = find_ah_number(qp_.receive_pd(), header_.source_gid);
-        wc.wc_flags &= ~unsigned{IBV_WC_GRH};
-        completion.source_gid = header_.source_gid;
-    }
-    completion.solicited = (header_.flags & PacketHeader::solicited) != 0;
     responder_.current_taken = false;
     complete_receive(qp_, completion, data);
 }

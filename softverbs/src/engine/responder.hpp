@@ -14,6 +14,10 @@ namespace softverbs {
 /// Length in bytes of the GRH in the receive buffer, before the data of a datagram.
 inline constexpr std::size_t grh_length = 40;
 
+/// Returns a completion for a receive request with the members that depend on the received packet.
+/// The caller must set wr_id, status, opcode and byte_len.
+[[nodiscard]] Completion completion_of(const Qp& qp, const PacketHeader& header);
+
 /// Executes one received request packet. Used if the fast path receive_short() cannot execute the
 /// request.
 class InboundRequest {
@@ -81,9 +85,6 @@ class InboundRequest {
     /// Takes a receive request for the received message. If no receive request is posted, sends an
     /// RNR NAK and returns false.
     bool have_receive();
-    /// Returns the value for ibv_wc::sl: the service level, or the type of the network header (GRH,
-    /// IPv4 or IPv6) if the packet is a datagram on Ethernet.
-    [[nodiscard]] std::uint8_t received_service_level() const;
     /// Adds the completion of the receive request to the completion queue.
     /// @param data  data that the CPU copies to the receive buffer when the program polls the
     ///     completion; null: none

@@ -76,25 +76,53 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
     return bytes;
 }
 
-} // namespace
-
-std::uint8_t InboundRequest::received_service_level() const {
+/// Returns the value for ibv_wc::sl: the service level, or the type of the network header (GRH,
+/// IPv4 or IPv6) if the packet is a datagram on Ethernet.
+std::uint8_t received_service_level(const Qp& qp, const PacketHeader& header) {
     // A ConnectX NIC reports the type of a received RoCE packet in ibv_wc::sl: bit 3 is set if the
     // packet has a UDP header, and the lower bits are 0 for a GRH, 1 for an IPv6 header and 2 for
     // an IPv4 header. UCX needs these bits to find the destination GID.
     constexpr std::uint8_t has_udp = 8;
     constexpr std::uint8_t ipv6 = 1;
     constexpr std::uint8_t ipv4 = 2;
-    const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
-    if (qp_.type() != IBV_QPT_UD || port == nullptr ||
+    const Port* const port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    if (qp.type() != IBV_QPT_UD || port == nullptr ||
         port->attributes.link_layer != IBV_LINK_LAYER_ETHERNET) {
-        return header_.service_level;
+        return header.service_level;
     }
-    if (!unpack(header_.compare_add).is_roce_v2) {
+    if (!unpack(header.compare_add).is_roce_v2) {
         return 0;
     }
-    const bool both_ipv4 = is_ipv4(header_.source_gid) && is_ipv4(header_.destination_gid);
+    const bool both_ipv4 = is_ipv4(header.source_gid) && is_ipv4(header.destination_gid);
     return has_udp | (both_ipv4 ? ipv4 : ipv6);
+}
+
+} // namespace
+
+Completion completion_of(const Qp& qp, const PacketHeader& header) {
+    Completion completion;
+    ibv_wc& wc = completion.wc;
+    wc.src_qp = header.source;
+    if ((header.flags & PacketHeader::has_immediate) != 0) {
+        wc.imm_data = header.imm_or_key;
+        wc.wc_flags |= IBV_WC_WITH_IMM;
+    }
+    if ((header.flags & PacketHeader::has_invalidate) != 0) {
+        wc.invalidated_rkey = header.imm_or_key;
+        wc.wc_flags |= IBV_WC_WITH_INV;
+    }
+    if (device_of(qp.qp_base).rules.is_efa) [[unlikely]] {
+        // As with libefa, wc.slid is the number of the address handle for the sender, and the
+        // completion reports no GRH.
+        wc.slid = find_ah_number(qp.receive_pd(), header.source_gid);
+        completion.source_gid = header.source_gid;
+    } else {
+        wc.slid = header.source_lid;
+        wc.wc_flags |= (header.flags & PacketHeader::has_grh) != 0 ? unsigned{IBV_WC_GRH} : 0U;
+    }
+    wc.sl = received_service_level(qp, header);
+    completion.solicited = (header.flags & PacketHeader::solicited) != 0;
+    return completion;
 }
 
 void InboundRequest::send() {

@@ -142,20 +142,13 @@ class SrdInbound {
 
     void complete(const RecvRequest& request, ibv_wc_opcode opcode, Status status,
                   std::uint64_t length) {
-        Completion completion;
+        Completion completion = completion_of(qp_, header_);
         ibv_wc& wc = completion.wc;
         wc.wr_id = request.wr_id;
         wc.status = efa::wc_status(status);
         wc.vendor_err = static_cast<std::uint32_t>(status);
         wc.opcode = opcode;
         wc.byte_len = static_cast<std::uint32_t>(length);
-        wc.src_qp = header_.source;
-        wc.slid = find_ah_number(qp_.pd(), header_.source_gid);
-        completion.source_gid = header_.source_gid;
-        if ((header_.flags & PacketHeader::has_immediate) != 0) {
-            wc.imm_data = header_.imm_or_key;
-            wc.wc_flags |= IBV_WC_WITH_IMM;
-        }
         complete_receive(qp_, completion);
     }
 
