@@ -258,7 +258,7 @@ void help(PacketHeader& header, const Qp& qp, const ibv_mr& mr, unsigned hints) 
         header.offset = header.length == 0 ? 0 : header.offset % header.length;
     }
     if ((hints & 32U) != 0) {
-        header.flags &= static_cast<std::uint8_t>(~PacketHeader::has_checksum);
+        header.flags &= static_cast<std::uint8_t>(~PacketHeader::is_corrupt);
         header.qkey = 1;
     }
 }

@@ -190,13 +190,6 @@ struct Engine::Implementation : fabric::Handler {
     /// Removes a closed connection from the queue pair. Resets the packet numbers of this
     /// connection that are stored in the queue pair and in its requests.
     static void disconnect(Qp& qp) noexcept;
-    /// Returns whether the send request with the packet sequence number @p psn is in flight.
-    [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
-    /// Completes all requests in flight of a UC queue pair with IBV_WC_SUCCESS, as UC does for lost
-    /// messages. UC has no ACKs, but softverbs waits for one after a long message, because the
-    /// responder copies the data from memory of the requester. Called when this ACK has not arrived
-    /// in time.
-    void give_up_responses(Qp& qp);
     /// Completes the oldest request in the send queue with an error, and moves the queue pair to
     /// the error state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
@@ -268,10 +261,6 @@ struct Engine::Implementation : fabric::Handler {
     /// ACK.
     [[nodiscard]] bool receive_short_ack(fabric::Connection* from,
                                          std::span<const std::byte> record);
-    [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
-                                                 std::span<const std::byte> data);
-    [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
-                                                  std::span<const std::byte> data);
 
     // Functions in acknowledge.cpp, for delayed ACKs of requests that did not request an ACK:
 

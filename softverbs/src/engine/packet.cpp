@@ -7,15 +7,6 @@ namespace softverbs {
 
 namespace {
 
-/// Adds @p bytes to a checksum (FNV-1a). This simple hash is sufficient, because only planned
-/// faults (errors that the test configuration injects) corrupt packets.
-std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
-    for (const std::byte byte : bytes) {
-        sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
-    }
-    return sum;
-}
-
 void expand(const ShortHeader& from, std::span<const std::byte> record, Packet& packet) noexcept {
     packet.bytes = record.subspan(ShortHeader::size(from.kind));
     packet.segments = {};
@@ -76,14 +67,6 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     }
     packet.bytes = payload;
     return payload.size() == header.payload && header.payload <= header.length - header.offset;
-}
-
-std::uint32_t checksum(const Packet& packet) noexcept {
-    PacketHeader header = packet.header;
-    header.checksum = 0;
-    std::uint32_t sum = add(2166136261U, std::as_bytes(std::span(&header, 1)));
-    sum = add(sum, packet.bytes);
-    return add(sum, std::as_bytes(packet.segments));
 }
 
 } // namespace softverbs

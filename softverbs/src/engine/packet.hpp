@@ -47,7 +47,9 @@ struct PacketHeader {
     /// read request: the read response may contain segments.
     static constexpr std::uint8_t to_fetch = 16;
     static constexpr std::uint8_t has_grh = 32;
-    static constexpr std::uint8_t has_checksum = 64;
+    /// A planned fault (an error that the test configuration injects) has corrupted the packet. The
+    /// receiver drops it, like a packet with a wrong checksum.
+    static constexpr std::uint8_t is_corrupt = 64;
     static constexpr std::uint8_t atomic_write = 128; // a write of 8 bytes, executed atomically
 
     std::uint32_t magic;
@@ -80,7 +82,7 @@ struct PacketHeader {
     /// packet with the flag to_fetch: number of segments (addresses of the data in memory of the
     /// sender).
     std::uint32_t payload;
-    std::uint32_t checksum;
+    std::uint32_t unused;
     std::uint16_t source_lid;
     std::uint16_t destination_lid;
     std::uint8_t service_level;
@@ -212,9 +214,6 @@ struct Packet {
 /// Parses the packet @p record. Returns false if its format is invalid. Copies the header; the data
 /// and the segments of @p packet are references into @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
-/// Returns the checksum of a packet. It covers the data and all members of the header except
-/// "checksum".
-[[nodiscard]] std::uint32_t checksum(const Packet& packet) noexcept;
 
 /// Maximum number of segments (addresses of data in memory of the sender) in a packet.
 inline constexpr std::size_t max_segments = 32;

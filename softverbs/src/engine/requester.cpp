@@ -156,11 +156,6 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     }
 }
 
-bool Engine::Implementation::awaits(Qp& qp, std::uint32_t psn) {
-    const std::uint64_t position = find_request(qp, psn);
-    return position != qp.sends.end() && in_flight(qp.sends[position]);
-}
-
 void Engine::Implementation::resend(Qp& qp) {
     Requester& requester = qp.requester;
     const std::uint64_t next = requester.next;
@@ -194,13 +189,6 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);
-}
-
-void Engine::Implementation::give_up_responses(Qp& qp) {
-    for (std::uint64_t i = qp.sends.first(); i < qp.requester.next; ++i) {
-        finish(qp, qp.sends[i]);
-    }
-    retire(qp);
 }
 
 void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {

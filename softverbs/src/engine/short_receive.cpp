@@ -46,6 +46,77 @@ Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     return qp;
 }
 
+bool receive_short_send(Qp& qp, const ShortHeader& header, std::span<const std::byte> data) {
+    const RecvRequest* const request = next_receive(qp);
+    if (request == nullptr || qp.responder.current_taken) {
+        return false;
+    }
+    if (!data.empty()) {
+        if (qp.scatter_to_cqe != nullptr && data.size() <= qp.scatter_to_cqe->receives) {
+            return false;
+        }
+        if (request->entries == 0 || request->entry[0].length < data.size()) {
+            return false;
+        }
+        std::byte* const to = find_plain_bytes(qp.receive_pd(), request->entry[0].addr, data.size(),
+                                               request->entry[0].lkey, IBV_ACCESS_LOCAL_WRITE);
+        if (to == nullptr) {
+            return false;
+        }
+        copy_bytes(to, data.data(), data.size());
+    }
+    const std::uint64_t wr_id = request->wr_id;
+    consume_receive(qp);
+    Completion* const completion = begin_push(*qp.recv_queue);
+    if (completion == nullptr) {
+        return true;
+    }
+    const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
+    // Load all values that go into the completion before the first store to it. Otherwise, the
+    // compiler must assume that each store changes these values, and loads them again.
+    const std::uint32_t number = qp.number();
+    const std::uint32_t source = header.source;
+    const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
+    const bool solicited = (header.flags & PacketHeader::solicited) != 0;
+    Srq* const shared_queue = qp.shared_queue;
+    completion->wc = {};
+    completion->wc.wr_id =
+        wr_id; // same values as in InboundRequest::complete() and completion_of()
+    completion->wc.opcode = IBV_WC_RECV;
+    completion->wc.byte_len = static_cast<std::uint32_t>(data.size());
+    completion->wc.imm_data = imm_data;
+    completion->wc.wc_flags = has_immediate ? unsigned{IBV_WC_WITH_IMM} : 0U;
+    completion->wc.src_qp = source;
+    completion->wc.qp_num = number;
+    completion->solicited = solicited;
+    completion->has_scatter = false;
+    completion->qp = &qp;
+    completion->srq = shared_queue;
+    completion->send_limit = 0;
+    end_push(*qp.recv_queue, *completion);
+    return true;
+}
+
+bool receive_short_write(Qp& qp, const ShortHeader& header, std::span<const std::byte> data) {
+    if ((header.flags & PacketHeader::has_immediate) != 0) {
+        return false; // a write with immediate consumes a receive request
+    }
+    if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
+        return false; // access is checked even for a length of 0
+    }
+    if (data.empty()) {
+        return true;
+    }
+    Window window{};
+    if (!open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
+                     window) ||
+        !is_plain(window)) {
+        return false;
+    }
+    copy_bytes(window.data, data.data(), data.size());
+    return true;
+}
+
 } // namespace
 
 bool Engine::Implementation::receive_short(fabric::Connection* from,
@@ -141,78 +212,6 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
         }
     }
     retire(qp);
-}
-
-bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& header,
-                                                std::span<const std::byte> data) {
-    const RecvRequest* const request = next_receive(qp);
-    if (request == nullptr || qp.responder.current_taken) {
-        return false;
-    }
-    if (!data.empty()) {
-        if (qp.scatter_to_cqe != nullptr && data.size() <= qp.scatter_to_cqe->receives) {
-            return false;
-        }
-        if (request->entries == 0 || request->entry[0].length < data.size()) {
-            return false;
-        }
-        std::byte* const to = find_plain_bytes(qp.receive_pd(), request->entry[0].addr, data.size(),
-                                               request->entry[0].lkey, IBV_ACCESS_LOCAL_WRITE);
-        if (to == nullptr) {
-            return false;
-        }
-        copy_bytes(to, data.data(), data.size());
-    }
-    const std::uint64_t wr_id = request->wr_id;
-    consume_receive(qp);
-    Completion* const completion = begin_push(*qp.recv_queue);
-    if (completion == nullptr) {
-        return true;
-    }
-    const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // Load all values that go into the completion before the first store to it. Otherwise, the
-    // compiler must assume that each store changes these values, and loads them again.
-    const std::uint32_t number = qp.number();
-    const std::uint32_t source = header.source;
-    const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
-    const bool solicited = (header.flags & PacketHeader::solicited) != 0;
-    Srq* const shared_queue = qp.shared_queue;
-    completion->wc = {};
-    completion->wc.wr_id = wr_id; // same values as in InboundRequest::complete()
-    completion->wc.opcode = IBV_WC_RECV;
-    completion->wc.byte_len = static_cast<std::uint32_t>(data.size());
-    completion->wc.imm_data = imm_data;
-    completion->wc.wc_flags = has_immediate ? unsigned{IBV_WC_WITH_IMM} : 0U;
-    completion->wc.src_qp = source;
-    completion->wc.qp_num = number;
-    completion->solicited = solicited;
-    completion->has_scatter = false;
-    completion->qp = &qp;
-    completion->srq = shared_queue;
-    completion->send_limit = 0;
-    end_push(*qp.recv_queue, *completion);
-    return true;
-}
-
-bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& header,
-                                                 std::span<const std::byte> data) {
-    if ((header.flags & PacketHeader::has_immediate) != 0) {
-        return false; // a write with immediate consumes a receive request
-    }
-    if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
-        return false; // access is checked even for a length of 0
-    }
-    if (data.empty()) {
-        return true;
-    }
-    Window window{};
-    if (!open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
-                     window) ||
-        !is_plain(window)) {
-        return false;
-    }
-    copy_bytes(window.data, data.data(), data.size());
-    return true;
 }
 
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,

@@ -48,8 +48,8 @@ bool InboundRequest::have_tagged_receive() {
     TagList& list = *qp_.shared_queue->tags;
     const bool rendezvous = headers.message.opcode == IBV_TMH_RNDV;
     responder_.tag_opcode = headers.tagged() ? IBV_WC_TM_RECV : IBV_WC_TM_NO_TAG;
-    const std::uint64_t tag = be64toh(headers.message.tag);
-    if (headers.tagged() && has_match(list, tag) &&
+    const auto match = find_match(list, be64toh(headers.message.tag));
+    if (headers.tagged() && match != list.entries.end() &&
         (!rendezvous || header_.length <= max_rendezvous_header)) {
         // A rendezvous (an RDMA read of the message data) posts requests to the send queue of this
         // queue pair. Another thread may hold batch_lock, because it is between ibv_wr_start() and
@@ -63,7 +63,8 @@ bool InboundRequest::have_tagged_receive() {
                 return false;
             }
         }
-        responder_.current = match_tag(list, tag);
+        responder_.current = match->request;
+        list.entries.erase(match);
         responder_.current_taken = responder_.matched = true;
         responder_.tag = headers.message.tag;
         responder_.tag_data = headers.message.app_ctx;

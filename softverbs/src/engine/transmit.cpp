@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/implementation.hpp"
+#include "engine/requester.hpp"
 #include "fabric/rendezvous.hpp"
 #include "fabric/uncancellable.hpp"
 #include "objects/mapping.hpp"
@@ -80,20 +81,9 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
         case SOFTVERBS_PACKET_DUPLICATE:
             static_cast<void>(put(to, lane, packet));
             return put(to, lane, packet);
-        case SOFTVERBS_PACKET_CORRUPT: {
-            // Simulate the corruption: send a wrong checksum, so that the receiver drops the
-            // packet.
-            Packet whole{packet.header, {}, {}};
-            whole.header.flags |= PacketHeader::has_checksum;
-            std::vector<std::byte> payload;
-            for (const auto& part : packet.all().subspan(1)) {
-                payload.insert(payload.end(), part.begin(), part.end());
-            }
-            whole.bytes = payload;
-            packet.header.flags |= PacketHeader::has_checksum;
-            packet.header.checksum = checksum(whole) ^ 1;
+        case SOFTVERBS_PACKET_CORRUPT:
+            packet.header.flags |= PacketHeader::is_corrupt;
             return put(to, lane, packet);
-        }
     }
     return fabric::Sent::sent;
 }
@@ -167,11 +157,13 @@ bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
     if (qp == nullptr || (qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
         return false;
     }
-    Window window{};
-    return header.kind == PacketHeader::Kind::read_data
-               ? open_remote(*qp, header.rkey, header.remote_address, header.length,
-                             IBV_ACCESS_REMOTE_READ, window)
-               : awaits(*qp, header.psn);
+    if (header.kind == PacketHeader::Kind::read_data) {
+        Window window{};
+        return open_remote(*qp, header.rkey, header.remote_address, header.length,
+                           IBV_ACCESS_REMOTE_READ, window);
+    }
+    const std::uint64_t position = find_request(*qp, header.psn);
+    return position != qp->sends.end() && in_flight(qp->sends[position]);
 }
 
 std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lane lane,

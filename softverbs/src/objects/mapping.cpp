@@ -24,21 +24,7 @@
 namespace softverbs {
 namespace {
 
-struct RegisteredMapping : Mapping {
-    RegisteredMapping() = default;
-    ~RegisteredMapping() {
-        if (data != nullptr) {
-            ::munmap(data, length);
-        }
-        if (fd >= 0) {
-            ::close(fd);
-        }
-    }
-    RegisteredMapping(const RegisteredMapping&) = delete;
-    RegisteredMapping& operator=(const RegisteredMapping&) = delete;
-};
-
-using Registry = std::multimap<FileIdentity, std::unique_ptr<RegisteredMapping>>;
+using Registry = std::multimap<FileIdentity, std::unique_ptr<Mapping>>;
 
 /// All mappings of dma-bufs and memfds. The object is never destroyed, because threads may use
 /// mappings while the process exits.
@@ -124,7 +110,7 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
 
 /// Maps the memory of entry->fd and adds the mapping to the list of all mappings. On failure,
 /// returns null and sets errno.
-Mapping* enter(std::unique_ptr<RegisteredMapping> entry) {
+Mapping* enter(std::unique_ptr<Mapping> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     // Call mmap(2) through syscall(2), because Process::lock is held. The program may intercept the
     // mmap() of the C library and call verbs there, which would deadlock.
@@ -152,7 +138,7 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
         retain(*mapping);
         return mapping;
     }
-    auto entry = std::make_unique<RegisteredMapping>();
+    auto entry = std::make_unique<Mapping>();
     entry->fd = duplicate(descriptor.fd);
     if (entry->fd < 0) {
         return nullptr;
@@ -165,6 +151,15 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
 }
 
 } // namespace
+
+Mapping::~Mapping() {
+    if (data != nullptr) {
+        ::munmap(data, length);
+    }
+    if (fd >= 0) {
+        ::close(fd);
+    }
+}
 
 std::optional<FileIdentity> identity_of(int fd) noexcept {
     struct stat status {};
@@ -212,7 +207,7 @@ Mapping* map_descriptor(int fd, bool write) {
 }
 
 Mapping* make_memory(const char* name, std::size_t length) {
-    auto entry = std::make_unique<RegisteredMapping>();
+    auto entry = std::make_unique<Mapping>();
     entry->length = length;
     entry->fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (entry->fd < 0 || ::ftruncate(entry->fd, static_cast<off_t>(length)) != 0 ||
@@ -235,7 +230,7 @@ void release(Mapping* mapping) noexcept {
     const auto [first, last] = registry().equal_range(mapping->identity);
     for (auto entry = first; entry != last; ++entry) {
         if (entry->second.get() == mapping) {
-            std::unique_ptr<RegisteredMapping> last_use = std::move(entry->second);
+            std::unique_ptr<Mapping> last_use = std::move(entry->second);
             registry().erase(entry);
             const Unlocked unlocked;
             last_use.reset();

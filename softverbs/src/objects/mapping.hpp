@@ -26,6 +26,11 @@ struct FileIdentity {
 /// their file descriptors permit different accesses, or a memfd has grown in the meantime. The
 /// memory is unmapped when the last user of the mapping, such as a region, is removed.
 struct Mapping {
+    Mapping() = default;
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+
     std::uint32_t id = 0; // not 0, unique in this process
     int fd = -1;          // owned by the mapping
     std::byte* data = nullptr;

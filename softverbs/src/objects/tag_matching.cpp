@@ -18,10 +18,6 @@ namespace {
 
 constexpr int known_op_flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC;
 
-bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
-    return entry.enabled && (tag & entry.mask) == entry.tag;
-}
-
 /// If @p operation has the flag IBV_OPS_TM_SYNC, stores how many unexpected messages (without a
 /// matching tagged buffer) the program has handled. If the program has handled all unexpected
 /// messages, enables all tagged buffers.
@@ -145,17 +141,10 @@ void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes) {
     srq.tags->entries.reserve(attributes.tm_cap.max_num_tags);
 }
 
-bool has_match(const TagList& list, std::uint64_t tag) noexcept {
-    return std::ranges::any_of(list.entries,
-                               [tag](const TagList::Entry& entry) { return matches(entry, tag); });
-}
-
-RecvRequest match_tag(TagList& list, std::uint64_t tag) {
-    const auto found = std::ranges::find_if(
-        list.entries, [tag](const TagList::Entry& entry) { return matches(entry, tag); });
-    const RecvRequest request = found->request;
-    list.entries.erase(found);
-    return request;
+std::vector<TagList::Entry>::iterator find_match(TagList& list, std::uint64_t tag) noexcept {
+    return std::ranges::find_if(list.entries, [tag](const TagList::Entry& entry) {
+        return entry.enabled && (tag & entry.mask) == entry.tag;
+    });
 }
 
 void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept {

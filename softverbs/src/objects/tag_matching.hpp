@@ -70,11 +70,9 @@ void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes);
     return qp.shared_queue != nullptr && qp.shared_queue->tags != nullptr;
 }
 
-/// Returns whether the tag of a message matches that of an enabled tagged buffer.
-[[nodiscard]] bool has_match(const TagList& list, std::uint64_t tag) noexcept;
-/// Removes the first enabled tagged buffer that matches the tag of a message, and returns its
-/// receive request. has_match() must have returned true.
-[[nodiscard]] RecvRequest match_tag(TagList& list, std::uint64_t tag);
+/// Returns the first enabled tagged buffer that matches the tag of a message, or entries.end().
+[[nodiscard]] std::vector<TagList::Entry>::iterator find_match(TagList& list,
+                                                               std::uint64_t tag) noexcept;
 
 /// Increases the capacities of a queue pair, so that its send queue has room for the RDMA reads and
 /// FIN messages of rendezvous messages.
