@@ -148,16 +148,12 @@ struct Engine::Implementation : fabric::Handler {
 
     // Function in responder.cpp:
 
-    /// Processes a received request packet. Returns false if the data of the packet is not copied
-    /// completely yet from memory of the sender. The caller must then call the function again for
-    /// this packet.
+    /// Processes a received request packet. Returns false as receive() does.
     [[nodiscard]] bool handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
     // Functions in requester_ack.cpp:
 
-    /// Processes a received response packet. Returns false if the data of the packet is not copied
-    /// completely yet from memory of the sender. The caller must then call the function again for
-    /// this packet.
+    /// Processes a received response packet. Returns false as receive() does.
     [[nodiscard]] bool handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// Processes a received NAK. Returns true if the queue pair cannot send requests now, for
     /// example because it must wait for the RNR timer.

@@ -31,9 +31,7 @@ class InboundRequest {
           packet_(packet),
           header_(packet.header) {}
 
-    /// Executes the request. Returns false if the data is not completely copied from memory of the
-    /// sender yet. The caller must then process the packet again; the copy continues where it
-    /// ended.
+    /// Executes the request. Returns false as Engine::Implementation::receive() does.
     [[nodiscard]] bool operator()();
 
   private:

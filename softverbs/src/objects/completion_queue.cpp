@@ -241,18 +241,23 @@ int request_notification(Cq& cq, bool solicited_only) {
     return 0;
 }
 
+const Completion& take_one(Cq& cq) noexcept {
+    const Completion& completion = cq.ring[cq.taken++ & cq.mask];
+    if (completion.has_scatter) [[unlikely]] {
+        scatter(cq.scatters.front());
+        cq.scatters.pop_front();
+    }
+    release_slots(completion);
+    return completion;
+}
+
 int take(Cq& cq, std::span<ibv_wc> out) noexcept {
     if (cq.broken) {
         return -1;
     }
     const std::size_t count = std::min<std::size_t>(out.size(), cq.pushed - cq.taken);
     for (std::size_t i = 0; i < count; ++i) {
-        const Completion& completion = cq.ring[cq.taken++ & cq.mask];
-        out[i] = completion.wc;
-        if (completion.has_scatter) [[unlikely]] {
-            take_scatter(cq);
-        }
-        release_slots(completion);
+        out[i] = take_one(cq).wc;
     }
     return static_cast<int>(count);
 }
@@ -295,11 +300,6 @@ void push(Cq& cq, const Completion& completion, const Scatter* data) {
         slot->has_scatter = data != nullptr;
         end_push(cq, *slot);
     }
-}
-
-void take_scatter(Cq& cq) noexcept {
-    scatter(cq.scatters.front());
-    cq.scatters.pop_front();
 }
 
 void break_cq(Cq& cq) {

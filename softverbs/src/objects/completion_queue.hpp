@@ -199,9 +199,9 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Copies the data in the oldest element of Cq::scatters to the buffers of its work request, and
-/// removes the element.
-void take_scatter(Cq& cq) noexcept;
+/// Removes the oldest completion, which the program polls, and returns it. Copies the data of
+/// scatter-to-CQE, and frees the queue entry of the work request.
+const Completion& take_one(Cq& cq) noexcept;
 void break_cq(Cq& cq);
 /// If the completion queue is armed, raises a completion event and disarms the queue.
 void notify(Cq& cq);

@@ -53,38 +53,38 @@ void let_go(DeviceMemory& memory) noexcept {
     release(mapping);
 }
 
-/// Checks the arguments of ibv_memcpy_to_dm() or ibv_memcpy_from_dm(). Returns 0 or an errno: that
-/// of enter(), EFAULT (the range exceeds the allocation), EINVAL (the range is not
-/// aligned).
-int check_copy(std::string_view verb, const Dm& dm, std::uint64_t offset, std::size_t length) {
+/// Implements ibv_memcpy_to_dm() and ibv_memcpy_from_dm(): calls @p copy with the address of the
+/// range, unless it is empty. Returns 0 or an errno: that of enter(), EFAULT (the range exceeds the
+/// allocation), EINVAL (the range is not aligned).
+template <class Copy>
+int access_memory(std::string_view verb, ibv_dm* native, std::uint64_t offset, std::size_t length,
+                  const Copy& copy) {
     constexpr std::size_t granule = 4; // libmlx5 copies 32-bit words (mlx5_access_dm())
-    if (const int error = enter(verb, context_of(dm)); error != 0) {
+    const Guard guard;
+    const DeviceMemory& memory = *static_cast<Dm*>(native)->memory;
+    if (const int error = enter(verb, context_of(*native)); error != 0) {
         return error;
     }
-    if (!lies_within(offset, length, dm.memory->length)) {
+    if (!lies_within(offset, length, memory.length)) {
         return EFAULT;
     }
-    return offset % granule == 0 && length % granule == 0 ? 0 : EINVAL;
+    if (offset % granule != 0 || length % granule != 0) {
+        return EINVAL;
+    }
+    if (length != 0) {
+        copy(memory.mapping->data + offset);
+    }
+    return 0;
 }
 
-int copy_in(ibv_dm* native, std::uint64_t offset, const void* host, std::size_t length) {
-    const Guard guard;
-    const Dm& dm = *static_cast<Dm*>(native);
-    const int error = check_copy("ibv_memcpy_to_dm", dm, offset, length);
-    if (error == 0 && length != 0) {
-        std::memcpy(dm.memory->mapping->data + offset, host, length);
-    }
-    return error;
+int copy_in(ibv_dm* dm, std::uint64_t offset, const void* host, std::size_t length) {
+    return access_memory("ibv_memcpy_to_dm", dm, offset, length,
+                         [=](std::byte* memory) { std::memcpy(memory, host, length); });
 }
 
-int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t length) {
-    const Guard guard;
-    const Dm& dm = *static_cast<Dm*>(native);
-    const int error = check_copy("ibv_memcpy_from_dm", dm, offset, length);
-    if (error == 0 && length != 0) {
-        std::memcpy(host, dm.memory->mapping->data + offset, length);
-    }
-    return error;
+int copy_out(void* host, ibv_dm* dm, std::uint64_t offset, std::size_t length) {
+    return access_memory("ibv_memcpy_from_dm", dm, offset, length,
+                         [=](const std::byte* memory) { std::memcpy(host, memory, length); });
 }
 
 void set_copy_functions(Dm& dm, const Device& device) {

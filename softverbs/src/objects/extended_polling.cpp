@@ -19,11 +19,7 @@ int advance(Cq& cq) {
     if (cq.taken == cq.pushed) {
         return ENOENT;
     }
-    cq.current = cq.ring[cq.taken++ & cq.mask];
-    if (cq.current.has_scatter) [[unlikely]] {
-        take_scatter(cq);
-    }
-    release_slots(cq.current);
+    cq.current = take_one(cq);
     cq.status = cq.current.wc.status;
     cq.wr_id = cq.current.wc.wr_id;
     return 0;

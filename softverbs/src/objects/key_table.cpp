@@ -47,13 +47,9 @@ bool KeyTable::reserve() noexcept {
     return true;
 }
 
-bool KeyTable::insert_foreign(Grant& grant) noexcept {
-    const std::uint32_t name = grant.lkey >> variant_bits;
-    if (name == 0 || !reserve()) {
-        return false;
-    }
+bool KeyTable::add(std::uint32_t name, Grant& grant) noexcept {
     Entry& entry = entries_[place(name)];
-    if (entry.name != 0) {
+    if (name == 0 || entry.name != 0) {
         return false;
     }
     entry = {name, &grant};
@@ -61,23 +57,19 @@ bool KeyTable::insert_foreign(Grant& grant) noexcept {
     return true;
 }
 
+bool KeyTable::insert_foreign(Grant& grant) noexcept {
+    return reserve() && add(grant.lkey >> variant_bits, grant);
+}
+
 std::uint32_t KeyTable::insert(Grant& grant) noexcept {
     if (!reserve()) {
         return 0;
     }
-    for (;;) {
-        const std::uint32_t key = next_key();
-        const std::uint32_t name = key >> variant_bits;
-        if (name == 0) {
-            continue;
-        }
-        Entry& entry = entries_[place(name)];
-        if (entry.name == 0) {
-            entry = {name, &grant};
-            ++used_;
-            return key;
-        }
-    }
+    std::uint32_t key = 0;
+    do {
+        key = next_key();
+    } while (!add(key >> variant_bits, grant));
+    return key;
 }
 
 void KeyTable::erase(std::uint32_t key) noexcept {

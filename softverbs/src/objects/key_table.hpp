@@ -79,6 +79,8 @@ class KeyTable {
     /// inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
+    /// Adds an entry for which reserve() has made room. Returns false if the name is 0 or in use.
+    [[nodiscard]] bool add(std::uint32_t name, Grant& grant) noexcept;
     /// Makes room for another entry. Returns false if the allocation of memory fails, or if 2^23
     /// keys are in use.
     [[nodiscard]] bool reserve() noexcept;

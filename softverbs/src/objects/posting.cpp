@@ -34,6 +34,17 @@ bool is_one_of(ibv_wr_opcode opcode, std::uint64_t ops) noexcept {
     return opcode >= 0 && opcode <= IBV_WR_SEND_WITH_INV && (ops >> opcode & 1U) != 0;
 }
 
+/// Calls @p allocate. Returns 0, or ENOMEM if it throws std::bad_alloc.
+template <class Allocate>
+int allocating(const Allocate& allocate) noexcept {
+    try {
+        allocate();
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 /// Copies the members of the work request that depend on its opcode or on the type of the queue
 /// pair. Returns 0 or an errno.
 int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted) {
@@ -196,10 +207,9 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
-        try {
-            requests.allocate(memory.take(requests.bytes()));
-        } catch (const std::bad_alloc&) {
-            return ENOMEM;
+        const auto allocate = [&] { requests.allocate(memory.take(requests.bytes())); };
+        if (const int error = allocating(allocate); error != 0) {
+            return error;
         }
     }
     for (; request != nullptr; request = request->next) {
@@ -213,28 +223,16 @@ int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t 
 } // namespace
 
 int allocate_sends(Qp& qp) noexcept {
-    if (qp.sends.allocated()) {
-        return 0;
-    }
-    try {
+    return qp.sends.allocated() ? 0 : allocating([&] {
         qp.send_entries.resize(qp.sends.places() * qp.init.cap.max_send_sge);
         qp.sends.allocate(qp.memory.take(qp.sends.bytes()));
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-    return 0;
+    });
 }
 
 int allocate_inline(Qp& qp) noexcept {
-    if (!qp.inline_bytes.empty()) {
-        return 0;
-    }
-    try {
+    return !qp.inline_bytes.empty() ? 0 : allocating([&] {
         qp.inline_bytes.resize(qp.sends.places() * qp.init.cap.max_inline_data);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-    return 0;
+    });
 }
 
 std::uint64_t supported_ops(const Device& device, ibv_qp_type type) noexcept {

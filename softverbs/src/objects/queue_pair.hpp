@@ -331,11 +331,10 @@ struct Responder {
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
     /// For a request whose data this process copies directly from memory of the sender in several
-    /// parts: number of bytes copied so far.
+    /// parts: number of bytes copied so far, the connection on which the request arrived, and its
+    /// packet sequence number.
     std::uint64_t copied = 0;
-    /// For the request whose data "copied" counts: the connection on which it arrived.
     const fabric::Connection* copied_from = nullptr;
-    /// For the request whose data "copied" counts: its packet sequence number.
     std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;
@@ -343,15 +342,10 @@ struct Responder {
     RecvRequest current{};
     bool current_taken = false;
     /// For a shared receive queue with tag matching: whether the current message has matched a
-    /// tagged buffer.
+    /// tagged buffer, the opcode for its completion, and the tag and the user data in its header.
     bool matched = false;
-    /// For a shared receive queue with tag matching: the opcode for the completion of the current
-    /// message.
     ibv_wc_opcode tag_opcode = IBV_WC_TM_NO_TAG;
-    /// For a shared receive queue with tag matching: the tag in the header of the current message.
     __be64 tag = 0;
-    /// For a shared receive queue with tag matching: the user data in the header of the current
-    /// message.
     __be32 tag_data = 0;
     /// Whether a NAK was sent for the current gap in the packet sequence numbers of received
     /// packets.
@@ -457,8 +451,7 @@ struct Qp : ibv_qp_ex {
         return shared_queue != nullptr ? *static_cast<Pd*>(shared_queue->pd)->protection : pd();
     }
     [[nodiscard]] std::span<ibv_sge> entries(std::uint64_t position) noexcept {
-        return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
-                sends[position].entries};
+        return {entries_at(position), sends[position].entries};
     }
     /// Returns the scatter/gather entries of the send request at this position, like
     /// entries().data(). Can be called before the number of these entries is set.
