@@ -67,8 +67,9 @@ int next_poll(ibv_cq_ex* cq) {
     return advance(Cq::of(cq));
 }
 
-const ibv_wc& current(ibv_cq_ex* cq) {
-    return Cq::of(cq).current.wc;
+template <auto member>
+auto read(ibv_cq_ex* cq) {
+    return Cq::of(cq).current.wc.*member;
 }
 
 } // namespace
@@ -77,9 +78,9 @@ void set_polling_functions(Cq& cq) {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = end_poll;
-    cq.read_opcode = [](ibv_cq_ex* from) { return current(from).opcode; };
-    cq.read_vendor_err = [](ibv_cq_ex* from) { return current(from).vendor_err; };
-    cq.read_wc_flags = [](ibv_cq_ex* from) { return current(from).wc_flags; };
+    cq.read_opcode = read<&ibv_wc::opcode>;
+    cq.read_vendor_err = read<&ibv_wc::vendor_err>;
+    cq.read_wc_flags = read<&ibv_wc::wc_flags>;
     // As in libmlx5 and libefa, the other functions are set only if the program has requested their
     // fields. A program that reads another field calls a null pointer.
     const auto set = [&cq](auto& function, std::uint32_t flag, auto read) {
@@ -87,19 +88,14 @@ void set_polling_functions(Cq& cq) {
             function = read;
         }
     };
-    set(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN,
-        [](ibv_cq_ex* from) { return current(from).byte_len; });
-    set(cq.read_imm_data, IBV_WC_EX_WITH_IMM,
-        [](ibv_cq_ex* from) { return current(from).imm_data; });
-    set(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM,
-        [](ibv_cq_ex* from) { return current(from).qp_num; });
-    set(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP,
-        [](ibv_cq_ex* from) { return current(from).src_qp; });
+    set(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN, read<&ibv_wc::byte_len>);
+    set(cq.read_imm_data, IBV_WC_EX_WITH_IMM, read<&ibv_wc::imm_data>);
+    set(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM, read<&ibv_wc::qp_num>);
+    set(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP, read<&ibv_wc::src_qp>);
     set(cq.read_slid, IBV_WC_EX_WITH_SLID,
-        [](ibv_cq_ex* from) { return std::uint32_t{current(from).slid}; });
-    set(cq.read_sl, IBV_WC_EX_WITH_SL, [](ibv_cq_ex* from) { return current(from).sl; });
-    set(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS,
-        [](ibv_cq_ex* from) { return current(from).dlid_path_bits; });
+        [](ibv_cq_ex* from) { return std::uint32_t{read<&ibv_wc::slid>(from)}; });
+    set(cq.read_sl, IBV_WC_EX_WITH_SL, read<&ibv_wc::sl>);
+    set(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS, read<&ibv_wc::dlid_path_bits>);
     set(cq.read_completion_ts, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
         [](ibv_cq_ex* from) { return Cq::of(from).current.timestamp; });
     set(cq.read_completion_wallclock_ns, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,

@@ -72,86 +72,25 @@ SendRequest* latest(Qp& qp) {
     return qp.batch_error == 0 ? &qp.sends[qp.batch_end - 1] : nullptr;
 }
 
-void wr_send(ibv_qp_ex* qp) {
-    begin(qp, IBV_WR_SEND, IBV_QP_EX_WITH_SEND);
-}
-
-void wr_send_imm(ibv_qp_ex* qp, __be32 imm_data) {
-    if (SendRequest* request = begin(qp, IBV_WR_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_IMM)) {
-        request->imm_data = imm_data;
+/// Implements an ibv_wr_*() function whose arguments are the values for @p members. The bit of the
+/// operation is 1 << opcode (see supported_ops()).
+template <ibv_wr_opcode opcode, auto... members, class... Values>
+void wr(ibv_qp_ex* qp, Values... values) {
+    if (SendRequest* request = begin(qp, opcode, std::uint64_t{1} << opcode)) {
+        ((request->*members = values), ...);
     }
 }
 
-void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
-    if (SendRequest* request = begin(qp, IBV_WR_SEND_WITH_INV, IBV_QP_EX_WITH_SEND_WITH_INV)) {
-        request->invalidate_rkey = invalidate_rkey;
-    }
-}
-
-/// Like begin(), for a request with a remote address.
-SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
-                          std::uint64_t remote_address) {
-    SendRequest* request = begin(qp, opcode, op);
-    if (request != nullptr) {
+void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
+                     const void* value) {
+    if (SendRequest* request = begin(qp, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE)) {
         request->rkey = rkey;
         request->remote_address = remote_address;
-    }
-    return request;
-}
-
-void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address) {
-    begin_remote(qp, IBV_WR_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE, rkey, remote_address);
-}
-
-void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
-                       __be32 imm_data) {
-    if (SendRequest* request =
-            begin_remote(qp, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, rkey,
-                         remote_address)) {
-        request->imm_data = imm_data;
-    }
-}
-
-void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address) {
-    begin_remote(qp, IBV_WR_RDMA_READ, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_address);
-}
-
-void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
-                       std::uint64_t compare, std::uint64_t swap) {
-    if (SendRequest* request =
-            begin_remote(qp, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
-                         remote_address)) {
-        request->compare_add = compare;
-        request->swap = swap;
-    }
-}
-
-void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
-                         std::uint64_t add) {
-    if (SendRequest* request =
-            begin_remote(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
-                         remote_address)) {
-        request->compare_add = add;
-    }
-}
-
-void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote_address,
-                     const void* value) {
-    SendRequest* request = begin_remote(native, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE,
-                                        rkey, remote_address);
-    if (request == nullptr) {
-        return;
-    }
-    // The 8 bytes of an atomic write are stored in the request, so the data is inline.
-    // max_inline_data does not limit it.
-    request->is_inline = true;
-    request->length = sizeof(std::uint64_t);
-    memcpy(&request->swap, value, sizeof(std::uint64_t));
-}
-
-void wr_local_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
-    if (SendRequest* request = begin(qp, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV)) {
-        request->invalidate_rkey = invalidate_rkey;
+        // The 8 bytes of an atomic write are stored in the request, so the data is inline.
+        // max_inline_data does not limit it.
+        request->is_inline = true;
+        request->length = sizeof(std::uint64_t);
+        memcpy(&request->swap, value, sizeof(std::uint64_t));
     }
 }
 
@@ -263,16 +202,19 @@ void wr_abort(ibv_qp_ex* qp) {
 void set_work_request_functions(Qp& qp) {
     // Set all functions, even those for opcodes that send_ops_flags does not request. Such a
     // function makes ibv_wr_complete() fail. A null pointer would crash the program.
-    qp.wr_send = wr_send;
-    qp.wr_send_imm = wr_send_imm;
-    qp.wr_send_inv = wr_send_inv;
-    qp.wr_rdma_write = wr_rdma_write;
-    qp.wr_rdma_write_imm = wr_rdma_write_imm;
-    qp.wr_rdma_read = wr_rdma_read;
-    qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
-    qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+    constexpr auto key = &SendRequest::rkey;
+    constexpr auto address = &SendRequest::remote_address;
+    constexpr auto operand = &SendRequest::compare_add;
+    qp.wr_send = wr<IBV_WR_SEND>;
+    qp.wr_send_imm = wr<IBV_WR_SEND_WITH_IMM, &SendRequest::imm_data>;
+    qp.wr_send_inv = wr<IBV_WR_SEND_WITH_INV, &SendRequest::invalidate_rkey>;
+    qp.wr_rdma_write = wr<IBV_WR_RDMA_WRITE, key, address>;
+    qp.wr_rdma_write_imm = wr<IBV_WR_RDMA_WRITE_WITH_IMM, key, address, &SendRequest::imm_data>;
+    qp.wr_rdma_read = wr<IBV_WR_RDMA_READ, key, address>;
+    qp.wr_atomic_cmp_swp = wr<IBV_WR_ATOMIC_CMP_AND_SWP, key, address, operand, &SendRequest::swap>;
+    qp.wr_atomic_fetch_add = wr<IBV_WR_ATOMIC_FETCH_AND_ADD, key, address, operand>;
     qp.wr_atomic_write = wr_atomic_write;
-    qp.wr_local_inv = wr_local_inv;
+    qp.wr_local_inv = wr<IBV_WR_LOCAL_INV, &SendRequest::invalidate_rkey>;
     qp.wr_bind_mw = wr_bind_mw;
     qp.wr_set_ud_addr = wr_set_ud_addr;
     qp.wr_set_xrc_srqn = wr_set_xrc_srqn;
