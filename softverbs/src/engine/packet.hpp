@@ -70,7 +70,7 @@ struct PacketHeader {
     std::uint64_t length;
     /// Offset in bytes at which the data of this packet begins in the message.
     std::uint64_t offset;
-    /// In an atomic request: the compare or add operand. In a datagram with a GRH: a packed
+    /// In an atomic request: the compare or add operand. In a datagram with a GRH: a
     /// GlobalRoute. In an SRD request: the number of the oldest request to the same queue pair that
     /// has not completed. In an SRD ACK: the offset in the message at which the acknowledged packet
     /// begins; the member "offset" is the offset at which that packet ends.
@@ -100,13 +100,15 @@ static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
 
 /// The RoCE version, and the fields of a GRH that the requester takes from the address handle. The
-/// GIDs are not included; they are members of PacketHeader.
+/// GIDs are not included; they are members of PacketHeader. PacketHeader::compare_add has the
+/// bytes.
 struct GlobalRoute {
-    std::uint32_t flow_label = 0; // 20 bits
+    std::uint32_t flow_label = 0; // the lower 20 bits
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
-    bool is_roce_v2 = false;
+    std::uint16_t is_roce_v2 = 0; // 0 or 1
 };
+static_assert(sizeof(GlobalRoute) == sizeof PacketHeader::compare_add);
 /// Returns whether a message of @p length bytes is divided into the same packets with the path MTU
 /// of the requester and with that of the responder. If not, a receiver would get packets whose
 /// lengths are not valid for its path MTU.
@@ -114,17 +116,6 @@ struct GlobalRoute {
                                           std::uint64_t length) noexcept {
     const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;
     return mtu == other_mtu || length <= std::uint64_t{128} << (shorter & 7U);
-}
-
-[[nodiscard]] constexpr std::uint64_t pack(const GlobalRoute& route) noexcept {
-    return (route.flow_label & 0xfffffU) | std::uint64_t{route.traffic_class} << 20U |
-           std::uint64_t{route.hop_limit} << 28U | std::uint64_t{route.is_roce_v2} << 36U;
-}
-[[nodiscard]] constexpr GlobalRoute unpack(std::uint64_t packed) noexcept {
-    return {.flow_label = static_cast<std::uint32_t>(packed & 0xfffffU),
-            .traffic_class = static_cast<std::uint8_t>(packed >> 20U),
-            .hop_limit = static_cast<std::uint8_t>(packed >> 28U),
-            .is_roce_v2 = (packed >> 36U & 1U) != 0};
 }
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "engine/addressing.hpp"
@@ -133,10 +134,11 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
             const ibv_gid_entry& source = port.gids[address.grh.sgid_index];
             header.source_gid = source.gid;
             header.destination_gid = address.grh.dgid;
-            header.compare_add = pack({.flow_label = address.grh.flow_label,
-                                       .traffic_class = address.grh.traffic_class,
-                                       .hop_limit = address.grh.hop_limit,
-                                       .is_roce_v2 = source.gid_type == IBV_GID_TYPE_ROCE_V2});
+            header.compare_add = std::bit_cast<std::uint64_t>(
+                GlobalRoute{.flow_label = address.grh.flow_label,
+                            .traffic_class = address.grh.traffic_class,
+                            .hop_limit = address.grh.hop_limit,
+                            .is_roce_v2 = source.gid_type == IBV_GID_TYPE_ROCE_V2});
         }
     } else {
         header.destination = qp_.attributes.dest_qp_num;

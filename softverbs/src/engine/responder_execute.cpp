@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "engine/responder.hpp"
@@ -42,13 +43,13 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
     constexpr std::uint32_t icrc = 4;
     constexpr std::uint32_t udp = 8;
     constexpr std::uint8_t next_is_bth = 0x1b;
-    const GlobalRoute route = unpack(header.compare_add);
+    const auto route = std::bit_cast<GlobalRoute>(header.compare_add);
     const auto data = static_cast<std::uint32_t>((header.length + 3) & ~std::uint64_t{3});
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    const std::uint32_t length =
-        (route.is_roce_v2 ? udp : 0) + bth + deth + (has_immediate ? immediate : 0) + data + icrc;
+    const std::uint32_t length = (route.is_roce_v2 != 0 ? udp : 0) + bth + deth +
+                                 (has_immediate ? immediate : 0) + data + icrc;
     std::array<std::byte, grh_length> bytes{};
-    if (route.is_roce_v2 && is_ipv4(header.source_gid) && is_ipv4(header.destination_gid)) {
+    if (route.is_roce_v2 != 0 && is_ipv4(header.source_gid) && is_ipv4(header.destination_gid)) {
         iphdr ip{};
         ip.version = 4;
         ip.ihl = sizeof ip / 4;
@@ -64,10 +65,10 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
         return bytes;
     }
     ibv_grh grh{};
-    grh.version_tclass_flow =
-        htobe32(6U << 28U | std::uint32_t{route.traffic_class} << 20U | route.flow_label);
+    grh.version_tclass_flow = htobe32(6U << 28U | std::uint32_t{route.traffic_class} << 20U |
+                                      (route.flow_label & 0xfffffU));
     grh.paylen = htobe16(static_cast<std::uint16_t>(length));
-    grh.next_hdr = route.is_roce_v2 ? std::uint8_t{IPPROTO_UDP} : next_is_bth;
+    grh.next_hdr = route.is_roce_v2 != 0 ? std::uint8_t{IPPROTO_UDP} : next_is_bth;
     grh.hop_limit = route.hop_limit;
     grh.sgid = header.source_gid;
     grh.dgid = header.destination_gid;
@@ -90,7 +91,7 @@ std::uint8_t received_service_level(const Qp& qp, const PacketHeader& header) {
         port->attributes.link_layer != IBV_LINK_LAYER_ETHERNET) {
         return header.service_level;
     }
-    if (!unpack(header.compare_add).is_roce_v2) {
+    if (std::bit_cast<GlobalRoute>(header.compare_add).is_roce_v2 == 0) {
         return 0;
     }
     const bool both_ipv4 = is_ipv4(header.source_gid) && is_ipv4(header.destination_gid);
