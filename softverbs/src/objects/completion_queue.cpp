@@ -285,19 +285,29 @@ void end_push_slowly(Cq& cq, Completion& completion) {
     }
 }
 
-void push(Cq& cq, const Completion& completion, const Scatter* data) {
-    if (data != nullptr) [[unlikely]] {
-        // Add the data to Cq::scatters before the completion is added. Then Cq::scatters always
-        // contains the data of each completion in the ring.
-        try {
-            cq.scatters.push_back(*data);
-        } catch (const std::bad_alloc&) {
-            scatter(*std::exchange(data, nullptr));
-        }
+namespace {
+
+/// Adds the data of a completion to Cq::scatters. Returns false if there is not enough memory; the
+/// data is then already in the buffers of the work request.
+[[gnu::noinline]] bool keep(Cq& cq, const Scatter& data) {
+    try {
+        cq.scatters.push_back(data);
+        return true;
+    } catch (const std::bad_alloc&) {
+        scatter(data);
+        return false;
     }
+}
+
+} // namespace
+
+void push(Cq& cq, const Completion& completion, const Scatter* data) {
+    // Add the data to Cq::scatters before the completion is added. Then Cq::scatters always
+    // contains the data of each completion in the ring.
+    const bool kept = data != nullptr && keep(cq, *data);
     if (Completion* const slot = begin_push(cq); slot != nullptr) {
         *slot = completion;
-        slot->has_scatter = data != nullptr;
+        slot->has_scatter = kept;
         end_push(cq, *slot);
     }
 }
