@@ -51,12 +51,12 @@ int fetch_piece(fabric::Connection* from, std::uint64_t address, std::uint32_t s
 
 EntryList::~EntryList() {
     for (const Window& window : windows()) {
-        end_cpu_access(window, write_);
+        sync_cpu_access(window, write_, false);
     }
 }
 
 void EntryList::add(const Window& window) {
-    begin_cpu_access(window, write_);
+    sync_cpu_access(window, write_, true);
     windows_[count_++] = window;
 }
 

@@ -54,7 +54,7 @@ class EntryList {
     EntryList& operator=(const EntryList&) = delete;
 
     /// Checks the access to the first @p length bytes of a scatter/gather list, and begins the CPU
-    /// access (see begin_cpu_access()). The destructor ends it. Returns false if the access is not
+    /// access (see sync_cpu_access()). The destructor ends it. Returns false if the access is not
     /// permitted.
     /// @param write  whether the memory will be written
     [[nodiscard]] bool open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,

@@ -44,18 +44,6 @@ namespace {
     return true;
 }
 
-void sync(const Window& window, std::uint64_t flags) noexcept {
-    if (window.mr == nullptr || window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf) {
-        return;
-    }
-    dma_buf_sync request{};
-    request.flags = flags;
-    int result = 0;
-    do {
-        result = ::ioctl(window.mr->mapping->fd, DMA_BUF_IOCTL_SYNC, &request);
-    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-}
-
 } // namespace
 
 bool open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window) {
@@ -114,11 +102,16 @@ bool copy_to(const Window& window, std::uint64_t offset,
     return true;
 }
 
-void begin_cpu_access(const Window& window, bool write) noexcept {
-    sync(window, DMA_BUF_SYNC_START | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ));
-}
-
-void end_cpu_access(const Window& window, bool write) noexcept {
-    sync(window, DMA_BUF_SYNC_END | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ));
+void sync_cpu_access(const Window& window, bool write, bool begins) noexcept {
+    if (window.mr == nullptr || window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf) {
+        return;
+    }
+    dma_buf_sync request{};
+    request.flags = (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ) |
+                    (begins ? DMA_BUF_SYNC_START : DMA_BUF_SYNC_END);
+    int result = 0;
+    do {
+        result = ::ioctl(window.mr->mapping->fd, DMA_BUF_IOCTL_SYNC, &request);
+    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
 }
 } // namespace softverbs

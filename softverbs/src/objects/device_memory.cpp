@@ -113,14 +113,6 @@ Dm* open_handle(std::unique_ptr<Dm> dm, Context& context, DeviceMemory& memory,
     return dm.release();
 }
 
-void drop_handle(Dm& dm) {
-    DeviceMemory& memory = *dm.memory;
-    --memory.holders;
-    count(context_of(dm), SOFTVERBS_DM, -1);
-    delete &dm;
-    let_go(memory);
-}
-
 /// Checks the attributes of ibv_alloc_dm(). Returns 0 or an errno. Stores in @p consumed how many
 /// bytes of max_dm_size the allocation uses.
 int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
@@ -178,7 +170,7 @@ int free_dm(Dm& dm) {
     if (!memory.freed) {
         free_memory(memory);
     }
-    drop_handle(dm);
+    unimport_dm(dm);
     return 0;
 }
 
@@ -231,7 +223,11 @@ Dm* import_dm(Context& context, std::uint32_t handle) {
 }
 
 void unimport_dm(Dm& dm) {
-    drop_handle(dm);
+    DeviceMemory& memory = *dm.memory;
+    --memory.holders;
+    count(context_of(dm), SOFTVERBS_DM, -1);
+    delete &dm;
+    let_go(memory);
 }
 
 Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {

@@ -198,10 +198,8 @@ struct Window {
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] bool open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                std::uint64_t length, unsigned access, Window& window);
-/// Must be called before the CPU accesses the memory. Uses DMA_BUF_IOCTL_SYNC for a real dma-buf,
-/// and does nothing for other memory.
-void begin_cpu_access(const Window& window, bool write) noexcept;
-/// Must be called after the CPU has accessed the memory, with the arguments of begin_cpu_access().
-void end_cpu_access(const Window& window, bool write) noexcept;
+/// Must be called before the CPU accesses the memory (@p begins is true), and afterwards. Uses
+/// DMA_BUF_IOCTL_SYNC for a real dma-buf, and does nothing for other memory.
+void sync_cpu_access(const Window& window, bool write, bool begins) noexcept;
 
 } // namespace softverbs
