@@ -38,14 +38,13 @@ std::uint64_t Engine::Implementation::late_until(fabric::Lane lane, std::uint32_
     return due;
 }
 
-void Engine::Implementation::hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
+void Engine::Implementation::hold_write(const Window& window, std::uint64_t offset,
                                         std::span<const std::byte> bytes) {
     if (held_bytes + bytes.size() > most_held_bytes) {
         release_writes();
     }
     held_bytes += bytes.size();
     held_writes.push_back({fabric::now_ns() + 1'000'000 + process().disorder.delay_ns(),
-                           qp.number(),
                            window,
                            offset,
                            {bytes.begin(), bytes.end()}});

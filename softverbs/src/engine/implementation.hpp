@@ -290,8 +290,7 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the packets that SOFTVERBS_DISORDER (a test setting) still delays.
     /// @param source  number of the queue pair whose packets are sent; 0: all queue pairs
     void send_late_packets(std::uint32_t source);
-    void hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
-                    std::span<const std::byte> bytes);
+    void hold_write(const Window& window, std::uint64_t offset, std::span<const std::byte> bytes);
     /// Executes all received RDMA writes that SOFTVERBS_DISORDER (a test setting) still delays.
     void release_writes() {
         if (!held_writes.empty()) [[unlikely]] {
@@ -442,7 +441,6 @@ struct Engine::Implementation : fabric::Handler {
     /// stays valid, because all delayed writes are executed before a region is deregistered.
     struct HeldWrite {
         std::uint64_t due;
-        std::uint32_t qp_number;
         Window window;
         std::uint64_t offset;
         std::vector<std::byte> bytes;

@@ -246,7 +246,7 @@ void InboundRequest::write() {
             std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window.data)).store(value);
         } else if (process().disorder.writes() && !at_once && !with_immediate &&
                    (header_.flags & PacketHeader::to_fetch) == 0) {
-            engine_.hold_write(qp_, window, header_.offset, packet_.bytes);
+            engine_.hold_write(window, header_.offset, packet_.bytes);
         } else {
             engine_.release_writes();
             if (!store(target)) {
