@@ -73,14 +73,21 @@ void take_posted(Qp& qp) {
     qp.sends.pop();
 }
 
-/// Sends a randomly selected request of the list "held", which contains the posted requests that
-/// were not sent yet.
-void send_held(Engine::Implementation& engine, Qp& qp) {
+bool can_send(const Qp& qp) noexcept {
+    return qp.state() == IBV_QPS_RTS || qp.state() == IBV_QPS_SQD;
+}
+
+/// Sends randomly selected requests of the list "held", which contains the posted requests that
+/// were not sent yet, until it contains at most @p most.
+void send_held(Engine::Implementation& engine, Qp& qp, std::size_t most) {
     auto& held = qp.srd->held;
-    const auto chosen = held.begin() + static_cast<std::ptrdiff_t>(random(*qp.srd) % held.size());
-    const std::uint64_t number = *chosen;
-    held.erase(chosen);
-    transmit_srd(engine, qp, number);
+    while (can_send(qp) && held.size() > most) {
+        const auto chosen =
+            held.begin() + static_cast<std::ptrdiff_t>(random(*qp.srd) % held.size());
+        const std::uint64_t number = *chosen;
+        held.erase(chosen);
+        transmit_srd(engine, qp, number);
+    }
 }
 
 /// Continues the requests that wait because the ring to the responder's process was full. If this
@@ -92,10 +99,6 @@ void send_blocked(Engine::Implementation& engine, Qp& qp) {
         blocked.erase(blocked.begin());
         transmit_srd(engine, qp, number);
     }
-}
-
-bool can_send(const Qp& qp) noexcept {
-    return qp.state() == IBV_QPS_RTS || qp.state() == IBV_QPS_SQD;
 }
 
 } // namespace
@@ -110,12 +113,10 @@ void Engine::Implementation::run_srd(Qp& qp) {
     }
     while (qp.state() == IBV_QPS_RTS && !qp.sends.empty()) {
         take_posted(qp);
-        if (srd.held.size() > most_held) {
-            send_held(*this, qp);
-        }
+        send_held(*this, qp, most_held);
     }
-    while (qp.state() == IBV_QPS_SQD && !srd.held.empty()) {
-        send_held(*this, qp); // the queue pair is draining
+    if (qp.state() == IBV_QPS_SQD) {
+        send_held(*this, qp, 0); // the queue pair is draining
     }
     if (!srd.held.empty()) {
         if (std::ranges::find(holding, &qp) == holding.end()) {
@@ -130,9 +131,7 @@ void Engine::Implementation::send_all_held() {
     std::vector<Qp*> senders;
     std::swap(senders, holding);
     for (Qp* const qp : senders) {
-        while (can_send(*qp) && !qp->srd->held.empty()) {
-            send_held(*this, *qp);
-        }
+        send_held(*this, *qp, 0);
     }
     drain();
 }
@@ -142,9 +141,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
     if (!can_send(qp)) {
         return;
     }
-    while (!srd.held.empty()) {
-        send_held(*this, qp);
-    }
+    send_held(*this, qp, 0);
     send_blocked(*this, qp);
     const std::uint64_t now = fabric::now_ns();
     std::vector<std::uint64_t> due;

@@ -412,14 +412,9 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     if (const int error = check_sendable(qp, "ibv_bind_mw"); error != 0) {
         return error;
     }
-    int error = 0;
-    if (mw->type != IBV_MW_TYPE_1 || !has_opcode(qp, IBV_WR_BIND_MW) ||
-        !has_valid_flags(qp, bind->send_flags)) {
-        error = EINVAL;
-    }
-    if (error == 0) {
-        error = check_type_1_bind(qp, bind->bind_info);
-    }
+    const bool valid = mw->type == IBV_MW_TYPE_1 && has_opcode(qp, IBV_WR_BIND_MW) &&
+                       has_valid_flags(qp, bind->send_flags);
+    int error = valid ? check_type_1_bind(qp, bind->bind_info) : EINVAL;
     if (error == 0) {
         error = allocate_sends(qp);
     }
