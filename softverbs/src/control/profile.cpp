@@ -175,7 +175,6 @@ void without_xrc(Device& device) {
 }
 
 void without_on_demand(Device& device) {
-    device.rules.on_demand = false;
     device.attributes.odp_caps = {};
 }
 
@@ -223,7 +222,6 @@ void as_mlx5(Device& device) {
     device.rules.is_mlx5 = true;
     device.attributes.orig_attr.device_cap_flags &= ~unsigned{IBV_DEVICE_SRQ_RESIZE};
     device.attributes.device_cap_flags_ex &= ~std::uint64_t{IBV_DEVICE_SRQ_RESIZE};
-    device.rules.scatter_to_cqe = true;
     // The vendor ID and part ID of a ConnectX-5. Some programs select features by these IDs.
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;

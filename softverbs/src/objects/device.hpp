@@ -38,15 +38,12 @@ struct Rules {
     bool dmabuf_unchecked = false; // also register descriptors that cannot be mapped
     /// Access flags for which ibv_reg_dmabuf_mr() fails with EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
-    bool on_demand = true;
-    /// Whether the functions of mlx5dv.h accept the device.
+    /// Whether the functions of mlx5dv.h accept the device, and small payloads are copied by the
+    /// CPU when their completions are polled (see scatter_to_cqe.hpp).
     bool is_mlx5 = false;
     /// Whether the device behaves like EFA: the functions of efadv.h accept it, and verbs have the
     /// restrictions of libefa and of the efa kernel driver. See efa.hpp.
     bool is_efa = false;
-    /// Whether small payloads are copied by the CPU when their completions are polled; see
-    /// scatter_to_cqe.hpp.
-    bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
     /// The types of queue pairs that the device does not support (bits 1 << ibv_qp_type).

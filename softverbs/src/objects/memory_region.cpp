@@ -40,14 +40,16 @@ std::unique_ptr<Mr> new_region(Mr::Kind kind) {
     return mr;
 }
 
+bool has_on_demand(const Device& device) {
+    return (device.attributes.odp_caps.general_caps & std::uint64_t{IBV_ODP_SUPPORT}) != 0;
+}
+
 int check_host_access(const Device& device, unsigned access) {
     if ((access & ~(host_access | static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE))) != 0 ||
         !is_consistent(access)) {
         return EINVAL;
     }
-    const bool on_demand = device.rules.on_demand && (device.attributes.odp_caps.general_caps &
-                                                      std::uint64_t{IBV_ODP_SUPPORT}) != 0;
-    return (access & IBV_ACCESS_ON_DEMAND) == 0 || on_demand ? 0 : EOPNOTSUPP;
+    return (access & IBV_ACCESS_ON_DEMAND) == 0 || has_on_demand(device) ? 0 : EOPNOTSUPP;
 }
 
 /// Returns whether the length is 0 and the start is page-aligned. The kernel rejects such a range
@@ -353,7 +355,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
     const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
     const bool known = write || advice == IBV_ADVISE_MR_ADVICE_PREFETCH ||
                        advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
-    if (!device_of(pd).rules.on_demand || !known) {
+    if (!has_on_demand(device_of(pd)) || !known) {
         return EOPNOTSUPP;
     }
     if ((flags & ~static_cast<unsigned>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0 || entries.empty()) {

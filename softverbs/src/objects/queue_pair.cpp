@@ -203,7 +203,7 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     if (is_srd) {
         qp->srd = std::make_unique<Srd>();
     }
-    if (context.device->rules.scatter_to_cqe) {
+    if (context.device->rules.is_mlx5) {
         qp->scatter_to_cqe = make_scatter_to_cqe(attributes, scatter);
     }
     const std::uint32_t number = process().qps.insert(*qp, process().engine.slot());
