@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

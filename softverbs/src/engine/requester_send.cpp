@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "engine/addressing.hpp"
 #include "engine/requester.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
-#include <cstring>
 #include <span>
-#include <utility>
 
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"

@@ -1,8 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
-#include <array>
-#include <utility>
-
 #include "engine/addressing.hpp"
 #include "engine/responder.hpp"
 #include "objects/process.hpp"

@@ -2,7 +2,6 @@
 #include <errno.h>
 
 #include <cstdio>
-#include <cstring>
 
 #include "engine/implementation.hpp"
 #include "engine/requester.hpp"

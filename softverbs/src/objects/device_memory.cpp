@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "fabric/unique_fd.hpp"

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 
-#include <algorithm>
 #include <memory>
 #include <utility>
 
