@@ -3,50 +3,21 @@
 
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <string_view>
 #include <utility>
 
-#include "fabric/little_endian.hpp"
 #include "fabric/random.hpp"
 
 namespace softverbs::fabric {
 namespace {
 
-constexpr std::string_view magic = "softverb";
-constexpr std::size_t version_at = 8;
-constexpr std::size_t handshake_kind_at = 10;
-constexpr std::size_t nonce_at = 16;
-constexpr std::size_t nonce_bytes = 32;
-// Byte offsets of the fields in "proof" and "welcome" messages.
-constexpr std::size_t sender_slot_at = 16;
-constexpr std::size_t receiver_slot_at = 20;
-constexpr std::size_t sender_address_at = 24;
-constexpr std::size_t receiver_address_at = 40;
-constexpr std::size_t hmac_at = 56;
-static_assert(nonce_at + nonce_bytes == TcpHandshake::opening_bytes);
-static_assert(hmac_at + digest_bytes == TcpHandshake::proof_bytes);
+constexpr const char* protocol_violation =
+    "the process at the other end violated the network protocol; install the same softverbs on all "
+    "hosts";
 
 template <class Message>
-void put_address(Message& message, std::size_t offset, const HostAddress& address) noexcept {
-    std::copy(address.bytes.begin(), address.bytes.end(),
-              message.begin() + static_cast<std::ptrdiff_t>(offset));
-}
-
-template <class Message>
-HostAddress address_in(const Message& message, std::size_t offset) noexcept {
-    HostAddress address;
-    std::copy_n(message.begin() + static_cast<std::ptrdiff_t>(offset), address.bytes.size(),
-                address.bytes.begin());
-    return address;
-}
-
-void put_header(std::span<std::byte> message, std::uint16_t kind) noexcept {
-    std::memcpy(message.data(), magic.data(), magic.size());
-    store_little_endian<std::uint16_t>(message, version_at, TcpHandshake::version);
-    store_little_endian<std::uint16_t>(message, handshake_kind_at, kind);
+std::span<const std::byte> bytes_of_message(const Message& message) noexcept {
+    return std::as_bytes(std::span(&message, 1));
 }
 
 } // namespace
@@ -62,97 +33,75 @@ bool TcpHandshake::fail(std::string why) {
     return false;
 }
 
-void TcpHandshake::queue(std::span<const std::byte> message) noexcept {
-    output_ = message;
-}
-
 void TcpHandshake::make_opening(Kind kind) noexcept {
-    put_header(own_opening_, static_cast<std::uint16_t>(kind));
-    const auto nonce = std::span(own_opening_).subspan(nonce_at, nonce_bytes);
+    own_opening_.header = header(kind);
     // The nonce must be random: otherwise an attacker could replay messages of an earlier
     // connection.
-    if (!fill_random(nonce)) {
+    if (!fill_random(own_opening_.nonce)) {
         static_cast<void>(fail("getrandom(2) returned no random numbers"));
         return;
     }
-    queue(own_opening_);
+    output_ = bytes_of_message(own_opening_);
 }
 
 void TcpHandshake::make_proof(Kind kind) noexcept {
-    put_header(own_proof_, static_cast<std::uint16_t>(kind));
-    store_little_endian<std::uint32_t>(own_proof_, sender_slot_at, own_slot_);
-    store_little_endian<std::uint32_t>(own_proof_, receiver_slot_at, peer_slot_);
-    put_address(own_proof_, sender_address_at, route_.local);
-    put_address(own_proof_, receiver_address_at, route_.remote);
-    const Digest hmac = sign(kind, own_proof_);
-    std::copy(hmac.begin(), hmac.end(), own_proof_.begin() + hmac_at);
-    queue(own_proof_);
+    own_proof_ = {header(kind), own_slot_, peer_slot_, route_.local, route_.remote, {}};
+    own_proof_.hmac = sign(kind, own_proof_);
+    output_ = bytes_of_message(own_proof_);
 }
 
 Digest TcpHandshake::sign(Kind kind, const Proof& message) const noexcept {
     const bool connector = side_ == Side::connector;
-    const std::span<const std::byte> hello = connector ? own_opening_ : peer_opening_;
-    const std::span<const std::byte> challenge = connector ? peer_opening_ : own_opening_;
-    const std::span<const std::byte> signed_part = std::span(message).first(hmac_at);
-    const std::span<const std::byte> proof = connector ? own_proof_ : peer_proof_;
+    const auto hello = bytes_of_message(connector ? own_opening_ : peer_opening_);
+    const auto challenge = bytes_of_message(connector ? peer_opening_ : own_opening_);
+    const auto signed_part = bytes_of_message(message).first(offsetof(Proof, hmac));
     if (kind == Kind::proof) {
         const std::array parts{hello, challenge, signed_part};
         return hmac_sha256(secret_, parts);
     }
+    const auto proof = bytes_of_message(connector ? own_proof_ : peer_proof_);
     const std::array parts{hello, challenge, proof, signed_part};
     return hmac_sha256(secret_, parts);
 }
 
 bool TcpHandshake::check_opening(Kind kind) {
-    if (std::memcmp(peer_opening_.data(), magic.data(), magic.size()) != 0) {
+    const Header& found = peer_opening_.header;
+    if (found.magic != header(kind).magic) {
         return fail(
             "the program at the other end is not softverbs; SOFTVERBS_PORT must be the "
             "same on all hosts");
     }
-    const auto peer_version = load_little_endian<std::uint16_t>(peer_opening_, version_at);
-    if (peer_version != version) {
+    if (found.version != version) {
         return fail("the process at the other end runs softverbs with version " +
-                    std::to_string(peer_version) + " of the network protocol, and this one has " +
+                    std::to_string(found.version) + " of the network protocol, and this one has " +
                     std::to_string(version) + "; install the same softverbs on all hosts");
     }
-    if (load_little_endian<std::uint16_t>(peer_opening_, handshake_kind_at) !=
-        static_cast<std::uint16_t>(kind)) {
-        return fail(
-            "the process at the other end violated the network protocol; install the same "
-            "softverbs on all hosts");
-    }
-    return true;
+    return found.kind == kind || fail(protocol_violation);
 }
 
 bool TcpHandshake::check_proof(Kind kind) {
-    Digest hmac{};
-    std::copy_n(peer_proof_.begin() + hmac_at, hmac.size(), hmac.begin());
-    if (!equal_in_constant_time(hmac, sign(kind, peer_proof_))) {
+    if (!equal_in_constant_time(peer_proof_.hmac, sign(kind, peer_proof_))) {
         return fail(
             "the process at the other end does not know the secret; SOFTVERBS_SECRET_FILE "
             "must be the same file on all hosts");
     }
     // The HMAC is correct. Therefore the sender knows the secret, and the values in its message can
     // be trusted.
-    if (load_little_endian<std::uint16_t>(peer_proof_, handshake_kind_at) !=
-        static_cast<std::uint16_t>(kind)) {
-        return fail(
-            "the process at the other end violated the network protocol; install the same "
-            "softverbs on all hosts");
+    if (peer_proof_.header.kind != kind) {
+        return fail(protocol_violation);
     }
-    const HostAddress claimed = address_in(peer_proof_, sender_address_at);
-    if (claimed != route_.remote || address_in(peer_proof_, receiver_address_at) != route_.local) {
-        return fail("the process at the other end claims the address " + to_string(claimed) +
+    if (peer_proof_.sender != route_.remote || peer_proof_.receiver != route_.local) {
+        return fail("the process at the other end claims the address " +
+                    to_string(peer_proof_.sender) +
                     "; addresses must not be translated (NAT) between hosts");
     }
-    const auto slot = load_little_endian<std::uint32_t>(peer_proof_, sender_slot_at);
-    if (load_little_endian<std::uint32_t>(peer_proof_, receiver_slot_at) != own_slot_ ||
-        (side_ == Side::connector && slot != peer_slot_)) {
+    if (peer_proof_.receiver_slot != own_slot_ ||
+        (side_ == Side::connector && peer_proof_.sender_slot != peer_slot_)) {
         return fail(
             "the process at the other end has another slot; SOFTVERBS_PORT must be the "
             "same on all hosts");
     }
-    peer_slot_ = slot;
+    peer_slot_ = peer_proof_.sender_slot;
     return true;
 }
 
@@ -197,10 +146,11 @@ bool TcpHandshake::fill(int socket, std::span<std::byte> message) {
 
 TcpHandshake::Progress TcpHandshake::advance(int socket) {
     const bool connector = side_ == Side::connector;
-    if (connector && own_opening_[0] == std::byte{}) {
+    if (connector && own_opening_.header.version == 0) {
         make_opening(Kind::hello);
     }
-    if (flush(socket) && !opening_received_ && fill(socket, peer_opening_)) {
+    if (flush(socket) && !opening_received_ &&
+        fill(socket, std::as_writable_bytes(std::span(&peer_opening_, 1)))) {
         const bool good = check_opening(connector ? Kind::challenge : Kind::hello);
         opening_received_ = true;
         if (!connector) {
@@ -212,7 +162,8 @@ TcpHandshake::Progress TcpHandshake::advance(int socket) {
         }
     }
     if (flush(socket) && failure_.empty() && opening_received_ && !proof_received_ &&
-        fill(socket, peer_proof_) && check_proof(connector ? Kind::welcome : Kind::proof)) {
+        fill(socket, std::as_writable_bytes(std::span(&peer_proof_, 1))) &&
+        check_proof(connector ? Kind::welcome : Kind::proof)) {
         proof_received_ = true;
         if (!connector) {
             make_proof(Kind::welcome);

@@ -59,16 +59,36 @@ class TcpHandshake {
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    // Sizes of the handshake messages in bytes.
-    static constexpr std::size_t opening_bytes = 48; // size of "hello" and "challenge"
-    static constexpr std::size_t proof_bytes = 88;   // size of "proof" and "welcome"
     static constexpr std::uint16_t version = 2;
+    static constexpr std::size_t opening_bytes = 48; // size of Opening
 
   private:
     enum class Kind : std::uint16_t { hello = 1, challenge, proof, welcome };
-    using Opening = std::array<std::byte, opening_bytes>;
-    using Proof = std::array<std::byte, proof_bytes>;
+    // The handshake messages. Numbers are little-endian.
+    struct Header {
+        std::array<char, 8> magic;
+        std::uint16_t version;
+        Kind kind;
+        std::uint32_t reserved;
+    };
+    struct Opening { // "hello" and "challenge"
+        Header header;
+        std::array<std::byte, 32> nonce;
+    };
+    static_assert(sizeof(Opening) == opening_bytes);
+    struct Proof { // "proof" and "welcome"
+        Header header;
+        std::uint32_t sender_slot;
+        std::uint32_t receiver_slot;
+        HostAddress sender;
+        HostAddress receiver;
+        Digest hmac;
+    };
+    static_assert(sizeof(Proof) == 88);
 
+    static constexpr Header header(Kind kind) noexcept {
+        return {{'s', 'o', 'f', 't', 'v', 'e', 'r', 'b'}, version, kind, 0};
+    }
     void make_opening(Kind kind) noexcept;
     void make_proof(Kind kind) noexcept;
     [[nodiscard]] bool check_opening(Kind kind);
@@ -78,7 +98,6 @@ class TcpHandshake {
     [[nodiscard]] bool flush(int socket);
     [[nodiscard]] bool fill(int socket, std::span<std::byte> message);
     [[nodiscard]] bool fail(std::string why);
-    void queue(std::span<const std::byte> message) noexcept;
 
     Side side_;
     std::span<const std::byte> secret_;

@@ -55,14 +55,9 @@ bool TcpLink::pending() const noexcept {
             return true;
         }
     }
-    const std::size_t available = input_end_ - input_begin_;
-    if (available < frame_header_bytes) {
-        return false;
-    }
-    const auto* const bytes = reinterpret_cast<const std::byte*>(input_.data()) + input_begin_;
-    const auto header =
-        decode(std::span<const std::byte, frame_header_bytes>(bytes, frame_header_bytes));
-    return !header || available >= frame_bytes(header->length);
+    FrameHeader header;
+    return peek_header(header) &&
+           (!is_valid(header) || input_end_ - input_begin_ >= frame_bytes(header.length));
 }
 
 void TcpLink::service() {

@@ -106,6 +106,9 @@ class TcpLink final : public Connection {
     /// Receives bytes from the socket into the buffer input_. Returns false if no bytes were
     /// received.
     [[nodiscard]] bool receive() noexcept;
+    /// Copies the header of the next received frame in the buffer input_. Returns false if the
+    /// header is incomplete.
+    [[nodiscard]] bool peek_header(FrameHeader& header) const noexcept;
     /// Parses the next received frame in the buffer input_. Returns false if the frame is
     /// incomplete, or if it is invalid, which closes the connection.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;

@@ -46,25 +46,30 @@ bool TcpLink::receive() noexcept {
     return true;
 }
 
-bool TcpLink::next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept {
-    const std::size_t available = input_end_ - input_begin_;
-    if (available < frame_header_bytes) {
+bool TcpLink::peek_header(FrameHeader& header) const noexcept {
+    if (input_end_ - input_begin_ < sizeof header) {
         return false;
     }
-    const auto* const bytes = reinterpret_cast<const std::byte*>(input_.data()) + input_begin_;
-    const auto decoded =
-        decode(std::span<const std::byte, frame_header_bytes>(bytes, frame_header_bytes));
-    if (!decoded) {
+    std::memcpy(&header, reinterpret_cast<const std::byte*>(input_.data()) + input_begin_,
+                sizeof header);
+    return true;
+}
+
+bool TcpLink::next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept {
+    if (!peek_header(header)) {
+        return false;
+    }
+    if (!is_valid(header)) {
         fail(
             "the process at the other end sent an invalid frame; install the same softverbs on all "
             "hosts");
         return false;
     }
-    if (available < frame_bytes(decoded->length)) {
+    if (input_end_ - input_begin_ < frame_bytes(header.length)) {
         return false;
     }
-    header = *decoded;
-    record = {bytes + frame_header_bytes, header.length};
+    record = {reinterpret_cast<const std::byte*>(input_.data()) + input_begin_ + sizeof header,
+              header.length};
     input_begin_ += frame_bytes(header.length);
     if (!account(header)) {
         fail(

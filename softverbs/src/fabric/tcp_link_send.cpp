@@ -65,9 +65,8 @@ bool TcpLink::transmit(FrameKind kind, RecordParts parts) noexcept {
     FrameHeader header = consumed_;
     header.kind = kind;
     header.length = static_cast<std::uint32_t>(length);
-    FrameHeaderBytes header_bytes = encode(header);
     announced_ = consumed_;
-    vectors[0] = {header_bytes.data(), header_bytes.size()};
+    vectors[0] = {&header, sizeof header};
     static std::array<std::byte, 8> zeros{};
     const std::size_t total = frame_bytes(length);
     if (const std::size_t padding = total - frame_header_bytes - length; padding != 0) {

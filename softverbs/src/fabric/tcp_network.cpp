@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <iterator>
 #include <new>
@@ -37,12 +36,6 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     : settings_(std::move(settings)),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    // softverbs sends data between hosts in the byte order of the sending machine. Therefore all
-    // hosts must have the same byte order: little-endian.
-    if constexpr (std::endian::native != std::endian::little) {
-        throw_error(EOPNOTSUPP,
-                    "SOFTVERBS_NETWORK=unprotected-tcp needs a little-endian processor");
-    }
     context_.epoll = epoll_.get();
     if (!watch(epoll_.get(), timer_.get(), EventSource::network)) {
         throw_error(errno, "softverbs cannot add a descriptor to an epoll");

@@ -55,8 +55,7 @@ class TcpLinkTest : public ::testing::Test {
     /// Sends a frame with a record of zeros to the link. Waits until the socket accepts all of it.
     void send_frame(const FrameHeader& header) const {
         std::vector<std::byte> frame(frame_bytes(header.length));
-        const FrameHeaderBytes bytes = encode(header);
-        std::ranges::copy(bytes, frame.begin());
+        std::ranges::copy(std::as_bytes(std::span(&header, 1)), frame.begin());
         for (std::size_t sent = 0; sent < frame.size();) {
             const ssize_t now =
                 ::send(peer.get(), frame.data() + sent, frame.size() - sent, MSG_NOSIGNAL);

@@ -338,7 +338,7 @@ TEST_F(TcpTest, ClosesAConnectionWithAFrameThatIsNone) {
         const unsigned gone_before = b.seen.gone;
         ProvenPeer peer(one.address(), other, b, raw_connection());
         ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
-        peer.send(encode(header));
+        peer.send(std::as_bytes(std::span(&header, 1)));
         EXPECT_TRUE(is_closed_by_peer(peer.socket()));
         EXPECT_EQ(b.seen.gone, gone_before + 1);
     }
@@ -351,7 +351,7 @@ TEST_F(TcpTest, DropsARecordOfWhichOnlyHalfComes) {
     FrameHeader header;
     header.kind = FrameKind::request;
     header.length = 4096;
-    peer.send(encode(header));
+    peer.send(std::as_bytes(std::span(&header, 1)));
     peer.send(std::vector<std::byte>(2000));
     for (int i = 0; i < 20; ++i) {
         turn(b);
