@@ -220,6 +220,17 @@ class Connection {
     bool between_hosts_ = false;
 };
 
+/// State that all connections of a Node share.
+struct NodeState {
+    /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
+    /// other processes must wake this process through its doorbell (an eventfd).
+    bool armed = false;
+    /// Number of received records and events that the callbacks in Handler have processed. If
+    /// Handler::on_request() has rejected a request, it would reject the request again until this
+    /// number has changed. Until then, the thread can sleep although the request is not processed.
+    std::uint64_t deliveries = 0;
+};
+
 /// Callbacks that Node::progress() and Node::service() call. A record (a request or a response)
 /// from a process of this host is in shared memory, where that process can overwrite it at any
 /// time. Therefore a callback must copy each value before it checks the value.

@@ -17,7 +17,7 @@ namespace softverbs::fabric {
 
 /// State that all connections of this process to processes of the same host share. Node owns
 /// the state and destroys it after the connections.
-struct LinkContext {
+struct LinkContext : NodeState {
     int epoll = -1;
     /// The eventfd that wakes this process. The processes at the other ends of the connections
     /// write to it.
@@ -25,13 +25,6 @@ struct LinkContext {
     /// Whether SOFTVERBS_PULL permits that this process accesses memory of other processes
     /// directly.
     bool pull = true;
-    /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
-    /// other processes must wake this process through its doorbell (an eventfd).
-    bool armed = false;
-    /// Number of received records and events that the callbacks in Handler have processed. If
-    /// Handler::on_request() has rejected a request, it would reject the request again until this
-    /// number has changed. Until then, the thread can sleep although the request is not processed.
-    std::uint64_t deliveries = 0;
     Cookie cookie;
 };
 

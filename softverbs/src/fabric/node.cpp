@@ -39,8 +39,9 @@ Node::Node(const NodeOptions& options)
     : rendezvous_(options.directory.empty() ? default_directory() : options.directory),
       ring_sizes_(checked_sizes(options)),
       slots_(options.slots),
-      network_(options.network.addresses.empty() ? nullptr
-                                                 : std::make_unique<TcpNetwork>(options.network)),
+      network_(options.network.addresses.empty()
+                   ? nullptr
+                   : std::make_unique<TcpNetwork>(options.network, context_)),
       slot_(rendezvous_, slots_,
             [this](unsigned slot) { return network_ == nullptr || network_->listen(slot); }),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
@@ -303,8 +304,10 @@ bool Node::arm() noexcept {
     for (const auto& link : links_) {
         link->arm();
     }
-    const bool network_is_idle = !network_ || network_->arm();
-    if (!network_is_idle ||
+    if (network_) {
+        network_->acknowledge();
+    }
+    if ((network_ && network_->pending()) ||
         std::any_of(links_.begin(), links_.end(), [](auto& link) { return link->pending(); })) {
         disarm();
         return false;
@@ -317,9 +320,6 @@ void Node::disarm() noexcept {
         return;
     }
     context_.armed = false;
-    if (network_) {
-        network_->disarm();
-    }
     for (const auto& link : links_) {
         link->disarm();
     }

@@ -134,6 +134,7 @@ class Node {
     Rendezvous rendezvous_;
     RingSizes ring_sizes_;
     unsigned slots_;
+    LinkContext context_;
     /// The connections to other hosts. Null if the network between hosts is disabled.
     std::unique_ptr<TcpNetwork> network_;
     Slot slot_;
@@ -141,7 +142,6 @@ class Node {
     UniqueFd doorbell_;
     UniqueFd wake_;
     Acceptor acceptor_;
-    LinkContext context_;
     std::vector<std::unique_ptr<Link>> links_;
     /// Index in links_ of the connection with which the next call of progress() starts. Each call
     /// starts with another connection, so that no connection is always served last.

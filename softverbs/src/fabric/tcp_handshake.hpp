@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "fabric/clock.hpp"
 #include "fabric/host_address.hpp"
 #include "fabric/sha256.hpp"
 
@@ -60,6 +61,7 @@ class TcpHandshake {
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
     static constexpr std::uint16_t version = 2;
+    static constexpr std::uint64_t time_limit_ns = 3 * second_ns;
     static constexpr std::size_t opening_bytes = 48; // size of Opening
 
   private:

@@ -9,18 +9,21 @@
 #include <cerrno>
 #include <utility>
 
+#include "fabric/clock.hpp"
 #include "fabric/event_source.hpp"
 
 namespace softverbs::fabric {
 
-TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
+TcpLink::TcpLink(NodeState& context, int epoll, UniqueFd socket, const Route& route, unsigned slot,
                  std::unique_ptr<TcpHandshake> handshake)
     : Connection(route),
       context_(context),
+      epoll_(epoll),
       socket_(std::move(socket)),
       slot_(slot),
       state_(handshake ? State::connecting : State::open),
-      handshake_(std::move(handshake)) {
+      handshake_(std::move(handshake)),
+      handshake_deadline_(now_ns() + TcpHandshake::time_limit_ns) {
     // Watch for EPOLLOUT during the handshake, because this event reports that connect(2) has
     // completed.
     watch_room(handshake_ != nullptr);
@@ -97,7 +100,7 @@ void TcpLink::hang_up() noexcept {
         // so progress() is called without an event, and calls Handler::on_request() again for
         // requests that it has rejected. It may have rejected them because this connection had no
         // room for responses; has_room() now returns true, because the connection is not open.
-        stop_watching(context_.epoll, socket_.get());
+        stop_watching(epoll_, socket_.get());
     }
 }
 
@@ -111,7 +114,7 @@ void TcpLink::shut_down() noexcept {
     if (state_ == State::open) {
         flush();
     }
-    stop_watching(context_.epoll, socket_.get());
+    stop_watching(epoll_, socket_.get());
     ::shutdown(socket_.get(), SHUT_WR);
     // Discard the bytes that have arrived. If close(2) is called while unread bytes exist, TCP
     // sends a reset, and the other host discards data that its process has not read yet. Discard at

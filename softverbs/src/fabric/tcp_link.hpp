@@ -17,28 +17,15 @@
 
 namespace softverbs::fabric {
 
-/// State that all connections of this process to other hosts share. It is destroyed after the
-/// connections.
-struct TcpContext {
-    /// The epoll instance that contains the sockets of all connections to other hosts.
-    int epoll = -1;
-    /// True between Node::arm() and Node::disarm(), when a thread may sleep in Node::wait().
-    bool armed = false;
-    /// Number of received records and events that the callbacks in Handler have processed. If
-    /// Handler::on_request() has rejected a request, it would reject the request again until this
-    /// number has changed. Until then, the thread can sleep although the request is not processed.
-    std::uint64_t deliveries = 0;
-};
-
 /// One end of a TCP connection between two hosts. The connection carries two independent streams of
 /// records: requests and responses.
 class TcpLink final : public Connection {
   public:
     /// @param socket  a non-blocking socket, connected or connecting, which is in the epoll
-    ///     instance of @p context for EPOLLIN
+    ///     instance @p epoll for EPOLLIN
     /// @param handshake  the handshake of a connector; null for an acceptor, whose handshake is
     ///     done
-    TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
+    TcpLink(NodeState& context, int epoll, UniqueFd socket, const Route& route, unsigned slot,
             std::unique_ptr<TcpHandshake> handshake);
 
     [[nodiscard]] unsigned slot() const noexcept override { return slot_; }
@@ -57,7 +44,11 @@ class TcpLink final : public Connection {
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
-    [[nodiscard]] bool connecting() const noexcept { return state_ == State::connecting; }
+    /// Returns the time at which the handshake must have ended, in nanoseconds of now_ns(). 0: the
+    /// connection is established or closed.
+    [[nodiscard]] std::uint64_t handshake_deadline() const noexcept {
+        return state_ == State::connecting ? handshake_deadline_ : 0;
+    }
     /// Returns the reason why the connection failed, or an empty string if it did not fail.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
@@ -123,11 +114,13 @@ class TcpLink final : public Connection {
     void consumed(Lane lane, std::size_t length) noexcept;
     void report_room(Handler& handler);
 
-    TcpContext& context_;
+    NodeState& context_;
+    int epoll_;
     UniqueFd socket_;
     unsigned slot_;
     State state_;
     std::unique_ptr<TcpHandshake> handshake_;
+    std::uint64_t handshake_deadline_;
     std::string failure_;
     int error_ = 0;
 

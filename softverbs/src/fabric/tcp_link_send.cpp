@@ -121,7 +121,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
         return;
     }
     watches_room_ = wanted;
-    watch(context_.epoll, socket_.get(), EventSource::network,
+    watch(epoll_, socket_.get(), EventSource::network,
           EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0));
 }
 

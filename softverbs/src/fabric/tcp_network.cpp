@@ -22,8 +22,6 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Time limit of the handshake of a TCP connection.
-constexpr std::uint64_t handshake_ns = 3 * second_ns;
 /// Maximum number of accepted connections whose peers have not proven yet that they know the secret
 /// in SOFTVERBS_SECRET_FILE. If another peer connects, drop_unproven_peer() closes one of these
 /// connections.
@@ -32,11 +30,11 @@ constexpr unsigned most_accepted_peers = 64;
 
 } // namespace
 
-TcpNetwork::TcpNetwork(NetworkSettings settings)
+TcpNetwork::TcpNetwork(NetworkSettings settings, NodeState& state)
     : settings_(std::move(settings)),
+      state_(state),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    context_.epoll = epoll_.get();
     if (!watch(epoll_.get(), timer_.get(), EventSource::network)) {
         throw_error(errno, "softverbs cannot add a descriptor to an epoll");
     }
@@ -144,18 +142,15 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         errno = errno == EADDRINUSE ? EMFILE : ENETUNREACH;
         return nullptr;
     }
-    const int number = socket.get();
-    if (!watch(epoll_.get(), number, EventSource::network)) {
+    if (!watch(epoll_.get(), socket.get(), EventSource::network)) {
         errno = ENOMEM;
         return nullptr;
     }
     auto handshake =
         std::make_unique<TcpHandshake>(TcpHandshake::Side::connector, settings_.secret, route,
                                        settings_.first_slot + slot_, settings_.first_slot + slot);
-    links_.reserve(links_.size() + 1);
-    attempts_.push_back({number, now_ns() + handshake_ns});
-    links_.push_back(
-        std::make_unique<TcpLink>(context_, std::move(socket), route, slot, std::move(handshake)));
+    links_.push_back(std::make_unique<TcpLink>(state_, epoll_.get(), std::move(socket), route, slot,
+                                               std::move(handshake)));
     set_timer();
     return links_.back().get();
 }
@@ -232,16 +227,15 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         if (unproven_.size() >= most_unproven) {
             drop_unproven_peer();
         }
-        const int number = socket.get();
         const Route route{listener.address, *peer};
         auto handshake =
             std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor, settings_.secret, route,
                                            settings_.first_slot + listener.slot);
-        if (!watch(epoll_.get(), number, EventSource::network)) {
+        if (!watch(epoll_.get(), socket.get(), EventSource::network)) {
             continue;
         }
         unproven_.push_back({std::move(socket), route, listener.slot, std::move(handshake),
-                             now_ns() + handshake_ns});
+                             now_ns() + TcpHandshake::time_limit_ns});
         set_timer();
     }
 }
@@ -266,7 +260,7 @@ void TcpNetwork::continue_handshake(std::size_t position) {
     }
     links_.reserve(links_.size() + 1);
     links_.push_back(std::make_unique<TcpLink>(
-        context_, std::move(peer.socket), peer.route,
+        state_, epoll_.get(), std::move(peer.socket), peer.route,
         peer.slot == directory_slot ? directory_slot : peer_slot, nullptr));
     unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(position));
 }
@@ -306,21 +300,15 @@ void TcpNetwork::end_overdue_handshakes() {
             drop_peer(at, "the handshake took too long");
         }
     }
-    std::erase_if(attempts_, [&](const Attempt& attempt) {
-        if (attempt.deadline_ns > now) {
-            return false;
+    for (const auto& link : links_) {
+        if (const std::uint64_t deadline = link->handshake_deadline();
+            deadline != 0 && deadline <= now) {
+            link->fail(
+                "the host did not respond within 3 s; check that it and its network are up, and "
+                "that no firewall drops the TCP ports from " +
+                std::to_string(settings_.first_port) + " on");
         }
-        for (const auto& link : links_) {
-            if (link->socket() == attempt.socket && link->connecting()) {
-                link->fail(
-                    "the host did not respond within 3 s; check that it and its network are up, "
-                    "and "
-                    "that no firewall drops the TCP ports from " +
-                    std::to_string(settings_.first_port) + " on");
-            }
-        }
-        return true;
-    });
+    }
     set_timer();
 }
 
@@ -329,8 +317,8 @@ std::uint64_t TcpNetwork::next_deadline() const noexcept {
     for (const UnprovenPeer& peer : unproven_) {
         earliest = earlier(earliest, peer.deadline_ns);
     }
-    for (const Attempt& attempt : attempts_) {
-        earliest = earlier(earliest, attempt.deadline_ns);
+    for (const auto& link : links_) {
+        earliest = earlier(earliest, link->handshake_deadline());
     }
     return earliest;
 }
@@ -349,12 +337,10 @@ void TcpNetwork::reap(Handler& handler) {
         // may connect to the same process again.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
-        std::erase_if(attempts_,
-                      [&](const Attempt& attempt) { return attempt.socket == ended->socket(); });
         if (!ended->failure().empty()) {
             report(to_string(ended->route().remote) + ": " + ended->failure());
         }
-        ++context_.deliveries;
+        ++state_.deliveries;
         handler.on_closed(*ended);
         ended->shut_down();
     }
@@ -366,14 +352,8 @@ void TcpNetwork::acknowledge() noexcept {
     }
 }
 
-bool TcpNetwork::arm() noexcept {
-    acknowledge();
-    context_.armed = true;
-    if (std::ranges::any_of(links_, [](const auto& link) { return link->pending(); })) {
-        disarm();
-        return false;
-    }
-    return true;
+bool TcpNetwork::pending() const noexcept {
+    return std::ranges::any_of(links_, [](const auto& link) { return link->pending(); });
 }
 
 } // namespace softverbs::fabric

@@ -17,7 +17,8 @@ namespace softverbs::fabric {
 /// The TCP connections of this process to other hosts, and its listening TCP sockets.
 class TcpNetwork {
   public:
-    explicit TcpNetwork(NetworkSettings settings);
+    /// @param state  must outlive this object
+    TcpNetwork(NetworkSettings settings, NodeState& state);
     TcpNetwork(const TcpNetwork&) = delete;
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
@@ -44,10 +45,8 @@ class TcpNetwork {
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
     /// Implements Node::clock_runs().
     void set_timer() noexcept;
-    /// Implements Node::arm() for connections to other hosts.
-    [[nodiscard]] bool arm() noexcept;
-    /// Implements Node::disarm() for connections to other hosts.
-    void disarm() noexcept { context_.armed = false; }
+    /// Returns whether progress() must be called although descriptor() is not readable.
+    [[nodiscard]] bool pending() const noexcept;
     /// Called in a child process after fork(2). Closes the file descriptors that the child process
     /// has inherited from this object.
     void abandon() noexcept;
@@ -67,12 +66,6 @@ class TcpNetwork {
         std::unique_ptr<TcpHandshake> handshake;
         std::uint64_t deadline_ns;
     };
-    /// A connection that this process has initiated, with the deadline of its handshake.
-    struct Attempt {
-        int socket;
-        std::uint64_t deadline_ns;
-    };
-
     /// Returns the TCP port for the slot @p slot, on this host and on others.
     [[nodiscard]] std::uint16_t port(unsigned slot) const noexcept {
         return static_cast<std::uint16_t>(settings_.first_port + settings_.first_slot + slot);
@@ -95,14 +88,13 @@ class TcpNetwork {
 
     NetworkSettings settings_;
     unsigned slot_ = 0;
-    TcpContext context_;
+    NodeState& state_;
     UniqueFd epoll_;
     UniqueFd timer_;
     SpareDescriptor spare_;
     std::vector<Listener> listeners_;
     bool serves_directory_ = false;
     std::vector<UnprovenPeer> unproven_;
-    std::vector<Attempt> attempts_;
     std::vector<std::unique_ptr<TcpLink>> links_;
 };
 

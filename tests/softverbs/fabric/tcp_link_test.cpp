@@ -44,12 +44,12 @@ class TcpLinkTest : public ::testing::Test {
         EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()),
                   0);
         peer.reset(ends[1]);
-        context.epoll = epoll.get();
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.fd = ends[0];
         EXPECT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, ends[0], &event), 0);
-        link = std::make_unique<TcpLink>(context, UniqueFd(ends[0]), Route{}, 1, nullptr);
+        link =
+            std::make_unique<TcpLink>(context, epoll.get(), UniqueFd(ends[0]), Route{}, 1, nullptr);
     }
 
     /// Sends a frame with a record of zeros to the link. Waits until the socket accepts all of it.
@@ -66,7 +66,7 @@ class TcpLinkTest : public ::testing::Test {
 
     UniqueFd epoll{::epoll_create1(EPOLL_CLOEXEC)};
     UniqueFd peer;
-    TcpContext context;
+    NodeState context;
     Recorder seen;
     std::unique_ptr<TcpLink> link;
 };
