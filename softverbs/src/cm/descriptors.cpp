@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <new>
 
@@ -19,6 +17,7 @@
 #include "cm/manager.hpp"
 #include "cm/user_cm.hpp"
 #include "fabric/clock.hpp"
+#include "fabric/scheduling_state.hpp"
 #include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
@@ -60,19 +59,6 @@ ChannelFile* remove(int descriptor) noexcept {
     return file->descriptors.empty() ? file : nullptr;
 }
 
-/// Returns whether a thread of this process is running or waits for a processor.
-bool is_running(pid_t thread) noexcept {
-    std::array<char, 48> path{};
-    std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", static_cast<int>(thread));
-    const fabric::UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
-    std::array<char, 64> text{}; // "<pid> (<name of at most 15 characters>) <state>"
-    if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) {
-        return false; // the thread has ended
-    }
-    const char* const end_of_name = std::strrchr(text.data(), ')');
-    return end_of_name != nullptr && end_of_name[1] == ' ' && end_of_name[2] == 'R';
-}
-
 /// Called before the last descriptor of an event channel is closed. Waits until the thread that
 /// received the last event sleeps, for at most 0.1 seconds. Without this, programs such as rping
 /// may close the event channel shortly before that thread waits for the next event, and the thread
@@ -91,7 +77,7 @@ void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>
     }
     lock.unlock();
     const std::uint64_t end = fabric::now_ns() + longest_wait_ns;
-    while (fabric::now_ns() < end && is_running(thread)) {
+    while (fabric::now_ns() < end && fabric::scheduling_state("/proc/self/task", thread) == 'R') {
         fabric::pause_ns(interval_ns);
     }
     lock.lock();

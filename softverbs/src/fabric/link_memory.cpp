@@ -102,29 +102,8 @@ LinkMemory LinkMemory::accept(int fd, const RingSizes& sizes) noexcept {
     return memory;
 }
 
-Direction& LinkMemory::direction(unsigned number) const noexcept {
-    return reinterpret_cast<Direction*>(mapping_.bytes())[number];
-}
-
-RingMemory LinkMemory::ring(unsigned number, Lane lane) const noexcept {
-    const auto index = static_cast<std::size_t>(lane);
-    std::byte* bytes = mapping_.bytes() + header_bytes;
-    bytes += number * (sizes_[0] + sizes_[1]) + (index == 0 ? 0 : sizes_[0]);
-    Direction& indices = direction(number);
-    return {bytes, sizes_[index], &indices.head[index]};
-}
-
 Direction& LinkMemory::outgoing(Side side) const noexcept {
-    return direction(static_cast<unsigned>(side));
-}
-
-Direction& LinkMemory::incoming(Side side) const noexcept {
-    return direction(1 - static_cast<unsigned>(side));
-}
-
-GrantTable& LinkMemory::grants_by(Side side) const noexcept {
-    return reinterpret_cast<GrantTable*>(mapping_.bytes() +
-                                         grants_at)[1 - static_cast<unsigned>(side)];
+    return reinterpret_cast<Direction*>(mapping_.bytes())[static_cast<unsigned>(side)];
 }
 
 GrantTable& LinkMemory::grants_to(Side side) const noexcept {
@@ -132,11 +111,10 @@ GrantTable& LinkMemory::grants_to(Side side) const noexcept {
 }
 
 RingMemory LinkMemory::outgoing_ring(Side side, Lane lane) const noexcept {
-    return ring(static_cast<unsigned>(side), lane);
-}
-
-RingMemory LinkMemory::incoming_ring(Side side, Lane lane) const noexcept {
-    return ring(1 - static_cast<unsigned>(side), lane);
+    const auto index = static_cast<std::size_t>(lane);
+    std::byte* bytes = mapping_.bytes() + header_bytes;
+    bytes += static_cast<unsigned>(side) * (sizes_[0] + sizes_[1]) + (index == 0 ? 0 : sizes_[0]);
+    return {bytes, sizes_[index], &outgoing(side).head[index]};
 }
 
 } // namespace softverbs::fabric

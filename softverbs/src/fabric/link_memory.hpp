@@ -96,20 +96,22 @@ class LinkMemory {
 
     explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
     [[nodiscard]] const RingSizes& sizes() const noexcept { return sizes_; }
-    /// Returns the flags and counters of the direction in which @p side receives records.
-    [[nodiscard]] Direction& incoming(Side side) const noexcept;
     /// Returns the flags and counters of the direction in which @p side sends records.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// Returns the permissions of the other process to write to memory of the process at @p side.
-    [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
     /// Returns the permissions of the process at @p side to write to memory of the other process.
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
-    [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;
+    // The same for the direction in which @p side receives records.
+    [[nodiscard]] Direction& incoming(Side side) const noexcept { return outgoing(peer(side)); }
+    [[nodiscard]] GrantTable& grants_by(Side side) const noexcept { return grants_to(peer(side)); }
+    [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept {
+        return outgoing_ring(peer(side), lane);
+    }
 
   private:
-    [[nodiscard]] Direction& direction(unsigned number) const noexcept;
-    [[nodiscard]] RingMemory ring(unsigned number, Lane lane) const noexcept;
+    [[nodiscard]] static constexpr Side peer(Side side) noexcept {
+        return side == Side::connector ? Side::acceptor : Side::connector;
+    }
 
     Mapping mapping_;
     RingSizes sizes_{};

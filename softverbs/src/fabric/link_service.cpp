@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <new>
-#include <string_view>
 #include <utility>
 
 #include "fabric/clock.hpp"
 #include "fabric/link.hpp"
+#include "fabric/scheduling_state.hpp"
 #include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
@@ -100,18 +100,9 @@ bool Link::alive() noexcept {
 }
 
 bool Link::delivers() noexcept {
-    // Read the state of the process: "pid (name) state ...". Return false only for 'T' (stopped by
-    // a signal). A process that is busy, or that a debugger has stopped ('t'), will consume the
-    // records later.
-    const NoCancellation not_cancelled;
-    std::array<char, 64> path{};
-    std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid_));
-    const UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
-    std::array<char, 128> text{};
-    const ssize_t length = file ? ::read(file.get(), text.data(), text.size()) : 0;
-    const std::string_view all(text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-    const std::size_t name_end = all.rfind(')');
-    return name_end == std::string_view::npos || all.substr(name_end).substr(0, 3) != ") T";
+    // Return false only for 'T' (stopped by a signal). A process that is busy, or that a debugger
+    // has stopped ('t'), will consume the records later.
+    return scheduling_state("/proc", pid_) != 'T';
 }
 
 int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {

@@ -58,10 +58,6 @@ const char* hint_for(int error) noexcept {
     }
 }
 
-struct DirectoryCloser {
-    void operator()(DIR* directory) const noexcept { ::closedir(directory); }
-};
-
 } // namespace
 
 std::string default_directory() {
@@ -167,26 +163,28 @@ void Rendezvous::remove(unsigned slot) const noexcept {
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
-UniqueFd Rendezvous::reopen() const noexcept {
+bool Rendezvous::for_each_lock(const std::function<bool(unsigned)>& function) const {
     // Open the directory again. A file descriptor made by dup(2) would share the file offset of
     // fd_.
-    return UniqueFd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-}
-
-bool Rendezvous::used() const noexcept {
-    UniqueFd fd = reopen();
-    const std::unique_ptr<DIR, DirectoryCloser> directory(fd ? ::fdopendir(fd.get()) : nullptr);
+    UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(fd ? ::fdopendir(fd.get()) : nullptr,
+                                                        ::closedir);
     if (!directory) {
-        return true;
+        return false;
     }
     static_cast<void>(fd.release());
     errno = 0;
     while (const dirent* const entry = ::readdir(directory.get())) {
-        if (std::string_view(entry->d_name).ends_with(".lock")) {
-            return true;
+        if (const auto slot = slot_of(entry->d_name); slot && !function(*slot)) {
+            return false;
         }
+        errno = 0;
     }
-    return errno != 0;
+    return errno == 0;
+}
+
+bool Rendezvous::used() const noexcept {
+    return !for_each_lock([](unsigned) { return false; });
 }
 
 void Rendezvous::remove_directory() const noexcept {
@@ -199,21 +197,12 @@ void Rendezvous::remove_directory() const noexcept {
 }
 
 void Rendezvous::sweep() const {
-    UniqueFd fd = reopen();
-    const std::unique_ptr<DIR, DirectoryCloser> directory(fd ? ::fdopendir(fd.get()) : nullptr);
-    if (!directory) {
-        return;
-    }
-    static_cast<void>(fd.release());
-    while (const dirent* const entry = ::readdir(directory.get())) {
-        const auto slot = slot_of(entry->d_name);
-        if (!slot) {
-            continue;
+    for_each_lock([this](unsigned slot) {
+        if (const UniqueFd stale = lock(slot, false)) {
+            remove(slot);
         }
-        if (const UniqueFd stale = lock(*slot, false)) {
-            remove(*slot);
-        }
-    }
+        return true;
+    });
 }
 
 UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept {

@@ -65,9 +65,9 @@ class Rendezvous {
     void sweep() const;
 
   private:
-    /// Returns a new file descriptor of the directory, which has its own file offset for
-    /// readdir(3).
-    [[nodiscard]] UniqueFd reopen() const noexcept;
+    /// Calls @p function with the slot of each lock file in the directory, until it returns false.
+    /// Returns whether all files were listed.
+    bool for_each_lock(const std::function<bool(unsigned)>& function) const;
 
     std::string path_;
     UniqueFd fd_;
