@@ -2,15 +2,15 @@
 #include "cm/address.hpp"
 
 #include <endian.h>
-#include <infiniband/ib.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace softverbs::cm {
 
 namespace {
 
-constexpr std::size_t ipv4_offset = 12;
+constexpr std::size_t ipv4_offset = 12; // bytes before an IPv4 address in a GID
 
 std::size_t size_of_family(sa_family_t family) noexcept {
     switch (family) {
@@ -52,17 +52,11 @@ Address Address::unspecified(sa_family_t family) {
 Address Address::from_gid(const Gid& gid, sa_family_t family) {
     Address made = unspecified(family);
     if (family == AF_INET) {
-        auto native = made.as<sockaddr_in>();
-        std::memcpy(&native.sin_addr, gid.data() + ipv4_offset, sizeof native.sin_addr);
-        std::memcpy(&made.storage_, &native, sizeof native);
+        std::memcpy(&made.ipv4_.sin_addr, gid.data() + ipv4_offset, sizeof ipv4_.sin_addr);
     } else if (family == AF_INET6) {
-        auto native = made.as<sockaddr_in6>();
-        std::memcpy(&native.sin6_addr, gid.data(), gid.size());
-        std::memcpy(&made.storage_, &native, sizeof native);
+        std::memcpy(&made.ipv6_.sin6_addr, gid.data(), gid.size());
     } else {
-        auto native = made.as<sockaddr_ib>();
-        std::memcpy(&native.sib_addr, gid.data(), gid.size());
-        std::memcpy(&made.storage_, &native, sizeof native);
+        std::memcpy(&made.ib_.sib_addr, gid.data(), gid.size());
     }
     return made;
 }
@@ -74,11 +68,11 @@ std::size_t Address::size() const noexcept {
 std::uint16_t Address::port() const noexcept {
     switch (family()) {
         case AF_INET:
-            return ntohs(as<sockaddr_in>().sin_port);
+            return ntohs(ipv4_.sin_port);
         case AF_INET6:
-            return ntohs(as<sockaddr_in6>().sin6_port);
+            return ntohs(ipv6_.sin6_port);
         case family_ib:
-            return static_cast<std::uint16_t>(be64toh(as<sockaddr_ib>().sib_sid));
+            return static_cast<std::uint16_t>(be64toh(ib_.sib_sid));
         default:
             return 0;
     }
@@ -86,54 +80,43 @@ std::uint16_t Address::port() const noexcept {
 
 void Address::set_port(std::uint16_t port) noexcept {
     if (family() == AF_INET) {
-        auto native = as<sockaddr_in>();
-        native.sin_port = htons(port);
-        std::memcpy(&storage_, &native, sizeof native);
+        ipv4_.sin_port = htons(port);
     } else if (family() == AF_INET6) {
-        auto native = as<sockaddr_in6>();
-        native.sin6_port = htons(port);
-        std::memcpy(&storage_, &native, sizeof native);
+        ipv6_.sin6_port = htons(port);
     } else if (family() == family_ib) {
-        auto native = as<sockaddr_ib>();
-        native.sib_sid = htobe64((be64toh(native.sib_sid) & ~std::uint64_t{0xffff}) | port);
-        native.sib_sid_mask = ~std::uint64_t{0};
-        std::memcpy(&storage_, &native, sizeof native);
+        ib_.sib_sid = htobe64((be64toh(ib_.sib_sid) & ~std::uint64_t{0xffff}) | port);
+        ib_.sib_sid_mask = ~std::uint64_t{0};
     }
 }
 
 std::uint16_t Address::service_port_space() const noexcept {
-    return family() == family_ib
-               ? static_cast<std::uint16_t>(be64toh(as<sockaddr_ib>().sib_sid) >> 16U)
-               : std::uint16_t{0};
+    return family() == family_ib ? static_cast<std::uint16_t>(be64toh(ib_.sib_sid) >> 16U)
+                                 : std::uint16_t{0};
 }
 
 void Address::set_service_port_space(std::uint16_t port_space) noexcept {
     if (family() == family_ib) {
-        auto native = as<sockaddr_ib>();
-        native.sib_sid =
-            htobe64((std::uint64_t{port_space} << 16U) | (be64toh(native.sib_sid) & 0xffffU));
-        std::memcpy(&storage_, &native, sizeof native);
+        ib_.sib_sid =
+            htobe64((std::uint64_t{port_space} << 16U) | (be64toh(ib_.sib_sid) & 0xffffU));
     }
 }
 
 Gid Address::gid() const noexcept {
     Gid gid{};
     if (family() == AF_INET) {
-        const auto native = as<sockaddr_in>();
         gid[10] = gid[11] = 0xff;
-        std::memcpy(gid.data() + ipv4_offset, &native.sin_addr, sizeof native.sin_addr);
+        std::memcpy(gid.data() + ipv4_offset, &ipv4_.sin_addr, sizeof ipv4_.sin_addr);
     } else if (family() == AF_INET6) {
-        const auto native = as<sockaddr_in6>();
-        std::memcpy(gid.data(), &native.sin6_addr, gid.size());
+        std::memcpy(gid.data(), &ipv6_.sin6_addr, gid.size());
     } else if (family() == family_ib) {
-        const auto native = as<sockaddr_ib>();
-        std::memcpy(gid.data(), &native.sib_addr, gid.size());
+        std::memcpy(gid.data(), &ib_.sib_addr, gid.size());
     }
     return gid;
 }
 
-std::uint32_t Address::scope() const noexcept {
-    return family() == AF_INET6 ? as<sockaddr_in6>().sin6_scope_id : 0;
+bool is_unspecified(const Gid& gid, sa_family_t family) noexcept {
+    return std::all_of(gid.begin() + (family == AF_INET ? ipv4_offset : 0), gid.end(),
+                       [](std::uint8_t byte) { return byte == 0; });
 }
 
 bool Address::is_unspecified() const noexcept {
@@ -141,16 +124,10 @@ bool Address::is_unspecified() const noexcept {
 }
 
 bool Address::is_loopback() const noexcept {
-    const Gid bytes = gid();
-    const bool mapped = std::all_of(bytes.begin(), bytes.begin() + 10,
-                                    [](std::uint8_t byte) { return byte == 0; }) &&
-                        bytes[10] == 0xff && bytes[11] == 0xff;
-    if (family() == AF_INET || (family() == AF_INET6 && mapped)) {
-        return bytes[ipv4_offset] == 127;
+    if (family() == AF_INET || (family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&ipv6_.sin6_addr))) {
+        return gid()[ipv4_offset] == 127;
     }
-    Gid loopback{};
-    loopback.back() = 1;
-    return family() == AF_INET6 && bytes == loopback;
+    return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&ipv6_.sin6_addr);
 }
 
 bool Address::is_multicast() const noexcept {

@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <infiniband/ib.h>
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
+#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
-#include "cm/gid.hpp"
-
 namespace softverbs::cm {
+
+/// A GID in network byte order. The GID of an IPv4 address is the IPv4-mapped IPv6 address.
+using Gid = std::array<std::uint8_t, 16>;
+
+[[nodiscard]] inline Gid gid_of(const ibv_gid& native) noexcept {
+    return std::bit_cast<Gid>(native);
+}
+
+/// Returns whether the GID of an address of @p family is the unspecified address, such as 0.0.0.0.
+[[nodiscard]] bool is_unspecified(const Gid& gid, sa_family_t family) noexcept;
 
 /// AF_IB, the address family of struct sockaddr_ib. The C library does not define it.
 inline constexpr sa_family_t family_ib = 27;
@@ -49,20 +60,17 @@ class Address {
     /// Returns the address without the port, in the form of a GID. An IPv4 address becomes an
     /// IPv4-mapped IPv6 address.
     [[nodiscard]] Gid gid() const noexcept;
-    [[nodiscard]] std::uint32_t scope() const noexcept;
     [[nodiscard]] bool is_unspecified() const noexcept;
     [[nodiscard]] bool is_loopback() const noexcept;
     [[nodiscard]] bool is_multicast() const noexcept;
 
   private:
-    template <class Sockaddr>
-    [[nodiscard]] Sockaddr as() const noexcept {
-        Sockaddr copy;
-        std::memcpy(&copy, &storage_, sizeof copy);
-        return copy;
-    }
-
-    sockaddr_storage storage_{};
+    union {
+        sockaddr_storage storage_{};
+        sockaddr_in ipv4_;
+        sockaddr_in6 ipv6_;
+        sockaddr_ib ib_;
+    };
 };
 
 /// Returns whether the addresses are equal. Ignores the ports.

@@ -160,7 +160,7 @@ void Exchange::receive(fabric::Connection& from, std::span<const std::byte> reco
         from.close();
         return;
     }
-    const Peer peer{gid_of(from.route().remote), envelope.process};
+    const Peer peer{from.route().remote.bytes, envelope.process};
     links_[&from].peer = peer;
     receiver_.received(peer, envelope.message);
 }
@@ -237,7 +237,7 @@ void Exchange::query(std::uint32_t communication_id, Search& search) noexcept {
 
 void Exchange::deliver(std::uint32_t communication_id, const Search& search,
                        std::uint64_t process) {
-    const Peer peer{gid_of(search.route.remote), process};
+    const Peer peer{search.route.remote.bytes, process};
     const auto slot = static_cast<unsigned>(process & Peer::slot_mask);
     fabric::Connection* const to =
         process != 0 && slot < fabric::max_slots ? node_.connect(search.route, slot) : nullptr;

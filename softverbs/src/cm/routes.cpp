@@ -157,7 +157,7 @@ Device* find_network_device(const Address& destination, const Address* bound, Ad
     const Guard guard;
     Device* chosen = nullptr;
     for (const auto& device : process().devices) {
-        const Gid gid = gid_of(device->address);
+        const Gid& gid = device->address.bytes;
         if (fabric::is_ipv4(device->address) != (destination.family() == AF_INET) ||
             (bound != nullptr && bound->gid() != gid)) {
             continue;

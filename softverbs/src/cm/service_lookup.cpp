@@ -62,7 +62,7 @@ void Manager::look_up_again(Id& id, const Message& request) {
 }
 
 void Manager::send_request_to_host(Id& id, const Message& request) {
-    const fabric::Route route{host_of(id.route.sgid), host_of(id.route.dgid)};
+    const fabric::Route route{{id.route.sgid}, {id.route.dgid}};
     id.searching = true;
     set_deadline(id, max_attempts * timeout_ns(response_timeout_));
     if (exchange_.request(route, request) != 0) {

@@ -20,7 +20,7 @@ in6_addr ipv6_of(const HostAddress& address) noexcept {
 
 HostAddress mapped(const in_addr& address) noexcept {
     HostAddress result;
-    result.bytes[10] = result.bytes[11] = std::byte{0xff};
+    result.bytes[10] = result.bytes[11] = 0xff;
     std::memcpy(result.bytes.data() + mapped_prefix, &address, sizeof address);
     return result;
 }
@@ -34,8 +34,8 @@ bool is_ipv4(const HostAddress& address) noexcept {
 
 bool is_global(const HostAddress& address) noexcept {
     if (is_ipv4(address)) {
-        const auto first = std::to_integer<unsigned>(address.bytes[mapped_prefix]);
-        const auto second = std::to_integer<unsigned>(address.bytes[mapped_prefix + 1]);
+        const auto first = unsigned{address.bytes[mapped_prefix]};
+        const auto second = unsigned{address.bytes[mapped_prefix + 1]};
         const bool link_local = first == 169 && second == 254;
         return first != 0 && first != 127 && first < 224 && !link_local;
     }

@@ -14,7 +14,7 @@ namespace softverbs::fabric {
 /// The IP address of a host, in network byte order. An IPv4 address has the mapped form
 /// (::ffff:a.b.c.d), as in a RoCE GID. All zeros: this host.
 struct HostAddress {
-    std::array<std::byte, 16> bytes{};
+    std::array<std::uint8_t, 16> bytes{};
 
     friend bool operator==(const HostAddress&, const HostAddress&) = default;
     /// Returns false if the address is all zeros.
