@@ -93,7 +93,7 @@ int Manager::listen(Id& id, int backlog) {
     if (id.state != State::bound) {
         return EINVAL;
     }
-    if (const int error = exchange_.serve_directory(); error != 0) {
+    if (const int error = exchange_.node().serve_directory(); error != 0) {
         return error;
     }
     if (const int error = registry_.listen(*id.binding); error != 0) {

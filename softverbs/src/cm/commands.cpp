@@ -111,9 +111,6 @@ std::optional<Address> parse_ip(const sockaddr_in6& address) {
 
 int create_id(const Call& call) {
     rdma_ucm_create_id input{};
-    if (call.command.output_size < sizeof(rdma_ucm_create_id_resp)) {
-        return ENOSPC;
-    }
     if (const int error = read_input(call, input); error != 0) {
         return error;
     }
@@ -141,9 +138,6 @@ int create_id(const Call& call) {
 }
 
 int destroy_id(const Call& call) {
-    if (call.command.output_size < sizeof(rdma_ucm_destroy_id_resp)) {
-        return ENOSPC;
-    }
     return with_id<rdma_ucm_destroy_id>(call, [&](Id& id, const rdma_ucm_destroy_id& input) {
         return write_response(input.response,
                               rdma_ucm_destroy_id_resp{call.manager.destroy_id(id)});
@@ -216,11 +210,6 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // In older headers, rdma_ucm_query_route_resp ends before ibdev_index. Reject a response buffer
-    // that is shorter than this older structure.
-    if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
-        return ENOSPC;
-    }
     return with_id<rdma_ucm_query>(call, [&](Id& id, const rdma_ucm_query& input) {
         return write_response(input.response, query_route(id), call.command.output_size);
     });
@@ -286,9 +275,6 @@ int notify(const Call& call) {
 }
 
 int init_qp_attr(const Call& call) {
-    if (call.command.output_size < sizeof(ib_uverbs_qp_attr)) {
-        return ENOSPC;
-    }
     return with_bound_id<rdma_ucm_init_qp_attr>(
         call, [&](Id& id, const rdma_ucm_init_qp_attr& input) {
             ib_uverbs_qp_attr attributes{};
@@ -316,9 +302,6 @@ int set_option(const Call& call) {
 
 int join(const Call& call, std::uint32_t handle, const std::optional<Address>& group,
          std::uint16_t flags, std::uint64_t uid, std::uint64_t response) {
-    if (call.command.output_size < sizeof(rdma_ucm_create_id_resp)) {
-        return ENOSPC;
-    }
     if (!group || flags >= RDMA_MC_JOIN_FLAG_RESERVED) {
         return EINVAL;
     }
@@ -361,9 +344,6 @@ int join_mcast(const Call& call) {
 
 int leave_mcast(const Call& call) {
     rdma_ucm_destroy_id input{};
-    if (call.command.output_size < sizeof(rdma_ucm_destroy_id_resp)) {
-        return ENOSPC;
-    }
     if (const int error = read_input(call, input); error != 0) {
         return error;
     }
@@ -379,11 +359,7 @@ int leave_mcast(const Call& call) {
 // Commands for events
 
 int get_event(const Call& call) {
-    constexpr std::size_t oldest = offsetof(rdma_ucm_event_resp, reserved);
     rdma_ucm_get_event input{};
-    if (call.command.output_size < oldest) {
-        return ENOSPC;
-    }
     Event event;
     if (!call.file.pop(event)) {
         return EAGAIN;
@@ -405,38 +381,41 @@ int get_event(const Call& call) {
     return 0;
 }
 
-/// An entry of the command table: the function that executes the command, and the librdmacm
-/// function that sends the command. The name of this librdmacm function selects the command in a
-/// planned fault (an error that a test injects).
+/// An entry of the command table.
 struct Entry {
     int (*execute)(const Call& call);
+    /// The librdmacm function that sends the command. Its name selects the command in a planned
+    /// fault (an error that a test injects).
     std::string_view function;
+    /// Size in bytes of the response structure in the oldest headers. A command with a smaller
+    /// response buffer fails with ENOSPC.
+    std::size_t smallest_output = 0;
 };
 
 constexpr std::array<Entry, RDMA_USER_CM_CMD_JOIN_MCAST + 1> table{{
-    {create_id, "rdma_create_id"},
-    {destroy_id, "rdma_destroy_id"},
+    {create_id, "rdma_create_id", sizeof(rdma_ucm_create_id_resp)},
+    {destroy_id, "rdma_destroy_id", sizeof(rdma_ucm_destroy_id_resp)},
     {bind_ip, "rdma_bind_addr"},
     {resolve_ip, "rdma_resolve_addr"},
     {resolve_route, "rdma_resolve_route"},
-    {query_route, {}},
+    {query_route, {}, offsetof(rdma_ucm_query_route_resp, ibdev_index)},
     {connect, "rdma_connect"},
     {listen, "rdma_listen"},
     {accept, "rdma_accept"},
     {reject, "rdma_reject"},
     {disconnect, "rdma_disconnect"},
-    {init_qp_attr, "rdma_init_qp_attr"},
-    {get_event, "rdma_get_cm_event"},
+    {init_qp_attr, "rdma_init_qp_attr", sizeof(ib_uverbs_qp_attr)},
+    {get_event, "rdma_get_cm_event", offsetof(rdma_ucm_event_resp, reserved)},
     {nullptr, {}}, // GET_OPTION: not implemented in the kernel either
     {set_option, "rdma_set_option"},
     {notify, "rdma_notify"},
-    {join_ip_mcast, "rdma_join_multicast"},
-    {leave_mcast, "rdma_leave_multicast"},
+    {join_ip_mcast, "rdma_join_multicast", sizeof(rdma_ucm_create_id_resp)},
+    {leave_mcast, "rdma_leave_multicast", sizeof(rdma_ucm_destroy_id_resp)},
     {migrate_id, "rdma_migrate_id"},
     {query, {}},
     {bind, "rdma_bind_addr"},
     {resolve_address, "rdma_resolve_addr"},
-    {join_mcast, "rdma_join_multicast"},
+    {join_mcast, "rdma_join_multicast", sizeof(rdma_ucm_create_id_resp)},
 }};
 
 } // namespace
@@ -454,6 +433,9 @@ int parse_command(const void* buffer, std::size_t size, Command& command) {
     }
     if (table[header.cmd].execute == nullptr) {
         return ENOSYS;
+    }
+    if (header.out < table[header.cmd].smallest_output) {
+        return ENOSPC;
     }
     command = {header.cmd, static_cast<const std::byte*>(buffer) + sizeof header, header.in,
                header.out};

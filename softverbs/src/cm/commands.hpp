@@ -17,7 +17,7 @@ struct Command {
 
 /// Parses the header of a command. Returns 0 or an errno: EINVAL (the buffer is too short for the
 /// header and the input structure, or the command is unknown), ENOSYS (the command is not
-/// implemented), EFAULT (the header cannot be read).
+/// implemented), ENOSPC (the response buffer is too small), EFAULT (the header cannot be read).
 [[nodiscard]] int parse_command(const void* buffer, std::size_t size, Command& command);
 
 /// Returns the errno of a planned fault (an error that a test injects) for this command. The test

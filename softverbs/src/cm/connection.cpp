@@ -3,6 +3,7 @@
 // rdma_cm do.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
@@ -17,25 +18,20 @@ constexpr std::uint8_t vendor_option_not_supported = 35;
 
 } // namespace
 
-// Functions that assign communication IDs and send messages
+// Functions for communication IDs and messages
 
-void Manager::assign_communication_id(Id& id) {
-    while (next_communication_id_ == 0 || by_communication_id_.contains(next_communication_id_)) {
-        ++next_communication_id_;
-    }
-    id.communication_id = next_communication_id_++;
-    by_communication_id_[id.communication_id] = &id;
+Id* Manager::find_connection(std::uint32_t communication_id) const {
+    const auto found = ids_.find(communication_id - 1);
+    return found != ids_.end() && found->second->communication_id == communication_id
+               ? found->second.get()
+               : nullptr;
 }
 
 void Manager::forget_communication_id(Id& id) {
-    if (id.communication_id != 0) {
-        if (id.searching) {
-            exchange_.cancel(id.communication_id);
-            id.searching = false;
-        }
-        by_communication_id_.erase(id.communication_id);
-        id.communication_id = 0;
+    if (std::exchange(id.searching, false)) {
+        exchange_.cancel(id.communication_id);
     }
+    id.communication_id = 0;
 }
 
 Message Manager::message(const Id& id, MessageType type) const {
@@ -81,7 +77,7 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
     id.initiator_depth = parameters.initiator_depth;
     id.retry_count = std::min(parameters.retry_count, max_retries);
     id.rnr_retry_count = std::min(parameters.rnr_retry_count, max_retries);
-    assign_communication_id(id);
+    id.assign_communication_id();
 
     Message request = message(id, id.datagram() ? MessageType::sidr_req : MessageType::req);
     request.qp_type = static_cast<std::uint8_t>(id.qp_type);
@@ -181,8 +177,7 @@ int Manager::reject(Id& id, const rdma_ucm_reject& command) {
         send(id, made);
         return 0;
     }
-    if (id.exchanged != Exchanged::req_sent && id.exchanged != Exchanged::req_received &&
-        id.exchanged != Exchanged::rep_sent && id.exchanged != Exchanged::rep_received) {
+    if (!id.in_handshake()) {
         return EINVAL;
     }
     Message made = message(id, MessageType::rej);

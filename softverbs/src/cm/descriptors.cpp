@@ -168,10 +168,6 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
     }
     const int saved_errno = errno;
     if (error == 0 && command.number == RDMA_USER_CM_CMD_GET_EVENT) {
-        if (command.output_size < offsetof(rdma_ucm_event_resp, reserved)) {
-            errno = ENOSPC;
-            return -1;
-        }
         do {
             // Wait for an event with read(2) on the socket. O_NONBLOCK, signals and thread
             // cancellation then have the same effects as with the device of the kernel.

@@ -91,8 +91,9 @@ bool Exchange::alive(unsigned slot) const {
     try {
         struct stat status {};
         const std::string name = std::to_string(slot) + ".lock";
-        return ::fstatat(rendezvous().fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-               !rendezvous().lock(slot, false);
+        return ::fstatat(node_.rendezvous().fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) ==
+                   0 &&
+               !node_.rendezvous().lock(slot, false);
     } catch (const std::system_error&) {
         return true; // The lock cannot be examined, so treat its process as alive.
     }

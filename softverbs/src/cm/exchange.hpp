@@ -46,7 +46,7 @@ struct Envelope {
 /// that host that listens responds with the process that listens there. Then the request is sent to
 /// that process.
 ///
-/// The caller must hold Manager::lock during all calls except remove_files(). No function waits.
+/// The caller must hold Manager::lock during all calls. No function waits.
 class Exchange final : fabric::Handler {
   public:
     /// Callbacks of the Exchange. The Manager implements them.
@@ -79,25 +79,15 @@ class Exchange final : fabric::Handler {
 
     /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
-    [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept {
-        return node_.rendezvous();
-    }
+    [[nodiscard]] const fabric::Node& node() const noexcept { return node_; }
+    [[nodiscard]] fabric::Node& node() noexcept { return node_; }
     /// Returns whether a running process owns the slot @p slot.
     [[nodiscard]] bool alive(unsigned slot) const;
-    /// Removes the files of this process from the rendezvous directory. Other threads may use the
-    /// object at the same time.
-    void remove_files() const noexcept { node_.remove_files(); }
-    /// Called in a child process after fork(2). Closes the file descriptors that the child has
-    /// inherited.
-    void abandon() noexcept { node_.abandon(); }
-
     /// Sends a message to the process @p to, or queues it if the process cannot receive it now. To
     /// a process of another host, there must be a connection already. Returns 0 or an errno: ENOENT
     /// (there is no such process or connection), EACCES (the process belongs to another user),
     /// EMFILE, ENOMEM.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept;
-    /// Implements fabric::Node::serve_directory().
-    [[nodiscard]] int serve_directory() { return node_.serve_directory(); }
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
     /// the request. Calls a function of the Receiver when the result is known. Tries again as long
     /// as the other host does not respond, until cancel() is called. Returns 0 or ENOMEM.
@@ -105,18 +95,11 @@ class Exchange final : fabric::Handler {
     /// Ends the attempts to send the request with this communication ID.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
 
-    /// Returns a file descriptor that becomes readable when progress() must be called, between
-    /// arm() and disarm(). See fabric::Node.
-    [[nodiscard]] int descriptor() const noexcept { return node_.descriptor(); }
-    [[nodiscard]] bool arm() noexcept { return node_.arm(); }
-    void disarm() noexcept { node_.disarm(); }
     /// Receives messages, sends queued messages, and reports processes that have ended. Returns
     /// whether there was something to do.
     bool progress();
     /// Returns when the next timer expires, in nanoseconds of fabric::now_ns(). 0: no timer is set.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
-    /// Must be called when the clock runs again after a test has stopped it.
-    void clock_runs() noexcept { node_.clock_runs(); }
 
   private:
     /// A connection for messages.

@@ -145,6 +145,13 @@ struct Id {
     std::list<Multicast> groups;
 
     [[nodiscard]] bool datagram() const noexcept { return qp_type == IBV_QPT_UD; }
+    /// A communication ID is never 0 and belongs to only one id in the lifetime of the process,
+    /// because each id has another handle and connects only once.
+    void assign_communication_id() noexcept { communication_id = handle + 1; }
+    /// Returns whether a connection is being established.
+    [[nodiscard]] bool in_handshake() const noexcept {
+        return exchanged >= Exchanged::req_sent && exchanged <= Exchanged::rep_received;
+    }
     /// Returns the port space of the service at an address. For an InfiniBand address, the service
     /// ID contains the port space. For other addresses, it is the port space of the id.
     [[nodiscard]] std::uint16_t service_space(const Address& address) const noexcept {

@@ -49,7 +49,7 @@ void Manager::close_file(ChannelFile& file) {
 
 Id* Manager::add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type) {
     auto made = std::make_unique<Id>();
-    while (ids_.contains(next_handle_)) {
+    while (ids_.contains(next_handle_) || next_handle_ + 1 == 0) { // see Id::communication_id
         ++next_handle_;
     }
     made->handle = next_handle_++;

@@ -60,7 +60,7 @@ Manager::Manager()
             fabric::throw_error(errno, "cannot watch a descriptor with epoll");
         }
     };
-    watch(exchange_.descriptor(), exchange_ready);
+    watch(exchange_.node().descriptor(), exchange_ready);
     watch(wake_.get(), woken);
     thread_ = fabric::start_background_thread("softverbs-cm", [this] { run(); });
 }
@@ -70,7 +70,7 @@ void Manager::at_exit() noexcept {
     // that called exit(3), the lock is never released.
     const bool locked = fabric::retry_every_ms(100, [this] { return lock.try_lock(); });
     registry_.release_all();
-    exchange_.remove_files();
+    exchange_.node().remove_files();
     registry_.remove_unused();
     if (locked) {
         lock.unlock();
@@ -78,7 +78,7 @@ void Manager::at_exit() noexcept {
 }
 
 void Manager::abandon() noexcept {
-    exchange_.abandon();
+    exchange_.node().abandon();
     registry_.abandon();
     epoll_.reset();
     wake_.reset();
@@ -108,11 +108,11 @@ void Manager::run() {
             fabric::clear_eventfd(wake_.get());
             continue;
         }
-        const int wait_ms = exchange_.arm() ? fabric::time_limit_ms(earliest_deadline()) : 0;
+        const int wait_ms = exchange_.node().arm() ? fabric::time_limit_ms(earliest_deadline()) : 0;
         guard.unlock();
         const int count = ::epoll_wait(fd, ready.data(), static_cast<int>(ready.size()), wait_ms);
         guard.lock();
-        exchange_.disarm();
+        exchange_.node().disarm();
         if (!fabric::clock_is_stopped()) { // otherwise, step() does the work
             work(std::span(ready).first(static_cast<std::size_t>(std::max(count, 0))));
         }
@@ -158,7 +158,7 @@ std::uint64_t Manager::next_deadline() {
 
 void Manager::clock_runs() noexcept {
     const std::scoped_lock guard(lock);
-    exchange_.clock_runs();
+    exchange_.node().clock_runs();
     wake();
 }
 

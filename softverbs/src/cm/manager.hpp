@@ -138,8 +138,9 @@ class Manager final : Exchange::Receiver {
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
     void release_binding(Id& id);
 
-    // Functions in connection.cpp, which assign communication IDs and send messages:
-    void assign_communication_id(Id& id);
+    // Functions in connection.cpp, for communication IDs and messages:
+    /// Returns the id with this communication ID, or null if there is none.
+    [[nodiscard]] Id* find_connection(std::uint32_t communication_id) const;
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
@@ -170,11 +171,9 @@ class Manager final : Exchange::Receiver {
     fabric::UniqueFd wake_;
     std::vector<std::unique_ptr<ChannelFile>> files_;
     std::map<std::uint32_t, std::unique_ptr<Id>> ids_;
-    std::map<std::uint32_t, Id*> by_communication_id_;
     std::set<std::pair<std::uint64_t, std::uint32_t>> deadlines_; // deadline and handle of the id
     std::uint32_t next_handle_ = 0;
     std::uint32_t next_group_ = 0;
-    std::uint32_t next_communication_id_ = 1;
     /// Timeout exponent for the reply of a peer to a message: 4.096 µs * 2^response_timeout_.
     unsigned response_timeout_;
     pid_t owner_ = ::getpid();

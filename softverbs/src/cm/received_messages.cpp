@@ -82,7 +82,7 @@ void Manager::received_request(const Peer& from, const Message& message) {
     id.destination = source;
     id.peer = from;
     id.peer_communication_id = message.sender_id;
-    assign_communication_id(id);
+    id.assign_communication_id();
     set_device(id.route, *device, destination);
     id.route.dgid = message.sgid;
     id.route.dlid = message.slid;
@@ -152,8 +152,8 @@ void Manager::received(const Peer& from, const Message& message) {
         received_request(from, message);
         return;
     }
-    const auto found = by_communication_id_.find(message.recipient_id);
-    if (found == by_communication_id_.end() || found->second->peer != from) {
+    Id* const found = find_connection(message.recipient_id);
+    if (found == nullptr || found->peer != from) {
         if (message.type == MessageType::dreq) {
             reply(from, message, MessageType::drep, 0);
         } else if (message.type == MessageType::rep) {
@@ -161,7 +161,7 @@ void Manager::received(const Peer& from, const Message& message) {
         }
         return;
     }
-    Id& id = *found->second;
+    Id& id = *found;
     const Exchanged state = id.exchanged;
     switch (message.type) {
         case MessageType::mra:
@@ -171,8 +171,7 @@ void Manager::received(const Peer& from, const Message& message) {
             }
             break;
         case MessageType::rej:
-            if (state == Exchanged::req_sent || state == Exchanged::req_received ||
-                state == Exchanged::rep_sent || state == Exchanged::rep_received) {
+            if (id.in_handshake()) {
                 received_reject(id, message);
             } else if (state == Exchanged::established) {
                 // The peer destroyed its id before it received the RTU of this id. Therefore it

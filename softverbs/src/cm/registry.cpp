@@ -87,7 +87,7 @@ class Registry::Lock {
 };
 
 Registry::Lock Registry::open() {
-    const fabric::Rendezvous& directory = exchange_.rendezvous();
+    const fabric::Rendezvous& directory = exchange_.node().rendezvous();
     const auto check = [&directory](int error) {
         const bool full = error == ENOSPC || error == EDQUOT;
         if (error != 0) {
@@ -143,8 +143,7 @@ Registry::Registry(const Exchange& exchange) : exchange_(exchange) {
     }
     const std::uint64_t self = exchange_.self().process;
     file_->processes[self & Peer::slot_mask] = self;
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
-        Record& record = file_->records[i];
+    for (Record& record : records()) {
         if (record.owner != 0 && !valid(record)) {
             record.owner = 0;
         }
@@ -173,11 +172,15 @@ void Registry::remove_unused() const noexcept {
     // that no process begins to use it. Wait for the lock for up to 200 ms: if two processes ended
     // at the same time and neither waited, the file would remain.
     const Lock lock(fd_.get(), 200);
-    const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
+    const fabric::Rendezvous& rendezvous = exchange_.node().rendezvous();
     if (lock && !rendezvous.used()) {
         ::unlinkat(rendezvous.fd(), file_name, 0);
         rendezvous.remove_directory();
     }
+}
+
+std::span<Registry::Record> Registry::records() const {
+    return {file_->records, std::min<std::size_t>(file_->used, max_records)};
 }
 
 bool Registry::valid(const Record& record) const {
@@ -188,8 +191,7 @@ bool Registry::valid(const Record& record) const {
 }
 
 int Registry::conflict(const Record& wanted, bool reuse) const {
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
-        const Record& other = file_->records[i];
+    for (const Record& other : records()) {
         if (other.owner == 0 || &other == &wanted || other.port_space != wanted.port_space ||
             other.port != wanted.port || (reuse && other.reuse_address != 0) ||
             (wanted.family_only != 0 && other.family_only != 0 && wanted.family != other.family)) {
@@ -206,26 +208,23 @@ int Registry::conflict(const Record& wanted, bool reuse) const {
 }
 
 bool Registry::port_used(std::uint16_t port_space, std::uint16_t port) const {
-    const auto* const end = file_->records + std::min<std::uint64_t>(file_->used, max_records);
-    return std::any_of(static_cast<const Record*>(file_->records), end, [&](const Record& record) {
+    return std::ranges::any_of(records(), [&](const Record& record) {
         return record.owner != 0 && record.port_space == port_space && record.port == port &&
                valid(record);
     });
 }
 
 Registry::Record* Registry::free_record() {
-    auto* const end = file_->records + std::min<std::uint64_t>(file_->used, max_records);
-    auto* const found = std::find_if(static_cast<Record*>(file_->records), end,
-                                     [](const Record& record) { return record.owner == 0; });
-    if (found != end) {
-        return found;
+    const auto used = records();
+    if (const auto free = std::ranges::find(used, 0U, &Record::owner); free != used.end()) {
+        return &*free;
     }
     if (file_->used < max_records) {
         return &file_->records[file_->used++];
     }
-    auto* const stale = std::find_if(static_cast<Record*>(file_->records), end,
-                                     [this](const Record& record) { return !valid(record); });
-    return stale != end ? stale : nullptr;
+    const auto stale =
+        std::ranges::find_if(used, [this](const Record& record) { return !valid(record); });
+    return stale != used.end() ? &*stale : nullptr;
 }
 
 int Registry::bind(Binding& binding, Index& index) {
@@ -301,8 +300,7 @@ std::optional<Peer> Registry::find(std::uint16_t port_space, const Address& dest
     const Lock lock(fd_.get());
     const std::uint16_t port = destination.port();
     const Record* best = nullptr;
-    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
-        const Record& record = file_->records[i];
+    for (const Record& record : records()) {
         if (record.owner == 0 || record.listening == 0 || record.port_space != port_space ||
             record.port != port ||
             !accepts(Address::from_gid(record.address, record.family), record.family_only != 0,

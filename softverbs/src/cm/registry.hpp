@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "cm/address.hpp"
 #include "cm/exchange.hpp"
@@ -75,6 +76,8 @@ class Registry {
     [[nodiscard]] bool valid(const Record& record) const;
     [[nodiscard]] int conflict(const Record& wanted, bool reuse) const;
     [[nodiscard]] bool port_used(std::uint16_t port_space, std::uint16_t port) const;
+    /// Returns the records that may be in use.
+    [[nodiscard]] std::span<Record> records() const;
     [[nodiscard]] Record* free_record();
 
     const Exchange& exchange_;

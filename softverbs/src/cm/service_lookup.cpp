@@ -37,15 +37,11 @@ void Manager::send_request(Id& id, const Message& request) {
         return;
     }
     const auto peer = registry_.find(request.port_space, id.destination);
-    if (peer) {
-        id.peer = *peer;
-    }
     if (peer && exchange_.send(*peer, request) == 0) {
-        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
-        set_deadline(id, max_attempts * timeout_ns(response_timeout_));
-        return;
+        request_sent(request.sender_id, *peer);
+    } else {
+        look_up_again(id, request);
     }
-    look_up_again(id, request);
 }
 
 void Manager::look_up_again(Id& id, const Message& request) {
@@ -77,33 +73,27 @@ std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAd
 }
 
 void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {
-    if (const auto found = by_communication_id_.find(communication_id);
-        found != by_communication_id_.end()) {
-        Id& id = *found->second;
-        id.searching = false;
-        id.peer = peer;
-        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
-        set_deadline(id, max_attempts * timeout_ns(response_timeout_));
+    if (Id* const id = find_connection(communication_id); id != nullptr) {
+        id->searching = false;
+        id->peer = peer;
+        id->exchanged = id->datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
+        set_deadline(*id, max_attempts * timeout_ns(response_timeout_));
     }
 }
 
 void Manager::no_service(const Message& request) {
-    if (const auto found = by_communication_id_.find(request.sender_id);
-        found != by_communication_id_.end()) {
-        Id& id = *found->second;
-        id.searching = false;
-        clear_deadline(id);
-        look_up_again(id, request);
+    if (Id* const id = find_connection(request.sender_id); id != nullptr) {
+        id->searching = false;
+        clear_deadline(*id);
+        look_up_again(*id, request);
     }
 }
 
 void Manager::request_refused(std::uint32_t communication_id) {
-    if (const auto found = by_communication_id_.find(communication_id);
-        found != by_communication_id_.end()) {
-        Id& id = *found->second;
-        id.searching = false;
-        clear_deadline(id);
-        raise(id, EventType::unreachable, -EACCES);
+    if (Id* const id = find_connection(communication_id); id != nullptr) {
+        id->searching = false;
+        clear_deadline(*id);
+        raise(*id, EventType::unreachable, -EACCES);
     }
 }
 
