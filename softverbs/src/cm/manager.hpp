@@ -146,7 +146,7 @@ class Manager final : Exchange::Receiver {
     void send(const Id& id, const Message& message);
     void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
 
-    // Functions in service_lookup.cpp, which find the listener for a connection request:
+    // Functions in connection.cpp, which find the listener for a connection request:
     [[nodiscard]] Id* find_listener(const Message& message);
     void send_request(Id& id, const Message& request);
     void send_request_to_host(Id& id, const Message& request);
