@@ -9,7 +9,6 @@
 #include <cstring>
 #include <span>
 
-#include "abi/entry.hpp"
 #include "abi/provider_library.hpp"
 #include "objects/completion_queue.hpp"
 #include "objects/efa.hpp"
@@ -23,7 +22,7 @@ namespace softverbs {
 
 namespace {
 
-constexpr ProviderLibrary libefa{"libefa.so.1", "libefa-real.so.1"};
+constexpr ProviderLibrary libefa{"libefa.so.1", "libefa-real.so.1", &Rules::is_efa};
 
 /// The value of EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE, which older headers do not define.
 constexpr std::uint32_t caps_rdma_write = 1U << 3U;
@@ -68,10 +67,6 @@ bool is_zero(std::span<const std::byte> bytes) {
     return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
 }
 
-bool is_efa(const Context& context) noexcept {
-    return context.device->rules.is_efa;
-}
-
 ibv_qp* create_srd(Context& context, ibv_qp_init_attr_ex& attributes,
                    std::uint32_t driver_qp_type) {
     if (driver_qp_type != EFADV_QP_DRIVER_TYPE_SRD) {
@@ -103,13 +98,9 @@ using namespace softverbs;
 
 SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* attributes,
                                        std::uint32_t length) {
-    const Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_query_device, "efadv_query_device", native,
-                                   attributes, length);
-    }
-    if (!is_efa(*context)) {
-        return EOPNOTSUPP;
+    if (const auto answer = answer_of_provider<efadv_query_device>(libefa, "efadv_query_device",
+                                                                   native, attributes, length)) {
+        return *answer;
     }
     // In the first release of efadv.h, this structure ended before device_caps. Reject a structure
     // of the program that is even shorter.
@@ -125,14 +116,11 @@ SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* a
 
 SOFTVERBS_ENTRY ibv_qp* efadv_create_driver_qp(ibv_pd* pd, ibv_qp_init_attr* init,
                                                std::uint32_t driver_qp_type) {
-    Context* const context = ours(pd->context);
-    if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_driver_qp, "efadv_create_driver_qp", pd,
-                                   init, driver_qp_type);
+    if (const auto answer = answer_of_provider<efadv_create_driver_qp>(
+            libefa, "efadv_create_driver_qp", pd, init, driver_qp_type)) {
+        return *answer;
     }
-    if (!is_efa(*context)) {
-        return fail(EOPNOTSUPP);
-    }
+    Context& context = context_of(pd->context);
     if (init->qp_type != IBV_QPT_DRIVER) {
         return fail(EINVAL);
     }
@@ -140,7 +128,7 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_driver_qp(ibv_pd* pd, ibv_qp_init_attr* ini
     std::memcpy(static_cast<void*>(&extended), init, sizeof *init);
     extended.comp_mask = IBV_QP_INIT_ATTR_PD;
     extended.pd = pd;
-    ibv_qp* const made = create_srd(*context, extended, driver_qp_type);
+    ibv_qp* const made = create_srd(context, extended, driver_qp_type);
     if (made != nullptr) {
         init->cap = extended.cap;
     }
@@ -149,14 +137,11 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_driver_qp(ibv_pd* pd, ibv_qp_init_attr* ini
 
 SOFTVERBS_ENTRY ibv_qp* efadv_create_qp_ex(ibv_context* native, ibv_qp_init_attr_ex* attributes,
                                            efadv_qp_init_attr* extra, std::uint32_t length) {
-    Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_qp_ex, "efadv_create_qp_ex", native,
-                                   attributes, extra, length);
+    if (const auto answer = answer_of_provider<efadv_create_qp_ex>(
+            libefa, "efadv_create_qp_ex", native, attributes, extra, length)) {
+        return *answer;
     }
-    if (!is_efa(*context)) {
-        return fail(EOPNOTSUPP);
-    }
+    Context& context = context_of(native);
     QpAttributes known{};
     if (attributes->qp_type != IBV_QPT_DRIVER || length < offsetof(QpAttributes, reserved)) {
         return fail(EINVAL);
@@ -166,17 +151,13 @@ SOFTVERBS_ENTRY ibv_qp* efadv_create_qp_ex(ibv_context* native, ibv_qp_init_attr
         !is_zero(rest_of(extra, length, sizeof known))) {
         return fail(EINVAL);
     }
-    return create_srd(*context, *attributes, known.driver_qp_type);
+    return create_srd(context, *attributes, known.driver_qp_type);
 }
 
 SOFTVERBS_ENTRY int efadv_query_ah(ibv_ah* ah, efadv_ah_attr* attributes, std::uint32_t length) {
-    const Context* const context = ours(ah->context);
-    if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_query_ah, "efadv_query_ah", ah, attributes,
-                                   length);
-    }
-    if (!is_efa(*context)) {
-        return EOPNOTSUPP;
+    if (const auto answer =
+            answer_of_provider<efadv_query_ah>(libefa, "efadv_query_ah", ah, attributes, length)) {
+        return *answer;
     }
     if (length < offsetof(efadv_ah_attr, ahn) + sizeof attributes->ahn) {
         return EINVAL;
@@ -188,14 +169,11 @@ SOFTVERBS_ENTRY int efadv_query_ah(ibv_ah* ah, efadv_ah_attr* attributes, std::u
 
 SOFTVERBS_ENTRY ibv_cq_ex* efadv_create_cq(ibv_context* native, ibv_cq_init_attr_ex* attributes,
                                            efadv_cq_init_attr* extra, std::uint32_t length) {
-    Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libefa, efadv_create_cq, "efadv_create_cq", native, attributes,
-                                   extra, length);
+    if (const auto answer = answer_of_provider<efadv_create_cq>(libefa, "efadv_create_cq", native,
+                                                                attributes, extra, length)) {
+        return *answer;
     }
-    if (!is_efa(*context)) {
-        return fail(EOPNOTSUPP);
-    }
+    Context& context = context_of(native);
     CqAttributes known{};
     if (length < sizeof known) {
         return fail(EINVAL);
@@ -207,8 +185,8 @@ SOFTVERBS_ENTRY ibv_cq_ex* efadv_create_cq(ibv_context* native, ibv_cq_init_attr
     if ((known.wc_flags & ~std::uint64_t{EFADV_WC_EX_WITH_SGID}) != 0) {
         return fail(EOPNOTSUPP);
     }
-    return call("ibv_create_cq_ex", *context, [&]() -> ibv_cq_ex* {
-        Cq* const made = create_cq(*context, *attributes);
+    return call("ibv_create_cq_ex", context, [&]() -> ibv_cq_ex* {
+        Cq* const made = create_cq(context, *attributes);
         if (made != nullptr && (known.wc_flags & EFADV_WC_EX_WITH_SGID) != 0) {
             made->efa.wc_read_sgid = read_sgid;
         }

@@ -141,9 +141,9 @@ template <class Result, class Object>
 /// returns null and sets errno, and the caller still owns @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// Frees an imported protection domain, but not the original one.
+/// Frees an imported protection domain, but not the original one. Does nothing for other ones.
 void unimport_pd(Pd& pd);
-/// Frees an imported memory region, but not the original one.
+/// Frees an imported memory region, but not the original one. Does nothing for other ones.
 void unimport_mr(Mr& mr);
 /// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the
 /// original region unusable. Returns 0, or EOPNOTSUPP if another process has registered the

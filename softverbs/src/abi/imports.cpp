@@ -232,6 +232,11 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
     return made.release();
 }
 
+Dm* import_dm_if_supported(Context& context, std::uint32_t handle) {
+    return context.device->has(SOFTVERBS_FEATURE_DM) ? import_dm(context, handle)
+                                                     : fail(EOPNOTSUPP);
+}
+
 } // namespace
 
 ForeignRegion::~ForeignRegion() {
@@ -244,6 +249,9 @@ ForeignRegion::~ForeignRegion() {
 }
 
 void unimport_pd(Pd& pd) {
+    if (!pd.imported) {
+        return;
+    }
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
     // Free the imported protection domain, unless objects such as queue pairs still use it. In that
@@ -255,6 +263,9 @@ void unimport_pd(Pd& pd) {
 }
 
 void unimport_mr(Mr& mr) {
+    if (mr.kind != Mr::Kind::imported) {
+        return;
+    }
     --static_cast<Pd*>(mr.pd)->users;
     --process().live[SOFTVERBS_MR];
     if (DeviceFile& file = *context_of(mr).file; file.of_other_process) {
@@ -304,14 +315,7 @@ SOFTVERBS_ENTRY ibv_pd* ibv_import_pd(ibv_context* native, std::uint32_t handle)
 }
 
 SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
-    if (ours(pd->context) == nullptr) {
-        forward<ibv_unimport_pd>("ibv_unimport_pd", pd);
-        return;
-    }
-    const Guard guard;
-    if (static_cast<Pd*>(pd)->imported) {
-        unimport_pd(*static_cast<Pd*>(pd));
-    }
+    unimporting_verb<ibv_unimport_pd, "ibv_unimport_pd", unimport_pd>(pd);
 }
 
 SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
@@ -319,32 +323,13 @@ SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
 }
 
 SOFTVERBS_ENTRY void ibv_unimport_mr(ibv_mr* mr) {
-    if (ours(mr->context) == nullptr) {
-        forward<ibv_unimport_mr>("ibv_unimport_mr", mr);
-        return;
-    }
-    const Guard guard;
-    if (static_cast<Mr*>(mr)->kind == Mr::Kind::imported) {
-        unimport_mr(*static_cast<Mr*>(mr));
-    }
+    unimporting_verb<ibv_unimport_mr, "ibv_unimport_mr", unimport_mr>(mr);
 }
 
 SOFTVERBS_ENTRY ibv_dm* ibv_import_dm(ibv_context* native, std::uint32_t handle) {
-    Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward<ibv_import_dm>("ibv_import_dm", native, handle);
-    }
-    return call("ibv_import_dm", *context, [&]() -> ibv_dm* {
-        return context->device->has(SOFTVERBS_FEATURE_DM) ? import_dm(*context, handle)
-                                                          : fail(EOPNOTSUPP);
-    });
+    return verb<ibv_import_dm, "ibv_import_dm", import_dm_if_supported>(native, handle);
 }
 
 SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
-    if (ours(dm->context) == nullptr) {
-        forward<ibv_unimport_dm>("ibv_unimport_dm", dm);
-        return;
-    }
-    const Guard guard;
-    unimport_dm(*static_cast<Dm*>(dm));
+    unimporting_verb<ibv_unimport_dm, "ibv_unimport_dm", unimport_dm>(dm);
 }

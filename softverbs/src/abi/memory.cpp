@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "abi/verbs.hpp"
 #include "fabric/clock.hpp"
 
 namespace softverbs {
@@ -37,6 +37,10 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     return call("ibv_reg_mr", context_of(*pd), [&]() -> ibv_mr* {
         return reg_host_mr(*static_cast<Pd*>(pd), address, length, iova, access);
     });
+}
+
+int dereg_any_mr(Mr& mr) {
+    return mr.kind == Mr::Kind::imported ? dereg_imported_mr(mr) : dereg_mr(mr);
 }
 
 } // namespace
@@ -117,14 +121,7 @@ SOFTVERBS_ENTRY int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addres
 }
 
 SOFTVERBS_ENTRY int ibv_dereg_mr(ibv_mr* mr) {
-    return ours(mr->context) != nullptr ? destroy("ibv_dereg_mr",
-                                                  [&] {
-                                                      Mr& region = *static_cast<Mr*>(mr);
-                                                      return region.kind == Mr::Kind::imported
-                                                                 ? dereg_imported_mr(region)
-                                                                 : dereg_mr(region);
-                                                  })
-                                        : forward<ibv_dereg_mr>("ibv_dereg_mr", mr);
+    return destroying_verb<ibv_dereg_mr, "ibv_dereg_mr", dereg_any_mr>(mr);
 }
 
 // An old verbs.h does not declare this function.

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "abi/entry.hpp"
 #include "abi/provider_library.hpp"
 #include "objects/memory.hpp"
 #include "objects/queue_pair.hpp"
@@ -20,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1"};
+constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1", &Rules::is_mlx5};
 
 /// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers do not define. softverbs accepts the
 /// flag, but places data in order, which the flag permits.
@@ -119,10 +118,6 @@ void describe(mlx5dv_context& out) noexcept {
     out.comp_mask = requested;
 }
 
-bool is_mlx5(const Context& context) noexcept {
-    return context.device->rules.is_mlx5;
-}
-
 } // namespace
 
 } // namespace softverbs
@@ -153,13 +148,9 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
 }
 
 SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out) {
-    const Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_query_device, "mlx5dv_query_device", native,
-                                   out);
-    }
-    if (!is_mlx5(*context)) {
-        return EOPNOTSUPP;
+    if (const auto answer =
+            answer_of_provider<mlx5dv_query_device>(libmlx5, "mlx5dv_query_device", native, out)) {
+        return *answer;
     }
     describe(*out);
     return 0;
@@ -175,28 +166,25 @@ SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
 
 SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_ex* attributes,
                                          mlx5dv_qp_init_attr* extra) {
-    Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_create_qp, "mlx5dv_create_qp", native,
-                                   attributes, extra);
+    if (const auto answer = answer_of_provider<mlx5dv_create_qp>(libmlx5, "mlx5dv_create_qp",
+                                                                 native, attributes, extra)) {
+        return *answer;
     }
-    if (!is_mlx5(*context)) {
-        return fail(EOPNOTSUPP);
-    }
+    Context& context = context_of(native);
     ScatterRequest scatter = ScatterRequest::none;
     if (extra != nullptr) {
         const auto max_requests =
-            static_cast<std::uint32_t>(context->device->attributes.orig_attr.max_qp_wr);
+            static_cast<std::uint32_t>(context.device->attributes.orig_attr.max_qp_wr);
         if (const int error = check(*attributes, *extra, max_requests, scatter); error != 0) {
             return fail(error);
         }
     }
     QueueMemory memory;
-    if (const int error = obtain_memory(*context, *attributes, memory); error != 0) {
+    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
         return fail(error);
     }
-    return call("ibv_create_qp_ex", *context, [&] {
-        return native_of<ibv_qp*>(create_qp(*context, *attributes, memory, scatter));
+    return call("ibv_create_qp_ex", context, [&] {
+        return native_of<ibv_qp*>(create_qp(context, *attributes, memory, scatter));
     });
 }
 
@@ -210,13 +198,9 @@ int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char* buffer, std::si
 SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                              std::uint64_t iova, int fd, int access,
                                              int mlx5_access) {
-    const Context* const context = ours(pd->context);
-    if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr", pd,
-                                   offset, length, iova, fd, access, mlx5_access);
-    }
-    if (!is_mlx5(*context)) {
-        return fail(EOPNOTSUPP);
+    if (const auto answer = answer_of_provider<mlx5dv_reg_dmabuf_mr>(
+            libmlx5, "mlx5dv_reg_dmabuf_mr", pd, offset, length, iova, fd, access, mlx5_access)) {
+        return *answer;
     }
     // The only flag in mlx5_access requests the feature "data direct". Reject it, because a
     // software device does not have the PCI function that this feature needs.
@@ -228,10 +212,7 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
 
 SOFTVERBS_ENTRY int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char* buffer,
                                                       std::size_t length) {
-    const Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward_to_provider(libmlx5, mlx5dv_get_data_direct_sysfs_path,
-                                   "mlx5dv_get_data_direct_sysfs_path", native, buffer, length);
-    }
-    return with_errno(is_mlx5(*context) ? ENODEV : EOPNOTSUPP);
+    const auto answer = answer_of_provider<mlx5dv_get_data_direct_sysfs_path>(
+        libmlx5, "mlx5dv_get_data_direct_sysfs_path", native, buffer, length);
+    return answer ? *answer : with_errno(ENODEV);
 }

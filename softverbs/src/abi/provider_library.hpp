@@ -5,7 +5,10 @@
 #include <errno.h>
 
 #include <initializer_list>
+#include <optional>
 #include <type_traits>
+
+#include "abi/verbs.hpp"
 
 namespace softverbs {
 
@@ -15,6 +18,8 @@ namespace softverbs {
 struct ProviderLibrary {
     const char* name;
     const char* behind_front;
+    /// Whether a softverbs device imitates the devices of this provider.
+    bool Rules::*imitated;
 };
 
 /// Calls the function @p function of the real provider library. Used for objects that do not belong
@@ -47,6 +52,22 @@ Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Param
         }
     }
     return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
+}
+
+/// Implements the exported function @p Self of a provider library for each object except those of
+/// softverbs devices that imitate the provider; for these, returns no value. Calls the real library
+/// for an object that does not belong to softverbs, and fails with EOPNOTSUPP for other softverbs
+/// devices, as the library does for a device of another driver.
+template <auto Self, class Native, class... Arguments>
+[[nodiscard]] auto answer_of_provider(const ProviderLibrary& provider, const char* function,
+                                      Native* native, Arguments... arguments) {
+    using Result = std::invoke_result_t<decltype(Self), Native*, Arguments...>;
+    const Context* const context = ours(native_context_of(native));
+    return context == nullptr ? std::optional<Result>(forward_to_provider(provider, Self, function,
+                                                                          native, arguments...))
+           : context->device->rules.*provider.imitated
+               ? std::nullopt
+               : std::optional<Result>(failure<Result>(EOPNOTSUPP));
 }
 
 } // namespace softverbs

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "abi/verbs.hpp"
 
 namespace softverbs {
 
@@ -19,6 +19,11 @@ template <class Structure>
 void copy_out(void* out, const Structure& from, std::size_t size) {
     std::memset(out, 0, size);
     std::memcpy(out, &from, std::min(size, sizeof from));
+}
+
+int query_device(const Context& context, ibv_device_attr& out) {
+    out = context.device->attributes.orig_attr;
+    return 0;
 }
 
 int query_port(Context& context, std::uint8_t number, void* out, std::size_t size) {
@@ -73,14 +78,7 @@ int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int ibv_query_device(ibv_context* native, ibv_device_attr* attributes) {
-    const Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward<ibv_query_device>("ibv_query_device", native, attributes);
-    }
-    return call("ibv_query_device", *context, [&] {
-        *attributes = context->device->attributes.orig_attr;
-        return 0;
-    });
+    return verb<ibv_query_device, "ibv_query_device", query_device>(native, attributes);
 }
 
 SOFTVERBS_ENTRY int ibv_query_port(ibv_context* native, std::uint8_t port,

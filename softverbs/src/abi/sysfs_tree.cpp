@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdio>
 
 namespace softverbs::sysfs {
@@ -36,69 +38,37 @@ std::string gid_text(const ibv_gid& gid) {
     return text + "\n";
 }
 
-const char* state_text(int state) {
-    switch (state) {
-        case IBV_PORT_DOWN:
-            return "1: DOWN\n";
-        case IBV_PORT_INIT:
-            return "2: INIT\n";
-        case IBV_PORT_ARMED:
-            return "3: ARMED\n";
-        case IBV_PORT_ACTIVE:
-            return "4: ACTIVE\n";
-        case IBV_PORT_ACTIVE_DEFER:
-            return "5: ACTIVE_DEFER\n";
-        default:
-            return "0: NOP\n";
-    }
-}
+constexpr std::array port_states{"NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"};
+constexpr std::array physical_port_states{
+    "<unknown>",         "Sleep",   "Polling", "Disabled", "PortConfigurationTraining", "LinkUp",
+    "LinkErrorRecovery", "Phy Test"};
 
-const char* physical_state_text(unsigned state) {
-    constexpr std::array<const char*, 8> texts{"0: <unknown>\n",
-                                               "1: Sleep\n",
-                                               "2: Polling\n",
-                                               "3: Disabled\n",
-                                               "4: PortConfigurationTraining\n",
-                                               "5: LinkUp\n",
-                                               "6: LinkErrorRecovery\n",
-                                               "7: Phy Test\n"};
-    return texts[state < texts.size() ? state : 0];
+/// Formats a state as sysfs does: "4: ACTIVE".
+template <std::size_t count>
+std::string state_text(const std::array<const char*, count>& names, std::size_t state) {
+    const std::size_t known = state < count ? state : 0;
+    return format("%zu: %s\n", known, names[known]);
 }
 
 /// Formats the rate of a port as sysfs does: "100 Gb/sec (4X EDR)".
 std::string rate_text(const ibv_port_attr& port) {
     struct Speed {
-        unsigned code;
         unsigned tenths; // speed of one lane in units of 0.1 Gbit/s
         const char* name;
     };
-    constexpr std::array<Speed, 8> speeds{{{1, 25, "SDR"},
-                                           {2, 50, "DDR"},
-                                           {4, 100, "QDR"},
-                                           {8, 100, "FDR10"},
-                                           {16, 140, "FDR"},
-                                           {32, 250, "EDR"},
-                                           {64, 500, "HDR"},
-                                           {128, 1000, "NDR"}}};
-    unsigned lanes = 1;
-    switch (port.active_width) {
-        case 2:
-            lanes = 4;
-            break;
-        case 4:
-            lanes = 8;
-            break;
-        case 8:
-            lanes = 12;
-            break;
-        case 16:
-            lanes = 2;
-            break;
-        default:
-            break;
-    }
-    const auto* const speed = std::ranges::find(speeds, unsigned{port.active_speed}, &Speed::code);
-    const Speed& found = speed != speeds.end() ? *speed : speeds.front();
+    // Element N is the speed whose code is 2^N.
+    constexpr std::array<Speed, 8> speeds{{{25, "SDR"},
+                                           {50, "DDR"},
+                                           {100, "QDR"},
+                                           {100, "FDR10"},
+                                           {140, "FDR"},
+                                           {250, "EDR"},
+                                           {500, "HDR"},
+                                           {1000, "NDR"}}};
+    const unsigned width = port.active_width;
+    const unsigned lanes = width == 2 ? 4 : width == 4 ? 8 : width == 8 ? 12 : width == 16 ? 2 : 1;
+    const unsigned code = port.active_speed;
+    const Speed& found = speeds[std::has_single_bit(code) ? std::bit_width(code) - 1 : 0];
     const unsigned tenths = found.tenths * lanes;
     return tenths % 10 == 0
                ? format("%u Gb/sec (%uX %s)\n", tenths / 10, lanes, found.name)
@@ -110,8 +80,8 @@ void describe_port(Tree& tree, const std::string& directory, const Port& port) {
     const auto add = [&](const std::string& name, const std::string& text) {
         tree.files[directory + "/" + name] = text;
     };
-    add("state", state_text(attributes.state));
-    add("phys_state", physical_state_text(attributes.phys_state));
+    add("state", state_text(port_states, attributes.state));
+    add("phys_state", state_text(physical_port_states, attributes.phys_state));
     add("rate", rate_text(attributes));
     add("lid", format("0x%x\n", attributes.lid));
     add("lid_mask_count", format("%u\n", attributes.lmc));

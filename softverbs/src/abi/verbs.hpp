@@ -57,6 +57,9 @@ inline Srq& object_of(ibv_srq* native) {
 inline Ah& object_of(ibv_ah* native) {
     return *static_cast<Ah*>(native);
 }
+inline Mr& object_of(ibv_mr* native) {
+    return *static_cast<Mr*>(native);
+}
 inline Mw& object_of(ibv_mw* native) {
     return *static_cast<Mw*>(native);
 }
@@ -114,6 +117,17 @@ int unlocked_destroying_verb(Native* native) {
     return ours(native_context_of(native)) != nullptr
                ? destroy_unlocked(name.text, [native] { return own(object_of(native)); })
                : forward<Self>(name.text, native);
+}
+
+/// Implements a verb that frees an imported object, without an error.
+template <auto Self, VerbName name, auto own, class Native>
+void unimporting_verb(Native* native) {
+    if (ours(native->context) != nullptr) {
+        const Guard guard;
+        own(object_of(native));
+    } else {
+        forward<Self>(name.text, native);
+    }
 }
 
 } // namespace softverbs
