@@ -15,7 +15,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,46 +38,30 @@ namespace {
 
 /// Returns whether the process exists whose PID is in the name of the socket file @p socket. Finds
 /// only processes in the PID namespace of this process.
-bool owner_exists(const std::filesystem::path& socket) {
-    const std::string number = socket.stem();
+bool owner_exists(std::string_view socket) {
     pid_t pid = 0;
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), pid);
+    const auto [end, error] = std::from_chars(socket.data(), socket.data() + socket.size(), pid);
     return error == std::errc() && pid > 0 && (::kill(pid, 0) == 0 || errno != ESRCH);
 }
 
-} // namespace
-
 void remove_unused_sockets(const fabric::Rendezvous& directory) {
-    std::error_code error;
-    const std::string path = "/proc/self/fd/" + std::to_string(directory.fd());
-    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
-         entry.increment(error)) {
-        const std::string name = entry->path().filename();
+    directory.for_each_file([&](std::string_view entry) {
         constexpr std::size_t longest_name = 32;
-        if (!name.ends_with(".control") || name.size() > longest_name || owner_exists(name)) {
-            continue;
-        }
-        socklen_t length = 0;
-        const sockaddr_un address = directory.address(name.c_str(), length);
-        const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        if (socket &&
-            ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
-            errno == ECONNREFUSED) {
+        const std::string name(entry);
+        if (name.ends_with(".control") && name.size() <= longest_name && !owner_exists(name) &&
+            !directory.connect(name) && errno == ECONNREFUSED) {
             ::unlinkat(directory.fd(), name.c_str(), 0);
         }
-    }
+        return true;
+    });
 }
 
 UniqueFd listen_on_socket(const fabric::Rendezvous& directory, const std::string& name) {
     // Listen under a temporary name, and then rename the socket file. Otherwise another process
     // could remove the file, with remove_unused_sockets(), between bind() and listen().
     const std::string unfinished = name + ".new";
-    socklen_t length = 0;
-    const sockaddr_un address = directory.address(unfinished.c_str(), length);
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    ::unlinkat(directory.fd(), unfinished.c_str(), 0);
-    if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        ::listen(socket.get(), 8) != 0 ||
+    UniqueFd socket = directory.listen(unfinished);
+    if (!socket ||
         ::renameat(directory.fd(), unfinished.c_str(), directory.fd(), name.c_str()) != 0) {
         fabric::report("this process accepts no commands of softverbs fault and softverbs port: " +
                        directory.path() + "/" + name + ": " + std::strerror(errno));
@@ -86,8 +69,6 @@ UniqueFd listen_on_socket(const fabric::Rendezvous& directory, const std::string
     }
     return socket;
 }
-
-namespace {
 
 constexpr int command_timeout_ms = 1000;
 

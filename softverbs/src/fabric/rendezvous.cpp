@@ -103,13 +103,7 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 
-sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept {
-    std::array<char, 32> name{};
-    std::snprintf(name.data(), name.size(), "%u.sock", slot);
-    return address(name.data(), length);
-}
-
-sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexcept {
+sockaddr_un Rendezvous::address(const std::string& name, socklen_t& length) const noexcept {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     constexpr std::size_t longest_name = 32;
@@ -117,15 +111,36 @@ sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexc
     // Use the path of the directory if it is absolute and short enough for a socket address.
     // Otherwise use a path in /proc/self/fd, because a relative path would depend on chdir(2).
     if (path_.front() == '/' && path_.size() + 1 + longest_name < sizeof address.sun_path) {
-        size =
-            std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(), name);
+        size = std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(),
+                             name.c_str());
     } else {
         size = std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s",
-                             fd_.get(), name);
+                             fd_.get(), name.c_str());
     }
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
                                     static_cast<std::size_t>(size) + 1);
     return address;
+}
+
+UniqueFd Rendezvous::listen(const std::string& name) const noexcept {
+    socklen_t length = 0;
+    const sockaddr_un to = address(name, length);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    // If the process that listened here was killed, its socket file still exists. Remove it.
+    ::unlinkat(fd_.get(), name.c_str(), 0);
+    const bool listens =
+        socket && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0 &&
+        ::listen(socket.get(), SOMAXCONN) == 0;
+    return listens ? std::move(socket) : UniqueFd();
+}
+
+UniqueFd Rendezvous::connect(const std::string& name) const noexcept {
+    socklen_t length = 0;
+    const sockaddr_un to = address(name, length);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const bool connected =
+        socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), length) == 0;
+    return connected ? std::move(socket) : UniqueFd();
 }
 
 UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
@@ -166,7 +181,7 @@ void Rendezvous::remove(unsigned slot) const noexcept {
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
-bool Rendezvous::for_each_lock(const std::function<bool(unsigned)>& function) const {
+bool Rendezvous::for_each_file(const std::function<bool(std::string_view)>& function) const {
     // Open the directory again. A file descriptor made by dup(2) would share the file offset of
     // fd_.
     UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -178,7 +193,7 @@ bool Rendezvous::for_each_lock(const std::function<bool(unsigned)>& function) co
     static_cast<void>(fd.release());
     errno = 0;
     while (const dirent* const entry = ::readdir(directory.get())) {
-        if (const auto slot = slot_of(entry->d_name); slot && !function(*slot)) {
+        if (!function(entry->d_name)) {
             return false;
         }
         errno = 0;
@@ -187,7 +202,7 @@ bool Rendezvous::for_each_lock(const std::function<bool(unsigned)>& function) co
 }
 
 bool Rendezvous::used() const noexcept {
-    return !for_each_lock([](unsigned) { return false; });
+    return !for_each_file([](std::string_view name) { return !name.ends_with(".lock"); });
 }
 
 void Rendezvous::remove_directory() const noexcept {
@@ -200,26 +215,25 @@ void Rendezvous::remove_directory() const noexcept {
 }
 
 void Rendezvous::sweep() const {
-    for_each_lock([this](unsigned slot) {
-        if (const UniqueFd stale = lock(slot, false)) {
-            remove(slot);
+    for_each_file([this](std::string_view name) {
+        if (const auto slot = slot_of(name)) {
+            if (const UniqueFd stale = lock(*slot, false)) {
+                remove(*slot);
+            }
         }
         return true;
     });
 }
 
 UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept {
-    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    UniqueFd socket = rendezvous.connect(socket_name(slot));
     if (!socket) {
-        errno = errno == EMFILE || errno == ENFILE ? EMFILE : ENOMEM;
-        return {};
-    }
-    socklen_t length = 0;
-    const sockaddr_un address = rendezvous.address(slot, length);
-    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         // Report ECONNREFUSED as ENOENT: the socket file belonged to a process that was killed, so
         // no process owns this slot now.
-        errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
+        errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT
+                : errno == ENFILE                                                 ? EMFILE
+                : errno == ENOBUFS                                                ? ENOMEM
+                                                                                  : errno;
         return {};
     }
     const auto process = peer_process(socket.get());
@@ -283,19 +297,12 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
         rendezvous_.remove(slot);
         return false;
     }
-    socklen_t length = 0;
-    const sockaddr_un address = rendezvous_.address(slot, length);
-    // If the previous process in this slot was killed, its socket file still exists. Remove it.
-    ::unlink(address.sun_path);
-    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!listener ||
-        ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-        ::listen(listener.get(), SOMAXCONN) != 0) {
+    UniqueFd listener = rendezvous_.listen(socket_name(slot));
+    if (!listener) {
         const int error = errno;
         rendezvous_.remove(slot);
-        throw_error(error, "softverbs cannot listen on the socket " +
-                               std::string(address.sun_path) +
-                               "; set SOFTVERBS_DIR to another directory");
+        throw_error(error, "softverbs cannot listen on the socket " + rendezvous_.path() + "/" +
+                               socket_name(slot) + "; set SOFTVERBS_DIR to another directory");
     }
     number_ = slot;
     lock_ = std::move(lock);

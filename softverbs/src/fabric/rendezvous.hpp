@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "fabric/unique_fd.hpp"
 
@@ -31,13 +32,17 @@ class Rendezvous {
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-    /// Returns the address of the socket of the process in slot @p slot. Stores the length of the
-    /// address in @p length.
-    [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
+    /// Creates a non-blocking socket that listens on the file @p name in the directory, and
+    /// replaces a file that exists. The name has at most 32 characters. On failure, returns an
+    /// empty UniqueFd and sets errno.
+    [[nodiscard]] UniqueFd listen(const std::string& name) const noexcept;
+    /// Connects a non-blocking socket to the socket file @p name in the directory. On failure,
+    /// returns an empty UniqueFd and sets errno.
+    [[nodiscard]] UniqueFd connect(const std::string& name) const noexcept;
 
-    /// Returns the address of the socket with the file name @p name in the directory, and stores
-    /// its length in @p length. The name has at most 32 characters.
-    [[nodiscard]] sockaddr_un address(const char* name, socklen_t& length) const noexcept;
+    /// Calls @p function with the name of each file in the directory, until it returns false.
+    /// Returns whether all files were listed.
+    bool for_each_file(const std::function<bool(std::string_view)>& function) const;
 
     /// Locks the lock file of the slot @p slot and returns its file descriptor. Returns an empty
     /// UniqueFd if another process holds the lock, or if the file does not exist and @p create is
@@ -65,9 +70,8 @@ class Rendezvous {
     void sweep() const;
 
   private:
-    /// Calls @p function with the slot of each lock file in the directory, until it returns false.
-    /// Returns whether all files were listed.
-    bool for_each_lock(const std::function<bool(unsigned)>& function) const;
+    /// Returns the address of the socket file @p name, and stores its length in @p length.
+    [[nodiscard]] sockaddr_un address(const std::string& name, socklen_t& length) const noexcept;
 
     std::string path_;
     UniqueFd fd_;
