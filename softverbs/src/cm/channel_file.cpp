@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -63,15 +64,10 @@ bool ChannelFile::pop(Event& event) {
     return true;
 }
 
-int ChannelFile::valid_descriptor() const noexcept {
-    for (const int descriptor : descriptors) {
-        struct stat status {};
-        if (::syscall(SYS_fstat, descriptor, &status) == 0 && status.st_ino == inode &&
-            status.st_dev == device) {
-            return descriptor;
-        }
-    }
-    return -1;
+bool ChannelFile::is_referred_to_by(int descriptor) const noexcept {
+    struct stat status {};
+    return ::syscall(SYS_fstat, descriptor, &status) == 0 && status.st_ino == inode &&
+           status.st_dev == device;
 }
 
 void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
@@ -82,11 +78,12 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     // The variable "removed" is now the number of removed events for which a byte was written to
     // the socket. Read these bytes. If a byte is missing, another thread that handles the command
     // GET_EVENT has read it: that thread finds no event, and waits again.
-    const int descriptor = removed > 0 ? valid_descriptor() : -1;
-    for (char byte = 0; removed > 0 && descriptor >= 0; --removed) {
-        if (::recv(descriptor, &byte, 1, MSG_DONTWAIT) != 1) {
-            return;
-        }
+    const auto valid =
+        std::ranges::find_if(descriptors, [this](int fd) { return is_referred_to_by(fd); });
+    char byte = 0;
+    while (removed > 0 && valid != descriptors.end() &&
+           ::recv(*valid, &byte, 1, MSG_DONTWAIT) == 1) {
+        --removed;
     }
 }
 

@@ -45,12 +45,12 @@ struct ChannelFile {
     /// Removes all queued events for which @p chosen returns true.
     void remove(const std::function<bool(const Event&)>& chosen);
 
+    /// Returns whether the file descriptor refers to this event channel. Returns false if the
+    /// program has closed it with a call that softverbs does not intercept.
+    [[nodiscard]] bool is_referred_to_by(int descriptor) const noexcept;
+
   private:
     [[nodiscard]] bool signal() const noexcept;
-    /// Returns a file descriptor of the program that still refers to this event channel, or -1 if
-    /// there is none. The program may have closed a descriptor with a call that softverbs does not
-    /// intercept.
-    [[nodiscard]] int valid_descriptor() const noexcept;
 };
 
 } // namespace softverbs::cm

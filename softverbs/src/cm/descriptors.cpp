@@ -44,10 +44,6 @@ std::atomic<ChannelFile*>& entry(int descriptor) noexcept {
     return files_by_descriptor[static_cast<std::size_t>(descriptor)];
 }
 
-bool kernel_status(int descriptor, struct stat& status) noexcept {
-    return ::syscall(SYS_fstat, descriptor, &status) == 0;
-}
-
 /// Removes a descriptor from its ChannelFile (event channel). Returns the ChannelFile if it has no
 /// other descriptor; otherwise, returns null.
 ChannelFile* remove(int descriptor) noexcept {
@@ -103,12 +99,10 @@ bool is_device(int descriptor) {
     }
     const std::scoped_lock guard(there->lock);
     ChannelFile* const file = entry(descriptor).load();
-    struct stat status {};
     if (file == nullptr || file == &orphans()) {
         return file != nullptr;
     }
-    if (kernel_status(descriptor, status) && status.st_ino == file->inode &&
-        status.st_dev == file->device) {
+    if (file->is_referred_to_by(descriptor)) {
         return true;
     }
     if (ChannelFile* const unused = remove(descriptor); unused != nullptr) {

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <map>
-#include <set>
 
 #include "fabric/network_interfaces.hpp"
 #include "fabric/unique_fd.hpp"
@@ -18,50 +16,51 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Calls @p function with the interface name and the address for each IPv4 and IPv6 address of this
-/// machine, except loopback.
-template <class Function>
-void for_each_local_address(const Function& function) {
-    fabric::for_each_interface_address([&function](const ifaddrs& entry) {
+struct Interface {
+    std::string name;
+    std::vector<Gid> addresses; // IPv4 and IPv6
+};
+
+/// Returns the network interfaces with IPv4 or IPv6 addresses, without loopback, by their kernel
+/// indices.
+std::map<unsigned, Interface> list_interfaces() {
+    std::map<unsigned, Interface> interfaces;
+    fabric::for_each_interface_address([&interfaces](const ifaddrs& entry) {
         const auto address = Address::parse(*entry.ifa_addr);
         if ((entry.ifa_flags & IFF_LOOPBACK) == 0 && address) {
-            function(entry.ifa_name, *address);
+            Interface& interface = interfaces[::if_nametoindex(entry.ifa_name)];
+            interface.name = entry.ifa_name;
+            interface.addresses.push_back(address->gid());
         }
     });
+    return interfaces;
+}
+
+/// Returns a number with which find_device() selects the device for an address of this machine. For
+/// 127.0.0.N, it is N - 1; for ::1, it is 0. For other addresses, it is the index, from 0, of the
+/// network interface that has the address. Returns no value if this machine does not have the
+/// address.
+std::optional<unsigned> ordinal_of(const Address& address) {
+    const Gid wanted = address.gid();
+    if (address.is_loopback()) {
+        return wanted.back() == 0 ? 0U : wanted.back() - 1U;
+    }
+    unsigned ordinal = 0;
+    for (const auto& [index, interface] : list_interfaces()) {
+        if (std::ranges::find(interface.addresses, wanted) != interface.addresses.end()) {
+            return ordinal;
+        }
+        ++ordinal;
+    }
+    return std::nullopt;
 }
 
 } // namespace
 
-std::optional<LocalAddress> find_local(const Address& address) {
-    const Gid wanted = address.gid();
-    if (address.is_loopback()) {
-        return LocalAddress{true, wanted.back() == 0 ? 0U : wanted.back() - 1U};
-    }
-    std::set<unsigned> indexes;
-    std::optional<unsigned> found;
-    for_each_local_address([&](const char* name, const Address& local) {
-        const unsigned index = ::if_nametoindex(name);
-        indexes.insert(index);
-        if (local.gid() == wanted) {
-            found = index;
-        }
-    });
-    if (!found) {
-        return std::nullopt;
-    }
-    return LocalAddress{
-        false, static_cast<unsigned>(std::distance(indexes.begin(), indexes.find(*found)))};
-}
-
 std::vector<std::string> local_interfaces() {
-    std::map<unsigned, std::string> by_index;
-    for_each_local_address([&](const char* name, const Address& /*local*/) {
-        by_index.emplace(::if_nametoindex(name), name);
-    });
     std::vector<std::string> names;
-    names.reserve(by_index.size());
-    for (const auto& [index, name] : by_index) {
-        names.push_back(name);
+    for (const auto& [index, interface] : list_interfaces()) {
+        names.push_back(interface.name);
     }
     return names.empty() ? std::vector<std::string>{"lo"} : names;
 }
@@ -94,30 +93,39 @@ namespace {
 /// Exponent of the packet life time: 4.096 µs * 2^16, about 0.3 seconds, as in the kernel for RoCE.
 constexpr std::uint8_t packet_life_time = 16;
 
-/// Returns the index of a GID in the GID table of a port, or -1 if the table does not contain it.
-/// Prefers a RoCE v2 entry.
-int find_gid(const Port& port, const Gid& wanted) {
-    int found = -1;
+/// Returns the entry of the GID table of a port for which @p chosen returns true. If there are
+/// several, prefers the last RoCE v2 entry. Returns null if there is none.
+template <class Predicate>
+const ibv_gid_entry* find_entry(const Port& port, const Predicate& chosen) {
+    const ibv_gid_entry* found = nullptr;
     for (const ibv_gid_entry& entry : port.gids) {
-        if (gid_of(entry.gid) == wanted && (found < 0 || entry.gid_type == IBV_GID_TYPE_ROCE_V2)) {
-            found = static_cast<int>(entry.gid_index);
+        if (chosen(entry) && (found == nullptr || entry.gid_type == IBV_GID_TYPE_ROCE_V2)) {
+            found = &entry;
         }
     }
     return found;
 }
 
+const ibv_gid_entry* find_gid(const Port& port, const Gid& wanted) {
+    return find_entry(port, [&](const auto& entry) { return gid_of(entry.gid) == wanted; });
+}
+
 /// Returns the GID table entry for an address: the entry with this address if there is one,
 /// otherwise the last RoCE v2 entry, otherwise the first entry.
 const ibv_gid_entry* gid_for(const Port& port, const Address& address) {
-    const int own = find_gid(port, address.gid());
-    const ibv_gid_entry* chosen = nullptr;
-    for (const ibv_gid_entry& entry : port.gids) {
-        if (own >= 0 ? static_cast<int>(entry.gid_index) == own
-                     : chosen == nullptr || entry.gid_type == IBV_GID_TYPE_ROCE_V2) {
-            chosen = &entry;
+    const ibv_gid_entry* const own = find_gid(port, address.gid());
+    return own != nullptr ? own : find_entry(port, [](const auto&) { return true; });
+}
+
+/// Returns the device that has the GID, or null. The caller must hold Process::lock.
+Device* device_with(const Gid& gid) {
+    const auto has_gid = [&gid](const Port& port) { return find_gid(port, gid) != nullptr; };
+    for (const auto& device : process().devices) {
+        if (std::ranges::any_of(device->ports, has_gid)) {
+            return device.get();
         }
     }
-    return chosen;
+    return nullptr;
 }
 
 bool is_ethernet(const Port& port) noexcept {
@@ -128,25 +136,18 @@ bool is_ethernet(const Port& port) noexcept {
 
 bool has_device_gid(const Gid& gid) {
     const Guard guard;
-    return std::ranges::any_of(process().devices, [&gid](const auto& device) {
-        return std::ranges::any_of(device->ports,
-                                   [&gid](const Port& port) { return find_gid(port, gid) >= 0; });
-    });
+    return device_with(gid) != nullptr;
 }
 
 Device* find_device(const Address& address, int& error) {
-    const auto local = find_local(address);
+    const auto ordinal = ordinal_of(address);
     const Guard guard;
-    const auto& devices = process().devices;
-    for (const auto& device : devices) {
-        for (const Port& port : device->ports) {
-            if (find_gid(port, address.gid()) >= 0) {
-                return device.get();
-            }
-        }
+    if (Device* const found = device_with(address.gid()); found != nullptr) {
+        return found;
     }
-    error = !local ? EADDRNOTAVAIL : ENODEV;
-    return local && !devices.empty() ? devices[local->ordinal % devices.size()].get() : nullptr;
+    const auto& devices = process().devices;
+    error = !ordinal ? EADDRNOTAVAIL : ENODEV;
+    return ordinal && !devices.empty() ? devices[*ordinal % devices.size()].get() : nullptr;
 }
 
 Device* find_network_device(const Address& destination, const Address* bound, Address& source) {

@@ -11,18 +11,6 @@
 
 namespace softverbs::cm {
 
-/// Identifies an address of this machine, so that cm::find_device() can select the device for it.
-struct LocalAddress {
-    bool loopback = false;
-    /// For 127.0.0.N: N - 1; for ::1: 0. For other addresses: the index, from 0, of the network
-    /// interface that has the address. Interfaces without IP addresses and loopback are not
-    /// counted. The order is that of if_nametoindex(3).
-    unsigned ordinal = 0;
-};
-/// Returns the LocalAddress of @p address. Returns no value if the address is neither a loopback
-/// address nor an address of this machine.
-[[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
-
 /// Returns the names of the network interfaces with IPv4 or IPv6 addresses, without loopback, in
 /// the order of their kernel indices. If there are none, returns "lo".
 [[nodiscard]] std::vector<std::string> local_interfaces();
@@ -32,9 +20,9 @@ struct LocalAddress {
 [[nodiscard]] std::optional<Address> route_source(const Address& destination);
 
 /// Returns the device for an address of this machine: the device whose GID table contains the
-/// address. If there is none, the device index is LocalAddress::ordinal modulo the number of
-/// devices. On failure, returns null and sets @p error: EADDRNOTAVAIL (this machine does not have
-/// the address), ENODEV (there are no devices).
+/// address. If there is none, network interface i has device i modulo the number of devices, and
+/// 127.0.0.N has device N - 1 modulo the number of devices. On failure, returns null and sets @p
+/// error: EADDRNOTAVAIL (this machine does not have the address), ENODEV (there are no devices).
 [[nodiscard]] Device* find_device(const Address& address, int& error);
 
 /// Returns whether a device of this machine has the GID.
