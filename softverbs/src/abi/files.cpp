@@ -81,6 +81,21 @@ auto with_path_at(int directory, const char* path, const Function& function) {
                                              : with_path(path, function);
 }
 
+/// Calls @p next, the next definition of a function whose first argument is a path, with the
+/// redirected path.
+template <class Function, class... Arguments>
+auto redirected(Next<Function>& next, const char* path, Arguments... arguments) {
+    return with_path(path, [&](const Redirection& to) { return next(to.path, arguments...); });
+}
+
+/// The same for a function whose first two arguments are the descriptor of a directory and a path.
+template <class Function, class... Arguments>
+auto redirected_at(Next<Function>& next, int directory, const char* path, Arguments... arguments) {
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return next(directory, to.path, arguments...);
+    });
+}
+
 /// Opens the file to which a path was redirected. Calls the function Redirection::open if it is
 /// set; otherwise, calls @p open with the new path.
 template <class Open>
@@ -138,9 +153,7 @@ constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("
 
 /// Implements stat(2), lstat(2) and fstatat(2). libc also implements the first two with fstatat(2).
 int status_of(int directory, const char* path, struct stat* status, int flags) {
-    return with_path_at(directory, path, [&](const Redirection& to) {
-        return next_fstatat(directory, to.path, status, flags);
-    });
+    return redirected_at(next_fstatat, directory, path, status, flags);
 }
 
 } // namespace
@@ -206,19 +219,16 @@ SOFTVERBS_FILE FILE* fopen(const char* path, const char* mode) {
 SOFTVERBS_ALIAS(fopen) FILE* fopen64(const char* path, const char* mode);
 
 SOFTVERBS_FILE DIR* opendir(const char* path) {
-    return with_path(path, [](const Redirection& to) { return next_opendir(to.path); });
+    return redirected(next_opendir, path);
 }
 
 SOFTVERBS_FILE ssize_t readlink(const char* path, char* target, std::size_t size) noexcept {
-    return with_path(path,
-                     [&](const Redirection& to) { return next_readlink(to.path, target, size); });
+    return redirected(next_readlink, path, target, size);
 }
 
 SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
                                   std::size_t size) noexcept {
-    return with_path_at(directory, path, [&](const Redirection& to) {
-        return next_readlinkat(directory, to.path, target, size);
-    });
+    return redirected_at(next_readlinkat, directory, path, target, size);
 }
 
 // With _FORTIFY_SOURCE, the compiler calls these functions instead of readlink(2) and similar
@@ -267,25 +277,21 @@ SOFTVERBS_FILE char* canonicalize_file_name(const char* path) noexcept {
 using Filter = int (*)(const struct dirent*);
 using Order = int (*)(const struct dirent**, const struct dirent**);
 SOFTVERBS_FILE int scandir(const char* path, struct dirent*** list, Filter filter, Order order) {
-    return with_path(
-        path, [&](const Redirection& to) { return next_scandir(to.path, list, filter, order); });
+    return redirected(next_scandir, path, list, filter, order);
 }
 using Filter64 = int (*)(const struct dirent64*);
 using Order64 = int (*)(const struct dirent64**, const struct dirent64**);
 SOFTVERBS_FILE int scandir64(const char* path, struct dirent64*** list, Filter64 filter,
                              Order64 order) {
-    return with_path(
-        path, [&](const Redirection& to) { return next_scandir64(to.path, list, filter, order); });
+    return redirected(next_scandir64, path, list, filter, order);
 }
 
 SOFTVERBS_FILE int access(const char* path, int mode) noexcept {
-    return with_path(path, [&](const Redirection& to) { return next_access(to.path, mode); });
+    return redirected(next_access, path, mode);
 }
 
 SOFTVERBS_FILE int faccessat(int directory, const char* path, int mode, int flags) noexcept {
-    return with_path_at(directory, path, [&](const Redirection& to) {
-        return next_faccessat(directory, to.path, mode, flags);
-    });
+    return redirected_at(next_faccessat, directory, path, mode, flags);
 }
 
 SOFTVERBS_FILE int stat(const char* path, struct stat* status) noexcept {
@@ -344,7 +350,5 @@ SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct sta
 
 SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,
                          struct statx* status) noexcept {
-    return with_path_at(directory, path, [&](const Redirection& to) {
-        return next_statx(directory, to.path, flags, mask, status);
-    });
+    return redirected_at(next_statx, directory, path, flags, mask, status);
 }

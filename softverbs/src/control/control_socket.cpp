@@ -221,13 +221,11 @@ void abandon() noexcept {
     here.lock.unlock(); // before_fork() has locked it
 }
 
-namespace {
-
-/// Adds faults of ports and devices to the planned faults. Starts the control thread if it does not
-/// exist; the thread executes each fault at its time. Returns 0, ENOMEM, or EAGAIN if the thread
-/// cannot be created.
-int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
-    start();
+int plan(std::span<const DeviceFault> faults, bool from_list) noexcept {
+    if (faults.empty()) {
+        return 0;
+    }
+    start(); // the thread executes each fault at its time
     try {
         Control& here = control();
         const std::scoped_lock lock(here.lock);
@@ -240,16 +238,6 @@ int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     } catch (const std::bad_alloc&) {
         return ENOMEM;
     }
-}
-
-} // namespace
-
-int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned times) noexcept {
-    if (period_ms == 0 || period_ms > longest_period_ms || times == 0 || times > most_flaps) {
-        return EINVAL;
-    }
-    const DeviceFault fault{DeviceFault::Kind::flap, device, port, 0, period_ms, times};
-    return add(std::span(&fault, 1), false);
 }
 
 std::unique_lock<std::mutex> block() {
@@ -276,10 +264,6 @@ void clock_runs() noexcept {
     if (here.started) {
         fabric::signal_eventfd(here.wake.get());
     }
-}
-
-int plan(std::span<const DeviceFault> faults) noexcept {
-    return faults.empty() ? 0 : add(faults, true);
 }
 
 void cancel_plan() noexcept {

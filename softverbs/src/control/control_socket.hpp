@@ -26,17 +26,11 @@ void after_fork_in_parent() noexcept;
 /// control thread. The thread and the socket file belong to the parent process.
 void abandon() noexcept;
 
-/// Plans that a port goes down and up again, @p times times. The port stays in each state for
-/// @p period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL (@p period_ms
-/// is not between 1 and longest_period_ms, or @p times is not between 1 and most_flaps, see
-/// device_faults.hpp), ENOMEM, or EAGAIN (the control thread cannot be created).
-[[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
-                            unsigned times) noexcept;
-
 /// Plans the state changes of ports and the resets of devices that SOFTVERBS_FAULTS or
 /// softverbs_set_faults() requests. Their delays (DeviceFault::delay_ms) begin with this call. Does
 /// not wait for them. Returns 0, ENOMEM, or EAGAIN if the control thread cannot be created.
-[[nodiscard]] int plan(std::span<const DeviceFault> faults) noexcept;
+/// @param from_list  whether cancel_plan() cancels them
+[[nodiscard]] int plan(std::span<const DeviceFault> faults, bool from_list = true) noexcept;
 /// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
 /// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
@@ -53,8 +47,7 @@ bool step() noexcept;
 [[nodiscard]] std::uint64_t next_change() noexcept;
 /// Must be called when the clock runs again. Resumes the control thread.
 void clock_runs() noexcept;
-/// Cancels the state changes and resets that plan() and flap_port() have planned and that have not
-/// occurred.
+/// Cancels all state changes and resets that have not occurred.
 void cancel_all() noexcept;
 
 /// Executes a command that arrived on the control socket, and returns "ok" or an error text. The

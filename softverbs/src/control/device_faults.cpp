@@ -18,8 +18,7 @@ namespace {
 std::optional<DeviceFault> parse_flap(std::string_view text) {
     const auto period = parse_milliseconds(take_until(text, '*'));
     const auto times = parse_number(text);
-    if (!period || *period == 0 || *period > longest_period_ms || !times || *times == 0 ||
-        *times > most_flaps) {
+    if (!period || !times || !is_valid_flap(*period, *times)) {
         return std::nullopt;
     }
     DeviceFault fault;

@@ -28,6 +28,10 @@ inline constexpr unsigned longest_delay_ms = 3'600'000;
 inline constexpr unsigned longest_period_ms = 60'000;
 inline constexpr unsigned most_flaps = 1'000'000;
 
+[[nodiscard]] constexpr bool is_valid_flap(unsigned period_ms, unsigned times) noexcept {
+    return period_ms >= 1 && period_ms <= longest_period_ms && times >= 1 && times <= most_flaps;
+}
+
 /// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>" (the port goes down and up
 /// repeatedly). In the result, the device is 0 and the port is 1. Returns nullopt if the text is
 /// invalid.
@@ -46,7 +50,7 @@ struct PlannedFault {
     unsigned changes_left = 0;
     /// Time of the next state change of the port, or of the reset of the device, in nanoseconds.
     std::uint64_t due = 0;
-    /// True if control::plan() has added the fault, and false if control::flap_port() has added it.
+    /// Whether control::cancel_plan() cancels the fault.
     bool from_list = false;
 };
 
@@ -61,7 +65,7 @@ class PlannedFaults {
     /// Adds planned faults, whose delays (DeviceFault::delay_ms) begin now. If add() throws
     /// std::bad_alloc, no fault was added.
     void add(std::span<const DeviceFault> faults, bool from_list);
-    /// Removes the planned faults that control::plan() has added.
+    /// Removes the planned faults for which PlannedFault::from_list is true.
     void remove_list();
     void clear() noexcept { planned_.clear(); }
     /// Removes the earliest state change or reset, if it is due. Returns it; the caller must then

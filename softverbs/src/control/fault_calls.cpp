@@ -182,7 +182,11 @@ SOFTVERBS_ENTRY int softverbs_flap_port(unsigned device, std::uint8_t port, unsi
             return EINVAL;
         }
     }
-    return control::flap_port(device, port, period_ms, times);
+    if (!is_valid_flap(period_ms, times)) {
+        return EINVAL;
+    }
+    const DeviceFault fault{DeviceFault::Kind::flap, device, port, 0, period_ms, times};
+    return control::plan({&fault, 1}, false);
 }
 
 SOFTVERBS_ENTRY int softverbs_slow_down(unsigned delay_ms) {

@@ -82,6 +82,10 @@ class TcpLink final : public Connection {
         closing,
         over,
     };
+    struct HeldRequest {
+        std::vector<std::uint64_t> words; // aligned to 8 bytes
+        std::size_t length;               // in bytes
+    };
     /// Size in bytes of input_, the buffer for received frames.
     static constexpr std::size_t input_bytes = std::size_t{256} * 1024;
     static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
@@ -149,8 +153,7 @@ class TcpLink final : public Connection {
     bool end_of_input_ = false;
     /// Copies of received requests that must be delivered later: the request that
     /// Handler::on_request() has rejected, and all requests that arrived after it.
-    std::deque<std::vector<std::uint64_t>> held_;
-    std::deque<std::size_t> held_lengths_;
+    std::deque<HeldRequest> held_;
     std::uint64_t refused_at_ = 0;
     /// For requests and for responses: number of frame bytes that this process has received, modulo
     /// 2^32.

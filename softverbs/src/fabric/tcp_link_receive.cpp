@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "fabric/tcp_link.hpp"
 
@@ -127,24 +128,23 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     // Copy the request, which on_request() cannot process now, out of the receive buffer, so that
     // later responses in the buffer can be delivered. The flow-control window limits the number of
     // such copies.
-    held_lengths_.push_back(record.size());
-    held_.emplace_back((record.size() + 7) / 8);
-    std::memcpy(held_.back().data(), record.data(), record.size());
+    std::vector<std::uint64_t> words((record.size() + 7) / 8);
+    std::memcpy(words.data(), record.data(), record.size());
+    held_.push_back({std::move(words), record.size()});
     return false;
 }
 
 unsigned TcpLink::deliver_held(Handler& handler, unsigned budget) {
     unsigned done = 0;
     while (done < budget && !held_.empty() && state_ != State::over) {
-        const std::span<const std::byte> record{
-            reinterpret_cast<const std::byte*>(held_.front().data()), held_lengths_.front()};
+        const HeldRequest& held = held_.front();
+        const auto record = std::as_bytes(std::span(held.words)).first(held.length);
         if (!handler.on_request(*this, record)) {
             refused_at_ = context_.deliveries;
             break;
         }
         consumed(Lane::requests, record.size());
         held_.pop_front();
-        held_lengths_.pop_front();
         ++done;
     }
     return done;

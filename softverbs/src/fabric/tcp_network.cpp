@@ -55,8 +55,8 @@ void TcpNetwork::abandon() noexcept {
     epoll_.reset();
 }
 
-int TcpNetwork::make_listeners(unsigned slot, std::vector<Listener>& made,
-                               HostAddress& failed) const {
+int TcpNetwork::add_listeners(unsigned slot, HostAddress& failed) {
+    std::vector<Listener> added;
     for (const HostAddress& address : settings_.addresses) {
         UniqueFd socket = tcp_socket(address);
         if (!socket || !listen_at(socket.get(), address, port(slot), slot == directory_slot)) {
@@ -66,20 +66,16 @@ int TcpNetwork::make_listeners(unsigned slot, std::vector<Listener>& made,
         if (!watch(epoll_.get(), socket.get(), EventSource::network)) {
             throw_error(errno, "softverbs cannot add a descriptor to an epoll");
         }
-        made.push_back({address, std::move(socket), slot});
+        added.push_back({address, std::move(socket), slot});
     }
+    listeners_.reserve(listeners_.size() + added.size());
+    std::ranges::move(added, std::back_inserter(listeners_));
     return 0;
 }
 
-void TcpNetwork::add(std::vector<Listener> listeners) {
-    listeners_.reserve(listeners_.size() + listeners.size());
-    std::ranges::move(listeners, std::back_inserter(listeners_));
-}
-
 bool TcpNetwork::listen(unsigned slot) {
-    std::vector<Listener> made;
     HostAddress failed;
-    const int error = make_listeners(slot, made, failed);
+    const int error = add_listeners(slot, failed);
     if (error == EADDRINUSE) {
         return false;
     }
@@ -94,25 +90,22 @@ bool TcpNetwork::listen(unsigned slot) {
                      : "; set SOFTVERBS_PORT to the first of 2049 ports that are free "
                        "on all hosts"));
     }
-    add(std::move(made));
     slot_ = slot;
     return true;
 }
 
 int TcpNetwork::serve_directory() {
-    std::vector<Listener> made;
     HostAddress failed;
     if (serves_directory_) {
         return 0;
     }
-    if (const int error = make_listeners(directory_slot, made, failed); error != 0) {
+    if (const int error = add_listeners(directory_slot, failed); error != 0) {
         report("rdma_cm cannot listen on port " + std::to_string(port(directory_slot)) + " of " +
                to_string(failed) +
                ", because another user or program uses it; set another SOFTVERBS_PORT on all "
                "hosts");
         return error;
     }
-    add(std::move(made));
     serves_directory_ = true;
     return 0;
 }

@@ -70,11 +70,9 @@ class TcpNetwork {
     [[nodiscard]] std::uint16_t port(unsigned slot) const noexcept {
         return static_cast<std::uint16_t>(settings_.first_port + settings_.first_slot + slot);
     }
-    /// Adds a listener on the port of the slot @p slot for each address of this host. Returns 0 or
-    /// an errno, and @p failed is then the address. The caller closes the listeners.
-    [[nodiscard]] int make_listeners(unsigned slot, std::vector<Listener>& made,
-                                     HostAddress& failed) const;
-    void add(std::vector<Listener> listeners);
+    /// Adds a listener on the port of the slot @p slot for each address of this host. On failure,
+    /// adds none, returns an errno, and stores the address in @p failed. Otherwise returns 0.
+    [[nodiscard]] int add_listeners(unsigned slot, HostAddress& failed);
     void handle(int socket, Handler& handler, unsigned budget, unsigned& done);
     void accept_peers(const Listener& listener);
     void continue_handshake(std::size_t position);
