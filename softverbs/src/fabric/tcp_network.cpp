@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/tcp_network.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -16,7 +18,6 @@
 #include "fabric/event_source.hpp"
 #include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
-#include "fabric/tcp_socket.hpp"
 #include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
@@ -27,6 +28,57 @@ namespace {
 /// connections.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted_peers = 64;
+/// If the other host does not acknowledge sent data for this time, the kernel closes the
+/// connection.
+constexpr int user_timeout_ms = 15'000;
+
+#ifndef TCP_RTO_MAX_MS // Linux 6.15
+#define TCP_RTO_MAX_MS 44
+#endif
+
+void set_option(const UniqueFd& socket, int level, int option, int value) noexcept {
+    ::setsockopt(socket.get(), level, option, &value, sizeof value);
+}
+
+/// Creates a non-blocking TCP socket for the address family of @p address. On failure, returns an
+/// empty UniqueFd and sets errno.
+UniqueFd tcp_socket(const HostAddress& address) noexcept {
+    const int family = is_ipv4(address) ? AF_INET : AF_INET6;
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+    if (socket && family == AF_INET6) {
+        set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 1);
+    }
+    return socket;
+}
+
+/// Binds a TCP socket to an address and a port, and listens on it. Returns false and sets errno on
+/// failure.
+/// @param shares_port  whether other processes of this user can listen on the same port
+bool listen_at(const UniqueFd& socket, const HostAddress& address, std::uint16_t port,
+               bool shares_port) noexcept {
+    set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (shares_port) {
+        set_option(socket, SOL_SOCKET, SO_REUSEPORT, 1);
+    }
+    const SocketAddress name(address, port);
+    return ::bind(socket.get(), name.get(), name.length) == 0 &&
+           ::listen(socket.get(), SOMAXCONN) == 0;
+}
+
+/// Sets the options of a TCP connection. Data is sent without delay. If the other host does not
+/// respond, the connection fails after about 15 seconds. After an unplugged cable is plugged in
+/// again, retransmission resumes within 1 second (Linux 6.15 and later).
+void set_connection_options(const UniqueFd& socket) noexcept {
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
+    set_option(socket, IPPROTO_TCP, TCP_RTO_MAX_MS, 1000);
+    // After a second without data from the other host, the kernel sends a probe every second, until
+    // the other host acknowledges a probe. The connection fails after TCP_USER_TIMEOUT, not after
+    // TCP_KEEPCNT probes.
+    set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 1);
+    set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+}
 
 } // namespace
 
@@ -59,7 +111,7 @@ int TcpNetwork::add_listeners(unsigned slot, HostAddress& failed) {
     std::vector<Listener> added;
     for (const HostAddress& address : settings_.addresses) {
         UniqueFd socket = tcp_socket(address);
-        if (!socket || !listen_at(socket.get(), address, port(slot), slot == directory_slot)) {
+        if (!socket || !listen_at(socket, address, port(slot), slot == directory_slot)) {
             failed = address;
             return errno;
         }
@@ -127,7 +179,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         }
         return nullptr;
     }
-    set_connection_options(socket.get());
+    set_connection_options(socket);
     const SocketAddress from(route.local, 0);
     const SocketAddress to(route.remote, port(slot));
     if (::bind(socket.get(), from.get(), from.length) != 0 ||
@@ -216,7 +268,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         if (!peer) {
             continue;
         }
-        set_connection_options(socket.get());
+        set_connection_options(socket);
         if (unproven_.size() >= most_unproven) {
             drop_unproven_peer();
         }
