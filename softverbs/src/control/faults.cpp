@@ -122,55 +122,24 @@ struct ErrnoName {
     int value;
 };
 
+#define NAMED(macro) \
+    { #macro, macro }
 /// The errnos of verbs, of rdma_cm, and of the system calls that they make. The C library has no
 /// function that returns the value for a name (strerrorname_np(3) does the opposite).
-constexpr ErrnoName errno_names[] = {{"EPERM", EPERM},
-                                     {"ENOENT", ENOENT},
-                                     {"EINTR", EINTR},
-                                     {"EIO", EIO},
-                                     {"ENXIO", ENXIO},
-                                     {"E2BIG", E2BIG},
-                                     {"EBADF", EBADF},
-                                     {"EAGAIN", EAGAIN},
-                                     {"ENOMEM", ENOMEM},
-                                     {"EACCES", EACCES},
-                                     {"EFAULT", EFAULT},
-                                     {"EBUSY", EBUSY},
-                                     {"EEXIST", EEXIST},
-                                     {"ENODEV", ENODEV},
-                                     {"EINVAL", EINVAL},
-                                     {"ENFILE", ENFILE},
-                                     {"EMFILE", EMFILE},
-                                     {"ENOTTY", ENOTTY},
-                                     {"ENOSPC", ENOSPC},
-                                     {"EROFS", EROFS},
-                                     {"ERANGE", ERANGE},
-                                     {"EDEADLK", EDEADLK},
-                                     {"ENOSYS", ENOSYS},
-                                     {"ENODATA", ENODATA},
-                                     {"EPROTO", EPROTO},
-                                     {"EOVERFLOW", EOVERFLOW},
-                                     {"EMSGSIZE", EMSGSIZE},
-                                     {"EPROTONOSUPPORT", EPROTONOSUPPORT},
-                                     {"EOPNOTSUPP", EOPNOTSUPP},
-                                     {"EADDRINUSE", EADDRINUSE},
-                                     {"EADDRNOTAVAIL", EADDRNOTAVAIL},
-                                     {"ENETDOWN", ENETDOWN},
-                                     {"ENETUNREACH", ENETUNREACH},
-                                     {"ECONNABORTED", ECONNABORTED},
-                                     {"ECONNRESET", ECONNRESET},
-                                     {"ENOBUFS", ENOBUFS},
-                                     {"EISCONN", EISCONN},
-                                     {"ENOTCONN", ENOTCONN},
-                                     {"ETIMEDOUT", ETIMEDOUT},
-                                     {"ECONNREFUSED", ECONNREFUSED},
-                                     {"EHOSTUNREACH", EHOSTUNREACH},
-                                     {"EALREADY", EALREADY},
-                                     {"EINPROGRESS", EINPROGRESS},
-                                     {"ESTALE", ESTALE},
-                                     {"EREMOTEIO", EREMOTEIO},
-                                     {"EDQUOT", EDQUOT},
-                                     {"ECANCELED", ECANCELED}};
+constexpr ErrnoName errno_names[] = {
+    NAMED(EPERM),        NAMED(ENOENT),       NAMED(EINTR),         NAMED(EIO),
+    NAMED(ENXIO),        NAMED(E2BIG),        NAMED(EBADF),         NAMED(EAGAIN),
+    NAMED(ENOMEM),       NAMED(EACCES),       NAMED(EFAULT),        NAMED(EBUSY),
+    NAMED(EEXIST),       NAMED(ENODEV),       NAMED(EINVAL),        NAMED(ENFILE),
+    NAMED(EMFILE),       NAMED(ENOTTY),       NAMED(ENOSPC),        NAMED(EROFS),
+    NAMED(ERANGE),       NAMED(EDEADLK),      NAMED(ENOSYS),        NAMED(ENODATA),
+    NAMED(EPROTO),       NAMED(EOVERFLOW),    NAMED(EMSGSIZE),      NAMED(EPROTONOSUPPORT),
+    NAMED(EOPNOTSUPP),   NAMED(EADDRINUSE),   NAMED(EADDRNOTAVAIL), NAMED(ENETDOWN),
+    NAMED(ENETUNREACH),  NAMED(ECONNABORTED), NAMED(ECONNRESET),    NAMED(ENOBUFS),
+    NAMED(EISCONN),      NAMED(ENOTCONN),     NAMED(ETIMEDOUT),     NAMED(ECONNREFUSED),
+    NAMED(EHOSTUNREACH), NAMED(EALREADY),     NAMED(EINPROGRESS),   NAMED(ESTALE),
+    NAMED(EREMOTEIO),    NAMED(EDQUOT),       NAMED(ECANCELED)};
+#undef NAMED
 
 /// Returns the value of an errno macro such as "ENOMEM", or nullopt if @p name is unknown.
 std::optional<int> parse_errno(std::string_view name) {
@@ -307,43 +276,47 @@ void Faults::clear() {
     *this = Faults();
 }
 
-int Faults::enter_slowly(std::string_view verb) {
-    int failure = 0;
-    const bool named_only = destroys(verb);
-    // Each planned fault that applies to @p verb counts this call. If two planned faults are due at
-    // this call, this call fails with the errno of the first one, and the next call fails with the
-    // errno of the second one.
-    for (auto call = calls_.begin(); call != calls_.end();) {
-        if (call->verb.empty() ? named_only : call->verb != verb) {
-            ++call;
-        } else if (failure == 0 && call->left == 1) {
-            failure = call->error;
-            call = calls_.erase(call);
+namespace {
+
+/// Counts an event for each planned fault to which it applies, and removes and returns the first
+/// one that is due. If two planned faults are due at this event, the second one is due at the next.
+template <class Planned, class Applies>
+std::optional<Planned> take_due(std::vector<Planned>& planned, const Applies& applies) {
+    std::optional<Planned> due;
+    for (auto each = planned.begin(); each != planned.end();) {
+        if (!applies(*each)) {
+            ++each;
+        } else if (!due && each->left == 1) {
+            due = std::move(*each);
+            each = planned.erase(each);
         } else {
-            call->left -= call->left > 1 ? 1 : 0;
-            ++call;
+            each->left -= each->left > 1 ? 1 : 0;
+            ++each;
         }
     }
-    return failure;
+    return due;
+}
+
+} // namespace
+
+int Faults::enter_slowly(std::string_view verb) {
+    const bool named_only = destroys(verb);
+    const auto due = take_due(calls_, [&](const Call& call) {
+        return call.verb.empty() ? !named_only : call.verb == verb;
+    });
+    return due ? due->error : 0;
 }
 
 const Faults::PacketFault* Faults::packet_slowly() {
-    const PacketFault* happening = nullptr;
-    for (auto packet = packets_.begin(); packet != packets_.end();) {
-        if (happening == nullptr && packet->left == 1) {
-            current_ = packet->fault;
-            happening = &current_;
-            packet = packets_.erase(packet);
-        } else {
-            packet->left -= packet->left > 1 ? 1 : 0;
-            ++packet;
-        }
+    if (const auto due = take_due(packets_, [](const Packet&) { return true; })) {
+        current_ = due->fault;
+        return &current_;
     }
-    if (happening == nullptr && slow_ms_ != 0) {
+    if (slow_ms_ != 0) {
         current_ = {SOFTVERBS_PACKET_DELAY, slow_ms_};
-        happening = &current_;
+        return &current_;
     }
-    return happening;
+    return nullptr;
 }
 
 } // namespace softverbs
