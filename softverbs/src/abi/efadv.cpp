@@ -72,11 +72,7 @@ ibv_qp* create_srd(Context& context, ibv_qp_init_attr_ex& attributes,
     if (driver_qp_type != EFADV_QP_DRIVER_TYPE_SRD) {
         return fail(EOPNOTSUPP);
     }
-    QueueMemory memory;
-    if (const int error = obtain_memory(context, attributes, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_qp_ex", context, [&] {
+    return call_with_memory("ibv_create_qp_ex", context, attributes, [&](QueueMemory& memory) {
         return native_of<ibv_qp*>(create_qp(context, attributes, memory, {}, true));
     });
 }
@@ -107,10 +103,7 @@ SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* a
     if (length < offsetof(DeviceAttributes, device_caps)) {
         return EINVAL;
     }
-    const DeviceAttributes known;
-    std::memset(static_cast<void*>(attributes), 0, length);
-    std::memcpy(static_cast<void*>(attributes), &known,
-                std::min<std::size_t>(length, sizeof known));
+    copy_out(attributes, DeviceAttributes(), length);
     return 0;
 }
 

@@ -2,9 +2,8 @@
 #include <errno.h>
 
 #include <algorithm>
-#include <cstring>
 
-#include "abi/entry.hpp"
+#include "abi/verbs.hpp"
 
 namespace softverbs {
 
@@ -29,11 +28,6 @@ int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t in
     return 0;
 }
 
-void copy_entry(void* out, const ibv_gid_entry& entry, std::size_t size) {
-    std::memset(out, 0, size);
-    std::memcpy(out, &entry, std::min(size, sizeof entry));
-}
-
 /// Copies the GID entries of all ports to the array @p out, whose elements have @p size bytes.
 /// Returns the number of entries, or -EINVAL if there are more than @p max_entries.
 ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, std::size_t size) {
@@ -47,7 +41,7 @@ ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, s
             if (count == max_entries) {
                 return -EINVAL;
             }
-            copy_entry(next, entry, size);
+            copy_out(next, entry, size);
             next += size;
             ++count;
         }
@@ -93,7 +87,7 @@ SOFTVERBS_ENTRY int _ibv_query_gid_ex(ibv_context* native, std::uint32_t port, s
         ibv_gid_entry entry{};
         const int error = find_gid(*context, port, index, entry);
         if (error == 0) {
-            copy_entry(out, entry, size);
+            copy_out(out, entry, size);
         }
         return error;
     });

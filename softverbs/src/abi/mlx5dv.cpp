@@ -179,11 +179,7 @@ SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_e
             return fail(error);
         }
     }
-    QueueMemory memory;
-    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_qp_ex", context, [&] {
+    return call_with_memory("ibv_create_qp_ex", context, *attributes, [&](QueueMemory& memory) {
         return native_of<ibv_qp*>(create_qp(context, *attributes, memory, scatter));
     });
 }

@@ -12,15 +12,6 @@ namespace softverbs {
 
 namespace {
 
-/// Copies a structure to memory of the program, but at most @p size bytes.
-/// @param size  size of the structure in the program, which may have been built with another
-///     verbs.h
-template <class Structure>
-void copy_out(void* out, const Structure& from, std::size_t size) {
-    std::memset(out, 0, size);
-    std::memcpy(out, &from, std::min(size, sizeof from));
-}
-
 int query_device(const Context& context, ibv_device_attr& out) {
     out = context.device->attributes.orig_attr;
     return 0;

@@ -10,12 +10,9 @@ namespace softverbs {
 
 ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes) {
     Context& context = context_of(native);
-    QueueMemory memory;
-    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_qp_ex", context,
-                [&] { return native_of<ibv_qp*>(create_qp(context, *attributes, memory)); });
+    return call_with_memory("ibv_create_qp_ex", context, *attributes, [&](QueueMemory& memory) {
+        return native_of<ibv_qp*>(create_qp(context, *attributes, memory));
+    });
 }
 
 int get_srq_num_op(ibv_srq* native, std::uint32_t* number) {
@@ -30,12 +27,9 @@ int get_srq_num_op(ibv_srq* native, std::uint32_t* number) {
 
 ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes) {
     Context& context = context_of(native);
-    QueueMemory memory;
-    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_srq_ex", context,
-                [&]() -> ibv_srq* { return create_srq(context, *attributes, memory); });
+    return call_with_memory(
+        "ibv_create_srq_ex", context, *attributes,
+        [&](QueueMemory& memory) -> ibv_srq* { return create_srq(context, *attributes, memory); });
 }
 
 } // namespace softverbs
@@ -57,11 +51,7 @@ SOFTVERBS_ENTRY ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     extended.sq_sig_all = init->sq_sig_all;
     extended.comp_mask = IBV_QP_INIT_ATTR_PD;
     extended.pd = pd;
-    QueueMemory memory;
-    if (const int error = obtain_memory(*context, extended, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_qp", *context, [&] {
+    return call_with_memory("ibv_create_qp", *context, extended, [&](QueueMemory& memory) {
         Qp* const made = create_qp(*context, extended, memory);
         if (made != nullptr) {
             init->cap = extended.cap;
@@ -151,12 +141,9 @@ SOFTVERBS_ENTRY ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
     extended.attr = init->attr;
     extended.comp_mask = IBV_SRQ_INIT_ATTR_PD;
     extended.pd = pd;
-    QueueMemory memory;
-    if (const int error = obtain_memory(*context, extended, memory); error != 0) {
-        return fail(error);
-    }
-    return call("ibv_create_srq", *context,
-                [&]() -> ibv_srq* { return create_srq(*context, extended, memory); });
+    return call_with_memory(
+        "ibv_create_srq", *context, extended,
+        [&](QueueMemory& memory) -> ibv_srq* { return create_srq(*context, extended, memory); });
 }
 
 SOFTVERBS_ENTRY int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <string_view>
 #include <type_traits>
 
 #include "abi/entry.hpp"
@@ -81,6 +83,28 @@ Structure& referenced(Structure* argument) {
 template <class Value>
 requires(!std::is_pointer_v<Value>) Value referenced(Value argument) {
     return argument;
+}
+
+/// Copies a structure to memory of the program, and fills the rest of that memory with zeros.
+/// @param size  size of the structure in the program, which may have been built with another
+///     verbs.h
+template <class Structure>
+void copy_out(void* out, const Structure& from, std::size_t size) {
+    std::memset(out, 0, size);
+    std::memcpy(out, &from, std::min(size, sizeof from));
+}
+
+/// Allocates the memory of the queues that @p attributes describe, and calls @p create with this
+/// memory to implement @p verb, which creates an object.
+template <class Attributes, class Create>
+auto call_with_memory(std::string_view verb, Context& context, const Attributes& attributes,
+                      const Create& create) {
+    QueueMemory memory;
+    using Result = decltype(create(memory));
+    if (const int error = obtain_memory(context, attributes, memory); error != 0) {
+        return failure<Result>(error);
+    }
+    return call(verb, context, [&] { return create(memory); });
 }
 
 /// Implements the verb @p name by @p own.

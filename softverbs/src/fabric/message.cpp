@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "fabric/uncancellable.hpp"
 
@@ -41,8 +42,8 @@ void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     }
 }
 
-} // namespace
-
+/// Parses a message from another process and checks its contents. Returns no value if the protocol
+/// version or the contents are invalid.
 std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept {
     Message message;
     if (bytes.size() != sizeof message) {
@@ -73,6 +74,8 @@ std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept 
     }
     return good ? std::optional(message) : std::nullopt;
 }
+
+} // namespace
 
 Arrival receive(int socket, ReceivedMessage& received) noexcept {
     received = ReceivedMessage{};

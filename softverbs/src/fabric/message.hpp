@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 #include "fabric/connection.hpp"
@@ -59,10 +58,6 @@ struct Message {
     std::array<std::byte, cookie_bytes> cookie{};
 };
 static_assert(sizeof(Message) == 64);
-
-/// Parses a message from another process and checks its contents. Returns no value if the protocol
-/// version or the contents are invalid.
-[[nodiscard]] std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept;
 
 /// Maximum number of file descriptors that a message can carry.
 inline constexpr std::size_t message_descriptors = 2;
